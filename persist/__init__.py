@@ -1,0 +1,1 @@
+"""From a frozen buffer to a visible Parquet file: jobs, object store, manifest."""
