@@ -1,0 +1,98 @@
+# Needs Python 3.11 to 3.13 (with venv and pip), Java 17 or 21 for Spark, and make; everything else
+# comes from requirements.lock into .venv. `make PYTHON=/path/to/python3.12 setup` picks another.
+# ARGS is handed on: `make test ARGS="tests/wal -x"`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PACKAGES := wal persist ingester
+READY := $(VENV)/.installed
+ARGS ?=
+PYTHON ?=
+
+# The first of these that is 3.11 to 3.13: what the lock was made for.
+FIND_PYTHON = for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		>/dev/null 2>&1; then found="$$candidate"; break; fi; \
+	done
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: setup java ## Start, stream in real rows, query, persist, read with Spark, compare
+	@$(VENV)/bin/ingester demo $(ARGS)
+
+.PHONY: test
+test: setup java ## All tests
+	@$(PY) -m pytest $(ARGS)
+
+.PHONY: check
+check: setup ## Lint, format, types, layers, documents
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy --strict $(PACKAGES)
+	@$(VENV)/bin/lint-imports
+	@$(PY) -m pytest -q tests/unit/test_documents.py tests/unit/test_packaging.py
+
+.PHONY: bench
+bench: setup ## Print the benchmark table
+	@$(PY) -m tests.bench $(ARGS)
+
+.PHONY: crash
+crash: setup java ## The long crash run: writers against kill -9, every row counted
+	@$(PY) -m tests.crash $(ARGS)
+
+.PHONY: format
+format: setup ## Sort imports and format all Python files
+	@$(PY) -m ruff check --select I --fix .
+	@$(PY) -m ruff format .
+
+.PHONY: lock
+lock: setup ## Make requirements.lock anew (ARGS="--upgrade" for newer versions)
+	@$(PY) -m uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
+	@! grep -nE '://|^--' requirements.lock
+
+.PHONY: clean
+clean: ## Remove what tests, checks, benchmarks and builds left behind
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf bench-out ingester-data spark-warehouse metastore_db derby.log
+	@find $(PACKAGES) tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## As clean, and the virtual environment
+	@rm -rf $(VENV)
+
+.PHONY: setup
+setup: $(READY) ## The virtual environment, from requirements.lock
+
+# An environment that is already there is kept and completed, unless its Python does not run.
+$(READY): pyproject.toml requirements.lock
+	@if ! $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		found=; $(FIND_PYTHON); \
+		if [ -z "$$found" ]; then \
+			echo "make: no Python 3.11, 3.12 or 3.13 (python3 is: $$(python3 -V 2>&1 || true));" \
+				"install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; fi; \
+		"$$found" -m venv --clear $(VENV) || { \
+			echo "make: $$found cannot make a virtual environment; on Debian or Ubuntu:" \
+				"apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }; fi
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
+	@echo "installing into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: java
+java:
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
+		| sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1) || true; \
+	if [ "$${version:-0}" -lt 17 ]; then \
+		echo "make: Spark needs Java 17 or 21 on PATH or in JAVA_HOME (found: $${version:-none});" \
+			"on Debian or Ubuntu: apt-get install openjdk-17-jre-headless" >&2; exit 1; fi

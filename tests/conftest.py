@@ -1,0 +1,18 @@
+"""What all tests share: no setting of the developer's shell reaches them, and properties are
+tried without a deadline, because a busy machine is not a failure."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+# The same examples on every run: a change is judged by what it does, not by the draw.
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# At import, so that subprocesses and module-level code see the clean environment too.
+for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
+    if not _name.startswith("INGESTER_TEST_"):
+        del os.environ[_name]
