@@ -1,0 +1,27 @@
+"""The buffer tree: namespace, table, partition, and in each partition the rows not yet in files.
+
+    BufferTree ── TableBuffer ── PartitionBuffer ── BufferHandle (active, then frozen, then released)
+                                                       │
+                                                       └── BufferedRows, a spill file, or Parquet files
+
+Writes go to a partition's active buffer. A freeze moves it to the partition's queue of frozen
+buffers, from where a persist worker takes it; it stays readable until the manifest version that has
+its file is installed. Snapshots pin handles and not rows: see :mod:`ingester.buffer.handle`.
+"""
+
+from ingester.buffer.handle import BufferHandle, Pin
+from ingester.buffer.partition import PartitionBuffer, PartitionKey
+from ingester.buffer.rows import BufferedRows, Chunk
+from ingester.buffer.table import TableBuffer
+from ingester.buffer.tree import BufferTree
+
+__all__ = [
+    "BufferHandle",
+    "BufferTree",
+    "BufferedRows",
+    "Chunk",
+    "PartitionBuffer",
+    "PartitionKey",
+    "Pin",
+    "TableBuffer",
+]

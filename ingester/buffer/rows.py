@@ -1,0 +1,132 @@
+"""The rows of one partition's buffer, in log order, in chunks that stay few.
+
+Law of this file: rows are appended and never moved; a row's number is fixed for ever, so a reader
+needs only a position. Small batches are merged sixteen to one as they come (a row is copied at most
+once per level, and only while its chunk is small), as the runs of a log-structured merge tree, so a
+million one-row operations cost little more than the same rows in one batch.
+
+The event loop appends; other threads read. What readers use are single reads of one list, which
+CPython makes atomic, and chunks that are immutable.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple
+
+import pyarrow as pa
+
+FAN_OUT = 16
+CHUNK_ROWS = 64 * 1024
+CHUNK_BYTES = 1 << 20
+"""Chunks of this size are never merged: what a merge copies on the event loop is bounded by it."""
+
+TOP_LEVEL = 4
+MIXED = -1
+
+CHUNK_OVERHEAD_BYTES = 1024
+"""What a chunk's Python and C++ objects cost beside its rows; counted against the memory limit."""
+
+OPERATION_BYTES = 16
+"""What the buffer remembers of one operation: its sequence and where its rows end."""
+
+
+class Chunk(NamedTuple):
+    """Rows ``start .. start + batch.num_rows`` of the buffer."""
+
+    start: int
+    batch: pa.RecordBatch
+    shape: int
+    """Equal for batches of equal schema; :data:`MIXED` for a merge of different ones."""
+    nbytes: int
+    level: int
+    """0 for up to 15 rows, 1 for up to 255, …; chunks at the top level are left as they are."""
+
+
+class BufferedRows:
+    """An append-only run of rows that remembers which operation each row came from."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.nbytes = 0
+        self._chunks: list[Chunk] = []
+        self._sequences = array("Q")
+        self._ends = array("Q")
+
+    def append(self, batch: pa.RecordBatch, *, seq: int, nbytes: int, shape: int) -> None:
+        """Add one operation's rows. Atomic: no await, and readers see all of it or nothing.
+
+        Args:
+            nbytes: the batch's own size, computed off the loop.
+            shape: a number that stands for the batch's schema.
+        """
+        rows = batch.num_rows
+        chunk = Chunk(self.rows, batch, shape, nbytes, _level(rows, nbytes))
+        self._sequences.append(seq)
+        self._ends.append(self.rows + rows)
+        if self._chunks and self._chunks[-1].level < chunk.level:
+            self._merge_below(chunk.level)
+        self._chunks.append(chunk)
+        self.nbytes += nbytes + CHUNK_OVERHEAD_BYTES + OPERATION_BYTES
+        self._merge_full_runs()
+        self.rows += rows
+
+    def chunks(self) -> list[Chunk]:
+        """All chunks as of now. Safe from any thread."""
+        return list(self._chunks)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All rows in log order."""
+        return [chunk.batch for chunk in self._chunks]
+
+    def rows_until(self, seq: int) -> int:
+        """How many rows come from operations up to ``seq``, that one included."""
+        index = bisect_right(self._sequences, seq)
+        return self._ends[index - 1] if index else 0
+
+    @property
+    def operations(self) -> int:
+        """How many operations the rows came from."""
+        return len(self._sequences)
+
+    def _merge_below(self, level: int) -> None:
+        """Smaller chunks at the end become one before a larger one is put behind them."""
+        first = len(self._chunks)
+        while first and self._chunks[first - 1].level < level:
+            first -= 1
+        if len(self._chunks) - first > 1:
+            self._merge(first)
+
+    def _merge_full_runs(self) -> None:
+        chunks = self._chunks
+        while len(chunks) >= FAN_OUT:
+            level = chunks[-1].level
+            # Levels fall towards the end, so the run is full where its first chunk has the level.
+            if level >= TOP_LEVEL or chunks[-FAN_OUT].level != level:
+                return
+            self._merge(len(chunks) - FAN_OUT)
+
+    def _merge(self, first: int) -> None:
+        """Replace the chunks from ``first`` on by one with the columns of all of them."""
+        old = self._chunks[first:]
+        batch = _joined(old)
+        nbytes = int(batch.nbytes)
+        shape = old[0].shape if all(c.shape == old[0].shape for c in old) else MIXED
+        new = Chunk(old[0].start, batch, shape, nbytes, _level(batch.num_rows, nbytes))
+        saved = sum(chunk.nbytes for chunk in old) - nbytes
+        self.nbytes -= saved + (len(old) - 1) * CHUNK_OVERHEAD_BYTES
+        self._chunks[first:] = [new]
+
+
+def _joined(run: list[Chunk]) -> pa.RecordBatch:
+    if run[0].shape != MIXED and all(chunk.shape == run[0].shape for chunk in run):
+        return pa.concat_batches([chunk.batch for chunk in run])
+    tables = [pa.Table.from_batches([chunk.batch]) for chunk in run]
+    return pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]
+
+
+def _level(rows: int, nbytes: int) -> int:
+    if rows >= CHUNK_ROWS or nbytes >= CHUNK_BYTES:
+        return TOP_LEVEL
+    return (rows.bit_length() - 1) // 4 if rows else 0

@@ -1,0 +1,59 @@
+"""One table in the daemon: its definition, the installed manifest version, and its partitions.
+
+Law of this file: ``state`` (files) and ``partitions`` (buffers) together hold every acknowledged row
+exactly once at every moment between two steps of the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ingester.buffer.handle import BufferHandle
+from ingester.buffer.partition import PartitionBuffer, PartitionKey
+from persist.table import TableDefinition
+
+if TYPE_CHECKING:
+    from persist.manifest import TableState
+
+
+class TableBuffer:
+    """A table's buffers and the manifest version they complete. Loop only, but for single reads."""
+
+    def __init__(self, namespace: str, name: str, state: TableState) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.state = state
+        self.definition = TableDefinition.of_state(state)
+        self.partitions: dict[PartitionKey, PartitionBuffer] = {}
+        self.rows = 0
+        self.nbytes = 0
+        self.refreshed_at = 0.0
+        self.registered = False
+        """Whether this incarnation stands in the table's manifest as a writer."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, table)"""
+        return (self.namespace, self.name)
+
+    def install(self, state: TableState) -> None:
+        """Answer from this manifest version from now on. Atomic with the release of its buffers."""
+        if state.version < self.state.version:
+            return
+        changed = state.current_schema != self.state.current_schema
+        self.state = state
+        if changed:
+            self.definition = TableDefinition.of_state(state)
+
+    def partition(self, key: PartitionKey) -> PartitionBuffer:
+        """The partition, made when it is new."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = PartitionBuffer(self, key)
+        return partition
+
+    def handles(self) -> Iterator[BufferHandle]:
+        """All unreleased buffers, partition by partition, each in log order."""
+        for partition in self.partitions.values():
+            yield from partition.handles()

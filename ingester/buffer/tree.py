@@ -1,0 +1,157 @@
+"""The innermost sink: puts operations into the buffers of their partitions.
+
+Law of this file: everything here is synchronous and runs on the event loop, so an operation appears
+in all of its partitions between two steps of the loop. Log order is buffer order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from ingester.buffer.handle import BufferHandle
+from ingester.buffer.partition import PartitionBuffer
+from ingester.buffer.table import TableBuffer
+from ingester.memory import MemoryLedger
+from ingester.origins import Origins
+from ingester.sinks.interface import Answer
+from ingester.sinks.operation import Operation
+from persist.manifest import Add, TableState
+
+TableKey = tuple[str, str]
+
+
+class BufferTree:
+    """All tables' buffers; a :class:`ingester.sinks.DmlSink`."""
+
+    def __init__(
+        self,
+        ledger: MemoryLedger,
+        origins: Origins,
+        *,
+        max_partition_bytes: int,
+        on_freeze: Callable[[BufferHandle], None],
+        on_first_row: Callable[[], None],
+    ) -> None:
+        self.tables: dict[TableKey, TableBuffer] = {}
+        self.applied_seq = 0
+        self.by_age: OrderedDict[BufferHandle, None] = OrderedDict()
+        """Active buffers, the oldest first."""
+        self._ledger = ledger
+        self._origins = origins
+        self._max_partition_bytes = max_partition_bytes
+        self._on_freeze = on_freeze
+        self._on_first_row = on_first_row
+        self._segments: dict[int, int] = {}
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Apply at once and answer. Atomic: no await until every part is in its buffer."""
+        self.apply(operation)
+        answer(operation, None)
+
+    def apply(self, operation: Operation) -> None:
+        """Put every part into its partition's active buffer."""
+        table = operation.table
+        spec_id = table.definition.spec_id
+        holders: list[Hashable] = []
+        for values, batch, nbytes in operation.parts:
+            handle = self._active(table.partition((spec_id, values)), operation)
+            before = handle.rows.nbytes
+            handle.rows.append(batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape)
+            handle.last_seq = operation.seq
+            grown = handle.rows.nbytes - before
+            table.nbytes += grown
+            self._ledger.buffered += grown
+            holders.append(handle)
+            if operation.origin is not None:
+                handle.origins.add(self._origins.get(operation.origin))
+        table.rows += operation.rows
+        self.applied_seq = max(self.applied_seq, operation.seq)
+        if operation.origin is not None and operation.origin_sequence is not None:
+            self._origins.note_applied(
+                operation.origin, table.key, operation.origin_sequence, operation.seq, holders
+            )
+        for handle in holders:
+            assert isinstance(handle, BufferHandle)
+            if handle.rows.nbytes >= self._max_partition_bytes:
+                self.freeze(handle.partition)
+
+    def freeze(self, partition: PartitionBuffer) -> BufferHandle | None:
+        """Freeze a partition's active buffer and hand it to the persist queue."""
+        handle = partition.freeze(time.monotonic())
+        if handle is None:
+            return None
+        del self.by_age[handle]
+        self._ledger.buffered -= handle.nbytes
+        self._ledger.frozen += handle.nbytes
+        self._on_freeze(handle)
+        return handle
+
+    def install(
+        self, table: TableBuffer, state: TableState, persisted: Sequence[tuple[BufferHandle, Sequence[Add]]]
+    ) -> list[BufferHandle]:
+        """Install a manifest version and let go of the buffers whose files it has.
+
+        Atomic: either all are released and the version is installed, or nothing happens.
+
+        Returns:
+            Buffers that have to be spilled first; empty when it is done.
+        """
+        blocked = [handle for handle, _ in persisted if handle.needs_spill()]
+        if blocked:
+            return blocked
+        sizes = [(handle, handle.nbytes, handle.rows.rows) for handle, _ in persisted]
+        for handle, files in persisted:
+            if not handle.release(files):
+                # A reader began between the look and the release; nothing was let go for it yet.
+                blocked.append(handle)
+        table.install(state)
+        for handle, nbytes, rows in sizes:
+            if handle.released:
+                self._forget(table, handle, nbytes, rows)
+        return blocked
+
+    def first_needed_segment(self, default: int) -> int:
+        """The oldest log segment with rows that are not in committed files yet."""
+        return min(self._segments, default=default)
+
+    def unreleased(self) -> Iterator[BufferHandle]:
+        """Every buffer of every table that is not in committed files."""
+        for table in self.tables.values():
+            yield from table.handles()
+
+    def _active(self, partition: PartitionBuffer, operation: Operation) -> BufferHandle:
+        handle = partition.active
+        if handle is not None and handle.epoch != operation.epoch:
+            self.freeze(partition)
+            handle = None
+        if handle is None:
+            handle = partition.active = BufferHandle(
+                partition,
+                epoch=operation.epoch,
+                first_seq=operation.seq,
+                segment=operation.segment,
+            )
+            handle.opened_at = time.monotonic()
+            self.by_age[handle] = None
+            self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
+            if len(self.by_age) == 1:
+                self._on_first_row()
+        return handle
+
+    def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:
+        partition = handle.partition
+        partition.frozen.remove(handle)
+        if partition.empty:
+            table.partitions.pop(partition.key, None)
+        table.nbytes -= nbytes
+        table.rows -= rows
+        self._ledger.frozen -= nbytes
+        left = self._segments[handle.first_segment] - 1
+        if left:
+            self._segments[handle.first_segment] = left
+        else:
+            del self._segments[handle.first_segment]
+        for origin in handle.origins:
+            origin.note_released(handle)

@@ -1,0 +1,158 @@
+"""Every refusal the daemon makes, by who must act: the caller, the caller later, an operator.
+
+Law of this file: one table, :data:`ERRORS`, maps each error class to its ``code`` (what clients
+switch on), its Flight status and its exit code. Errors of lower layers are wrapped into these where
+they meet a caller. Messages carry values and never a path of the source, a secret or a traceback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal[
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "UNIMPLEMENTED",
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "INTERNAL",
+]
+
+
+class IngesterError(Exception):
+    """Root of everything that a caller may be told.
+
+    Args:
+        message: what was wrong, with values.
+        retry_after_s: when a retry may help, in seconds.
+        details: further JSON fields for ``extra_info``.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, details: dict[str, object] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.details = details or {}
+
+
+# The caller must change the request.
+
+
+class InvalidRequest(IngesterError):
+    """Malformed request, unknown column, type clash, missing key."""
+
+
+class UnknownTable(IngesterError):
+    """The namespace or table does not exist."""
+
+
+class NotAvailable(IngesterError):
+    """An action or a feature that this daemon does not have."""
+
+
+# The caller may retry later.
+
+
+class Refused(IngesterError):
+    """Root of what a retry helps."""
+
+
+class MemoryFull(Refused):
+    """Memory is over the high watermark."""
+
+
+class Saturated(Refused):
+    """The persist queue is full."""
+
+
+class DiskFull(Refused):
+    """The log's disk has no room."""
+
+
+class TooManyStreams(Refused):
+    """As many answers are under way as the daemon allows."""
+
+
+class StoreAway(Refused):
+    """The object store cannot be reached where it is needed now."""
+
+
+class StaleVersion(Refused):
+    """A manifest version too old for a buffered tail."""
+
+
+class Superseded(Refused):
+    """A newer stream of this origin has taken over."""
+
+
+class Stopping(Refused):
+    """The daemon is shutting down, or still starting."""
+
+
+class FencedOff(Refused):
+    """A later process runs under this identity."""
+
+
+class OwnedElsewhere(Refused):
+    """Another daemon takes this table's writes."""
+
+
+class TooSlow(IngesterError):
+    """A client that made no progress for too long, or a deadline that passed."""
+
+
+# An operator must look.
+
+
+class Unauthenticated(IngesterError):
+    """No token, or an unknown one."""
+
+
+class Forbidden(IngesterError):
+    """A token without the right."""
+
+
+class InternalFailure(IngesterError):
+    """Anything else; the message has an id that stands in the log too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """How one class of error looks from outside."""
+
+    code: str
+    status: Status
+    exit_code: int
+
+
+ERRORS: dict[type[IngesterError], ErrorKind] = {
+    InvalidRequest: ErrorKind("invalid", "INVALID_ARGUMENT", 1),
+    UnknownTable: ErrorKind("not_found", "NOT_FOUND", 1),
+    NotAvailable: ErrorKind("unimplemented", "UNIMPLEMENTED", 1),
+    Refused: ErrorKind("unavailable", "UNAVAILABLE", 4),
+    MemoryFull: ErrorKind("memory", "UNAVAILABLE", 4),
+    Saturated: ErrorKind("saturated", "UNAVAILABLE", 4),
+    DiskFull: ErrorKind("disk_full", "UNAVAILABLE", 4),
+    TooManyStreams: ErrorKind("limit", "UNAVAILABLE", 4),
+    StoreAway: ErrorKind("store", "UNAVAILABLE", 4),
+    StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
+    Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),
+    Stopping: ErrorKind("stopping", "UNAVAILABLE", 4),
+    FencedOff: ErrorKind("fenced", "UNAVAILABLE", 4),
+    OwnedElsewhere: ErrorKind("owner", "UNAVAILABLE", 4),
+    TooSlow: ErrorKind("timeout", "DEADLINE_EXCEEDED", 1),
+    Unauthenticated: ErrorKind("unauthenticated", "UNAUTHENTICATED", 1),
+    Forbidden: ErrorKind("forbidden", "PERMISSION_DENIED", 1),
+    InternalFailure: ErrorKind("internal", "INTERNAL", 1),
+    IngesterError: ErrorKind("internal", "INTERNAL", 1),
+}
+
+
+def kind_of(error: IngesterError) -> ErrorKind:
+    """How this error looks from outside."""
+    return ERRORS[type(error)]

@@ -1,0 +1,56 @@
+"""How many bytes the daemon holds, by kind, and where its watermarks are.
+
+Law of this file: what the event loop owns is counted with plain additions on the loop; what other
+threads own (the row group cache, answers on the way) is read through a callback. Everything that
+grows with load has a kind here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Bytes: over ``low`` the daemon persists, over ``high`` it refuses writes."""
+
+    limit: int
+    low: int
+    high: int
+
+
+class MemoryLedger:
+    """Counts bytes by kind. Only the loop may write; anyone may read."""
+
+    def __init__(self, watermarks: Watermarks) -> None:
+        self.watermarks = watermarks
+        self.pending = 0
+        """Operations admitted and not yet in a buffer."""
+        self.buffered = 0
+        """Live buffers that are not frozen."""
+        self.frozen = 0
+        """Frozen buffers, in the persist queue or waiting for their release."""
+        self.jobs = 0
+        """Sorted copies and encoded files of persists under way."""
+        self._gauges: dict[str, Callable[[], int]] = {}
+
+    def gauge(self, kind: str, read: Callable[[], int]) -> None:
+        """Count what another thread owns."""
+        self._gauges[kind] = read
+
+    @property
+    def used(self) -> int:
+        """All bytes held now."""
+        own = self.pending + self.buffered + self.frozen + self.jobs
+        return own + sum(read() for read in self._gauges.values())
+
+    def by_kind(self) -> dict[str, int]:
+        """Bytes of each kind."""
+        own = {
+            "pending": self.pending,
+            "buffered": self.buffered,
+            "frozen": self.frozen,
+            "jobs": self.jobs,
+        }
+        return own | {kind: read() for kind, read in self._gauges.items()}

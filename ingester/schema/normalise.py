@@ -1,0 +1,142 @@
+"""A stream's batches brought to its table's columns and types, or refused with the reason.
+
+Law of this file: what comes out fits the table exactly, so that nothing behind it can fail on a
+value; what cannot be kept without loss is refused here, before the log.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingester.errors import InvalidRequest
+from ingester.schema.names import check_column_names
+from ingester.schema.types import table_type, widens
+from persist.table import TableDefinition
+
+
+def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Schema:
+    """The columns of a sent schema as a table would keep them; null-typed ones are left out.
+
+    Raises:
+        InvalidRequest: a name or a type that no table takes.
+    """
+    check_column_names(sent.names, reserved)
+    fields = [pa.field(f.name, table_type(f.name, f.type, unit), f.nullable) for f in sent]
+    return pa.schema([field for field in fields if not pa.types.is_null(field.type)])
+
+
+def missing_columns(definition: TableDefinition, sent: pa.Schema) -> list[pa.Field]:
+    """Columns of a batch that the table does not have yet, as nullable fields of its types."""
+    kept = kept_schema(sent, definition.timestamp_unit, definition.spec.names)
+    folded = {name.casefold(): name for name in definition.schema.names}
+    new = []
+    for field in kept:
+        have = folded.get(field.name.casefold())
+        if have is None:
+            new.append(field.with_nullable(True))
+        elif have != field.name:
+            raise InvalidRequest(
+                f"column {field.name!r} differs from the table's {have!r} only in case"
+            )
+    return new
+
+
+class Normaliser:
+    """Turns batches of one sent schema into batches of one table definition.
+
+    The columns that come out are the table's columns that the batch has, in the table's order; what
+    the batch lacks is null by its absence.
+    """
+
+    def __init__(self, definition: TableDefinition, sent: pa.Schema) -> None:
+        """Plan the way from ``sent`` to the table.
+
+        Raises:
+            InvalidRequest: unknown or clashing column, or a required one that is missing.
+        """
+        self.definition = definition
+        self._unit = definition.timestamp_unit
+        kept_schema(sent, self._unit, definition.spec.names)
+        fields: list[pa.Field] = []
+        self._sources: list[tuple[int, pa.Field]] = []
+        for field in definition.schema:
+            index = sent.get_field_index(field.name)
+            if index < 0:
+                self._check_absent(field)
+                continue
+            self._check_type(field, sent.field(index).type)
+            self._sources.append((index, field))
+            fields.append(field)
+        self.schema = pa.schema(fields)
+        self._as_is = [sent.field(index).type for index, _ in self._sources] == self.schema.types
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the table's types.
+
+        Raises:
+            InvalidRequest: values that cannot be kept: nulls in a required column, nanoseconds
+                that are not whole microseconds, times out of range.
+        """
+        columns = [batch.column(index) for index, _ in self._sources]
+        if not self._as_is:
+            columns = [
+                self._convert(column, field)
+                for column, (_, field) in zip(columns, self._sources, strict=True)
+            ]
+        for column, (_, field) in zip(columns, self._sources, strict=True):
+            if not field.nullable and column.null_count:
+                raise InvalidRequest(
+                    f"column {field.name!r}: {column.null_count} nulls in a column that"
+                    f" {self._why_required(field.name)}"
+                )
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _why_required(self, name: str) -> str:
+        in_key = name in self.definition.primary_key
+        return "is part of the primary key" if in_key else "the table declares as not nullable"
+
+    def _check_absent(self, field: pa.Field) -> None:
+        if not field.nullable:
+            raise InvalidRequest(
+                f"column {field.name!r} is missing; it {self._why_required(field.name)}"
+            )
+
+    def _check_type(self, field: pa.Field, sent: pa.DataType) -> None:
+        if not widens(table_type(field.name, sent, self._unit), field.type):
+            raise InvalidRequest(
+                f"column {field.name!r}: table has {field.type}, batch has {sent}"
+            )
+
+    def _convert(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type == field.type:
+            return column
+        if pa.types.is_timestamp(column.type):
+            self._check_timestamps(column, field)
+        try:
+            return column.cast(field.type)
+        except pa.ArrowInvalid as exc:
+            raise InvalidRequest(
+                f"column {field.name!r}: values do not fit {field.type}: {exc}"
+            ) from exc
+        except pa.ArrowNotImplementedError as exc:
+            raise InvalidRequest(
+                f"column {field.name!r}: {column.type} cannot be kept as {field.type}"
+            ) from exc
+
+    def _check_timestamps(self, column: pa.Array, field: pa.Field) -> None:
+        """Nanoseconds have to be whole microseconds in a table of microseconds."""
+        if column.type.unit != "ns" or field.type.unit != "us":
+            return
+        ticks = column.view(pa.int64())
+        whole = pc.equal(pc.multiply(pc.divide(ticks, 1000), 1000), ticks)
+        lossy = len(ticks) - ticks.null_count - (pc.sum(whole).as_py() or 0)
+        if lossy:
+            raise InvalidRequest(
+                f"column {field.name!r}: {lossy} of {len(ticks)} timestamps are not whole"
+                " microseconds; round them before sending (for example cast to timestamp('us')"
+                ' with safe=False), or create the table with timestamp_unit = "ns"'
+            )
+

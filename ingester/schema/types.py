@@ -1,0 +1,113 @@
+"""The Arrow types that tables keep, and the form in which each sent type is kept.
+
+Law of this file: a pure mapping. Strings, binaries and lists are kept in their plain form, whatever
+form was sent; a dictionary is kept as its values; timestamps take the table's unit.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ingester.errors import InvalidRequest
+
+_MAX_DEPTH = 32
+
+
+def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
+    """The type a table keeps for a sent type.
+
+    Args:
+        column: for the message of a refusal.
+        unit: the table's timestamp unit, ``us`` or ``ns``.
+
+    Raises:
+        InvalidRequest: the type cannot be kept; the message names column and type.
+    """
+    return _kept(column, kind, kind, unit, 0)
+
+
+def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: int) -> pa.DataType:
+    t = pa.types
+    if depth > _MAX_DEPTH:
+        raise InvalidRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_date32(kind) or t.is_decimal128(kind):
+        return kind
+    if t.is_float32(kind) or t.is_float64(kind) or t.is_null(kind):
+        return kind
+    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return pa.string()
+    if (
+        t.is_binary(kind)
+        or t.is_large_binary(kind)
+        or t.is_binary_view(kind)
+        or t.is_fixed_size_binary(kind)
+    ):
+        return pa.binary()
+    if t.is_timestamp(kind):
+        return pa.timestamp(unit, tz=kind.tz)
+    if t.is_dictionary(kind):
+        return _kept(column, sent, kind.value_type, unit, depth + 1)
+    if t.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        _check_struct(column, fields)
+        return pa.struct(
+            [pa.field(f.name, _kept(column, sent, f.type, unit, depth + 1)) for f in fields]
+        )
+    if t.is_map(kind):
+        return pa.map_(
+            _kept(column, sent, kind.key_type, unit, depth + 1),
+            _kept(column, sent, kind.item_type, unit, depth + 1),
+        )
+    if _is_list(kind):
+        return pa.list_(_kept(column, sent, kind.value_type, unit, depth + 1))
+    inside = "" if kind == sent else f" (inside {sent})"
+    raise InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_list(kind)
+        or t.is_large_list(kind)
+        or t.is_fixed_size_list(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    )
+
+
+def _check_struct(column: str, fields: list[pa.Field]) -> None:
+    if not fields:
+        raise InvalidRequest(f"column {column!r}: a struct without fields cannot be stored")
+    names = [field.name.casefold() for field in fields]
+    if len(set(names)) != len(names) or not all(names):
+        raise InvalidRequest(f"column {column!r}: struct field names must differ and not be empty")
+
+
+def widens(sent: pa.DataType, kept: pa.DataType) -> bool:
+    """Whether every value of ``sent`` is a value of ``kept`` without loss.
+
+    A narrower integer or float into a wider one, a decimal into more digits at the same scale, null
+    into anything; nothing between integers and floats, and no change of time zone.
+    """
+    t = pa.types
+    if sent.equals(kept) or t.is_null(sent):
+        return True
+    if t.is_integer(sent) and t.is_integer(kept):
+        if t.is_signed_integer(sent) == t.is_signed_integer(kept):
+            return bool(sent.bit_width <= kept.bit_width)
+        return bool(t.is_unsigned_integer(sent) and sent.bit_width < kept.bit_width)
+    if t.is_floating(sent) and t.is_floating(kept):
+        return bool(sent.bit_width <= kept.bit_width)
+    if t.is_decimal128(sent) and t.is_decimal128(kept):
+        return bool(sent.scale == kept.scale and sent.precision <= kept.precision)
+    if t.is_list(sent) and t.is_list(kept):
+        return widens(sent.value_type, kept.value_type)
+    if t.is_map(sent) and t.is_map(kept):
+        return widens(sent.key_type, kept.key_type) and widens(sent.item_type, kept.item_type)
+    if t.is_struct(sent) and t.is_struct(kept):
+        return sent.num_fields == kept.num_fields and all(
+            sent.field(i).name == kept.field(i).name
+            and widens(sent.field(i).type, kept.field(i).type)
+            for i in range(sent.num_fields)
+        )
+    return False

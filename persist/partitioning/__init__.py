@@ -1,0 +1,27 @@
+"""How rows are told apart into partitions: specs, vectorised splitting, folder names."""
+
+from persist.partitioning.paths import FOLDER_VALUE_BYTES, folder_of
+from persist.partitioning.spec import (
+    UNPARTITIONED,
+    InvalidPartitionSpec,
+    PartitionField,
+    PartitionSpec,
+    PartitionValue,
+    PartitionValues,
+    default_spec,
+)
+from persist.partitioning.split import PartitionValueTooLong, split_batch
+
+__all__ = [
+    "FOLDER_VALUE_BYTES",
+    "UNPARTITIONED",
+    "InvalidPartitionSpec",
+    "PartitionField",
+    "PartitionSpec",
+    "PartitionValue",
+    "PartitionValueTooLong",
+    "PartitionValues",
+    "default_spec",
+    "folder_of",
+    "split_batch",
+]

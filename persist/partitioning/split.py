@@ -1,0 +1,207 @@
+"""One record batch into one batch per partition, without a loop over rows.
+
+Law of this file: the rows of each part keep their order, every row is in exactly one part, and the
+batch itself comes back (no copy) when all rows share a partition. Each field turns its column into
+int64 codes; equal codes are equal partition values.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from persist.partitioning.paths import FOLDER_VALUE_BYTES, encode_value
+from persist.partitioning.spec import PartitionField, PartitionSpec, PartitionValue, PartitionValues
+
+Codes = npt.NDArray[np.int64]
+Decode = Callable[[int], PartitionValue]
+
+_NULL = np.iinfo(np.int64).min
+_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_EPOCH = dt.date(1970, 1, 1)
+
+
+class PartitionValueTooLong(ValueError):
+    """An identity partition value whose folder name no file system would take."""
+
+
+def split_batch(
+    batch: pa.RecordBatch, spec: PartitionSpec
+) -> list[tuple[PartitionValues, pa.RecordBatch]]:
+    """Split a batch by partition.
+
+    Returns:
+        ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
+        empty for an empty batch.
+
+    Raises:
+        PartitionValueTooLong: an identity value longer than a folder name may be.
+    """
+    if batch.num_rows == 0:
+        return []
+    if not spec.fields:
+        return [((), batch)]
+    encoded = [_encode(field, batch.column(field.column)) for field in spec.fields]
+    if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
+        return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
+    return [
+        (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
+        for first, part in _parts(batch, _combine([codes for codes, _ in encoded]))
+    ]
+
+
+def _combine(columns: list[Codes]) -> Codes:
+    """One code per row for the tuple of codes: equal exactly where all are equal."""
+    combined = columns[0]
+    for codes in columns[1:]:
+        _, left = np.unique(combined, return_inverse=True)
+        values, right = np.unique(codes, return_inverse=True)
+        combined = left.astype(np.int64) * len(values) + right
+    return combined
+
+
+def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatch]]:
+    """``(a row of the part, the part)``; slices where equal codes already stand together."""
+    steps = np.diff(codes)
+    if bool((steps >= 0).all()):
+        starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)]))
+        return [
+            (int(a), batch.slice(int(a), int(b - a)))
+            for a, b in zip(starts[:-1], starts[1:], strict=True)
+        ]
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1, [len(codes)]))
+    return [
+        (int(order[a]), batch.take(pa.array(order[a:b])))
+        for a, b in zip(starts[:-1], starts[1:], strict=True)
+    ]
+
+
+def _encode(field: PartitionField, column: pa.Array) -> tuple[Codes, Decode]:
+    match field.transform:
+        case "identity":
+            return _dictionary_codes(column, lambda value: _identity_value(field, value))
+        case "bucket":
+            assert field.buckets is not None
+            buckets = field.buckets
+            return _bucket_codes(column, buckets)
+        case "day":
+            return _day_codes(column), _or_null(_day_text)
+        case "hour":
+            return _floor(column, 24), _or_null(_hour_text)
+        case "month":
+            return _months(column), _or_null(lambda m: f"{1970 + m // 12:04d}-{m % 12 + 1:02d}")
+        case _:
+            return _years(column), _or_null(lambda year: year)
+
+
+def _or_null(decode: Callable[[int], PartitionValue]) -> Decode:
+    return lambda code: None if code == _NULL else decode(code)
+
+
+def _day_text(days: int) -> str:
+    # numpy and not datetime: a timestamp may lie beyond the year 9999.
+    return str(np.datetime64(days, "D"))
+
+
+def _hour_text(hours: int) -> str:
+    return f"{_day_text(hours // 24)}-{hours % 24:02d}"
+
+
+def _int64(column: pa.Array) -> Codes:
+    """Values as int64, nulls as the smallest one."""
+    if pa.types.is_timestamp(column.type):
+        numbers = column.view(pa.int64())
+    else:
+        numbers = column.cast(pa.int32()).cast(pa.int64())
+    if numbers.null_count:
+        numbers = numbers.fill_null(int(_NULL))
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _floor(column: pa.Array, parts_of_day: int) -> Codes:
+    numbers = _int64(column)
+    floored = numbers // (_PER_DAY[column.type.unit] // parts_of_day)
+    return np.where(numbers == _NULL, _NULL, floored) if column.null_count else floored
+
+
+def _day_codes(column: pa.Array) -> Codes:
+    return _int64(column) if pa.types.is_date32(column.type) else _floor(column, 1)
+
+
+def _months(column: pa.Array) -> Codes:
+    days = _day_codes(column)
+    known = days != _NULL
+    months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]")
+    return np.where(known, months.astype(np.int64), _NULL)
+
+
+def _years(column: pa.Array) -> Codes:
+    months = _months(column)
+    return np.where(months == _NULL, _NULL, months // 12 + 1970)
+
+
+def _dictionary_codes(
+    column: pa.Array, decode: Callable[[Any], PartitionValue]
+) -> tuple[Codes, Decode]:
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    values = encoded.dictionary
+    codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return codes, lambda code: decode(_python_value(values, code))
+
+
+def _python_value(values: pa.Array, index: int) -> Any:
+    if pa.types.is_timestamp(values.type):
+        # As text through Arrow: Python's datetime has no nanoseconds.
+        naive = values.slice(index, 1).view(pa.int64()).cast(pa.timestamp(values.type.unit))
+        return naive.cast(pa.string())[0].as_py()
+    return values[index].as_py()
+
+
+def _identity_value(field: PartitionField, value: Any) -> PartitionValue:
+    if value is None or isinstance(value, bool | int):
+        return value
+    text = value.isoformat() if isinstance(value, dt.date) else str(value)
+    if len(encode_value(text)) > FOLDER_VALUE_BYTES:
+        raise PartitionValueTooLong(
+            f"partition field {field}: the value {text[:40]!r}… has {len(encode_value(text))} bytes"
+            f" as a folder name, at most {FOLDER_VALUE_BYTES} are possible"
+        )
+    return text
+
+
+def _bucket_codes(column: pa.Array, buckets: int) -> tuple[Codes, Decode]:
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    values = encoded.dictionary
+    if pa.types.is_timestamp(values.type):
+        values = values.view(pa.int64())
+    table = np.array([_bucket(value.as_py(), buckets) for value in values], dtype=np.int64)
+    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return table[indices], _or_null(lambda code: code)
+
+
+def _bucket(value: Any, buckets: int) -> int:
+    """Iceberg's bucket: murmur3_x86_32 of the value's bytes, sign dropped, modulo ``buckets``."""
+    if value is None:
+        return int(_NULL)
+    if isinstance(value, str):
+        data = value.encode()
+    elif isinstance(value, bytes):
+        data = value
+    elif isinstance(value, Decimal):
+        unscaled = int(value.scaleb(-int(value.as_tuple().exponent)))
+        data = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+    elif isinstance(value, dt.date):
+        data = (value - _EPOCH).days.to_bytes(8, "little", signed=True)
+    else:
+        data = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")
+    return (mmh3.hash(data, 0, signed=False) & 0x7FFF_FFFF) % buckets
