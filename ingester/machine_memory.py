@@ -1,0 +1,55 @@
+"""How much memory this process may use: the machine's RAM, or less where a control group says so.
+
+A container sees all of the machine's RAM in ``sysconf`` while its control group kills it far below,
+so the smallest limit on the way up the group tree counts.
+"""
+
+import os
+from pathlib import Path
+
+FALLBACK_BYTES = 2 * 1024**3  # where the system tells neither
+
+
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUP_TREE = Path("/sys/fs/cgroup")
+
+
+def usable_bytes(proc: Path = OWN_GROUPS, root: Path = GROUP_TREE) -> int:
+    """Bytes of RAM this process may use: physical RAM, capped by every control group above it."""
+    limits = [*_group_limits(proc, root), _physical_bytes()]
+    return min(limits)
+
+
+def _physical_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return FALLBACK_BYTES
+
+
+def _group_limits(proc: Path, root: Path) -> list[int]:
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return []
+    limits = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":  # version 2: one tree
+            limits += _walk(root, group, "memory.max")
+        elif "memory" in controllers.split(","):  # version 1: a tree per controller
+            limits += _walk(root / "memory", group, "memory.limit_in_bytes")
+    return limits
+
+
+def _walk(tree: Path, group: str, file_name: str) -> list[int]:
+    limits = []
+    parts = [part for part in group.split("/") if part not in ("", "..")]
+    for depth in range(len(parts), -1, -1):
+        try:
+            text = tree.joinpath(*parts[:depth], file_name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max" means no limit
+            limits.append(int(text))
+    return limits
