@@ -1,0 +1,176 @@
+"""The HTTP server's socket and its end.
+
+Law: the address is bound before anything else, so that a taken port is one clear error and port 0
+is known before the first request. Serving ends when the caller's cancel scope does:
+
+    cancelled ── no new connections, idle ones close ── GRACE_S ── the rest is cut ── returned
+
+No client can delay that: hypercorn shields its sends, so a client that does not read is cut by
+closing its socket. A connection that fails is logged and takes nothing else with it.
+
+Imports trio: part of the daemon. Uses hypercorn's connection handler, not its runner, because the
+runner gives no way to the sockets it has accepted.
+"""
+
+import logging
+import socket
+from functools import partial
+from typing import Any, cast
+
+import structlog
+import trio
+from hypercorn.config import Config
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import wrap_app
+from starlette.applications import Starlette
+
+log = structlog.get_logger()
+
+# Requests take milliseconds. The whole stop is promised within 2 s.
+GRACE_S = 1.0
+# Waiting connections: probes and scrapers, not the public.
+BACKLOG = 128
+# A peer that takes nothing for so long is dropped by the kernel (Linux), with what it holds here.
+STALLED_PEER_MS = 15_000
+
+
+class ListenError(OSError):
+    """The address cannot be listened on; the message says which and what to do."""
+
+
+async def serve_http(
+    app: Starlette,
+    host: str,
+    port: int,
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer HTTP until cancelled; report the URL (``http://host:port``) when requests are taken.
+
+    Args:
+        app: what answers; its lifespan hooks are not called.
+        host: name or address; empty means every interface.
+        port: 0 picks a free port.
+        task_status: as ``nursery.start`` gives it.
+
+    Raises:
+        ListenError: the port is taken, or the host is none of this machine's.
+    """
+    sock = await _bind(host, port)
+    server = _Server(app, trio.SocketListener(sock))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        task_status.started(_url(host, sock))
+        try:
+            await trio.sleep_forever()
+        finally:
+            server.stop()
+
+
+async def _bind(host: str, port: int) -> trio.socket.SocketType:
+    """Give a listening socket on the first address of ``host``."""
+    try:
+        found = await trio.socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as exc:
+        raise ListenError(
+            exc.errno, f"http.listen: the host {host!r} is not known ({exc.strerror})"
+        ) from exc
+    family, kind, proto, _, address = found[0]
+    sock = trio.socket.socket(family, kind, proto)
+    try:
+        # A restart must not wait for connections of the last run to leave TIME_WAIT.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as exc:
+        sock.close()
+        raise ListenError(
+            exc.errno,
+            f"http.listen: cannot listen on {_join(host, port)} ({exc.strerror}); "
+            "choose another address with --http HOST:PORT (port 0 picks a free port)",
+        ) from exc
+    return sock
+
+
+def _url(host: str, sock: trio.socket.SocketType) -> str:
+    bound_host, bound_port = sock.getsockname()[:2]
+    return f"http://{_join(host or bound_host, bound_port)}"
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hypercorn_config() -> Config:
+    config = Config()
+    config.accesslog = None
+    # A logger of its own handlers none: it reaches the daemon's log through the root logger.
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.include_server_header = False
+    config.keep_alive_timeout = 15.0
+    config.h11_max_incomplete_size = 16 * 1024
+    return config
+
+
+class _Server:
+    """Owns the listener and every accepted connection."""
+
+    def __init__(self, app: Starlette, listener: trio.SocketListener) -> None:
+        self._config = _hypercorn_config()
+        # hypercorn's types know ASGI only as typed dicts, which no framework uses.
+        self._app = wrap_app(cast("Any", app), self._config.wsgi_max_body_size, "asgi")
+        self._listener = listener
+        self._context = WorkerContext(None)
+        self._stopping = trio.Event()
+        self._streams: set[trio.SocketStream] = set()
+
+    def stop(self) -> None:
+        """Let ``run`` end within a little more than ``GRACE_S``; takes effect at once."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until ``stop``. Shielded: only ``stop`` ends it, so that answers are finished."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as cutter:
+                async with trio.open_nursery() as connections:
+                    await self._accept_until_stopped(connections)
+                    await self._context.terminated.set()
+                    cutter.start_soon(self._cut, connections.cancel_scope)
+                cutter.cancel_scope.cancel()
+
+    async def _accept_until_stopped(self, connections: trio.Nursery) -> None:
+        async with self._listener, trio.open_nursery() as accepting:
+            accepting.start_soon(
+                partial(
+                    trio.serve_listeners,
+                    self._serve,
+                    [self._listener],
+                    handler_nursery=connections,
+                )
+            )
+            await self._stopping.wait()
+            accepting.cancel_scope.cancel()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self._streams.add(stream)
+        try:
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
+            # hypercorn's types say SSLStream; it takes plain streams as well.
+            plain = cast("Any", stream)
+            await TCPServer(self._app, self._config, self._context, ConnectionState({}), plain)
+        except* Exception:
+            log.exception("http connection failed", runbook="http-failed")
+        finally:
+            self._streams.discard(stream)
+            stream.socket.close()
+
+    async def _cut(self, connections: trio.CancelScope) -> None:
+        await trio.sleep(GRACE_S)
+        for stream in self._streams:
+            stream.socket.close()
+        connections.cancel()

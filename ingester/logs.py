@@ -1,0 +1,212 @@
+"""The daemon's log: events in the past tense with fields, one line each, on standard error.
+
+Law: standard output belongs to answers, standard error to this log. Every warning and error names
+an entry of ``deploy/RUNBOOK.md`` in ``runbook``; what libraries warn about is under
+``library-warning``. The last ``RECENT`` of them are kept for ``/api/status``. A traceback has at
+most ``TRACEBACK_FRAMES`` frames, the innermost ones, whatever ``sys.tracebacklimit`` says (the
+daemon sets that to 0, because pyarrow puts tracebacks into answers otherwise). Credentials in URLs
+are masked. A line that cannot be written is dropped: a closed terminal does not stop the daemon.
+
+    log = structlog.get_logger()
+    log.info("partition persisted", partition="time_day=2026-11-21", rows=10_000, queued_s=0.02)
+    log.warning("store was away", url=url, retry_after_s=3.0, runbook="store-away")
+"""
+
+import logging
+import re
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any, Literal, TextIO
+
+import structlog
+
+from ingester.http.status import Problem
+
+RECENT = 20
+TRACEBACK_FRAMES = 30
+# Long enough for any message of ours, short enough for a page.
+MESSAGE_CHARS = 500
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console"]
+EventDict = MutableMapping[str, Any]
+
+_URL_CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
+_PROBLEM_LEVELS = frozenset({"warning", "error", "critical"})
+# Fields that a problem shows in its own places, or not at all.
+_NOT_IN_MESSAGE = frozenset({"at", "event", "level", "runbook", "exception", "stack"})
+
+
+class RecentProblems:
+    """The last warnings and errors; written by any thread, read by ``/api/status``."""
+
+    def __init__(self) -> None:
+        # Appending to a bounded deque and copying it are atomic under CPython's lock.
+        self._problems: deque[Problem] = deque(maxlen=RECENT)
+
+    def newest_first(self) -> list[Problem]:
+        """Give at most ``RECENT`` problems."""
+        return list(self._problems)[::-1]
+
+    def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
+        """Keep the event if it is a warning or worse; a structlog processor."""
+        if event.get("level") in _PROBLEM_LEVELS:
+            self._problems.append(
+                Problem(
+                    at=str(event.get("at", "")),
+                    event=str(event.get("event", "")),
+                    message=_message(event),
+                    level=str(event["level"]),
+                    runbook=event.get("runbook"),
+                )
+            )
+        return event
+
+
+def configure_logs(
+    level: Level = "info", style: Format = "auto", *, stream: TextIO | None = None
+) -> RecentProblems:
+    """Set up structlog and the standard library's logging for this process.
+
+    Args:
+        level: the least level that is written.
+        style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
+        stream: where lines go; standard error when not given.
+
+    Returns:
+        What ``/api/status`` shows as last errors. The newest call wins; nothing else is kept.
+    """
+    out = stream if stream is not None else sys.stderr
+    recent = RecentProblems()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            name_runbook,
+            render_exception,
+            mask_credentials,
+            recent,
+            *_renderers(style, out),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=_LineFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    logging.captureWarnings(True)
+    root = logging.getLogger()
+    root.handlers = [_ToStructlog()]
+    root.setLevel(logging.WARNING)
+    return recent
+
+
+def _renderers(style: Format, out: TextIO) -> list[Any]:
+    terminal = out.isatty()
+    if style == "json" or (style == "auto" and not terminal):
+        return [
+            put_first,
+            structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+        ]
+    # The traceback is text already; the renderer only has to print it.
+    return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="at", sort_keys=False)]
+
+
+def put_first(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Give the event with time, level and event before its fields; a processor."""
+    return {key: event.pop(key) for key in ("at", "level", "event")} | dict(event)
+
+
+def name_runbook(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Give a warning or error without a runbook entry the entry ``unlisted``; a processor."""
+    if event.get("level") in _PROBLEM_LEVELS:
+        event.setdefault("runbook", "unlisted")
+    return event
+
+
+def render_exception(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Turn ``exc_info`` into ``error`` (one line) and ``exception`` (a limited traceback)."""
+    exc_info = event.pop("exc_info", None)
+    exc: BaseException | None
+    if isinstance(exc_info, BaseException):
+        exc = exc_info
+    elif isinstance(exc_info, tuple):
+        exc = exc_info[1]
+    else:
+        exc = sys.exception() if exc_info else None
+    if exc is not None:
+        event.setdefault("error", f"{type(exc).__name__}: {exc}")
+        # A negative limit keeps the innermost frames, and overrides sys.tracebacklimit.
+        lines = traceback.format_exception(exc, limit=-TRACEBACK_FRAMES)
+        event["exception"] = "".join(lines).rstrip()
+    return event
+
+
+def mask_credentials(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Replace ``user:secret@`` in the URLs of all text fields; a processor."""
+    for key, value in event.items():
+        if isinstance(value, BaseException):
+            value = str(value)
+        if isinstance(value, str) and "@" in value:
+            event[key] = _URL_CREDENTIALS.sub(r"\1***@", value)
+    return event
+
+
+def _message(event: EventDict) -> str:
+    """Give the fields on one line, the error first and without its name."""
+    fields = [
+        f"{key}={value}"
+        for key, value in event.items()
+        if key not in _NOT_IN_MESSAGE and key != "error"
+    ]
+    error = [str(event["error"])] if "error" in event else []
+    text = " ".join(", ".join(error + fields).split())
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
+
+
+class _LineLogger:
+    """Writes whole lines; safe from any thread."""
+
+    def __init__(self, out: TextIO, lock: threading.Lock) -> None:
+        self._out = out
+        self._lock = lock
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            try:
+                self._out.write(line + "\n")
+                self._out.flush()
+            except (OSError, ValueError):
+                # Standard error is gone (a closed terminal or pipe): go on without a log.
+                return
+
+    debug = info = warning = warn = error = critical = fatal = failure = err = exception = log = msg
+
+
+class _LineFactory:
+    """Makes loggers that share one stream and one lock."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._logger = _LineLogger(out, threading.Lock())
+
+    def __call__(self, *_: object) -> _LineLogger:
+        return self._logger
+
+
+class _ToStructlog(logging.Handler):
+    """Hands records of libraries (hypercorn, botocore, Python's warnings) to the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log ``record`` with its logger's name."""
+        try:
+            structlog.get_logger().log(
+                logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING,
+                " ".join(record.getMessage().split()),
+                logger=record.name,
+                exc_info=record.exc_info or None,
+                runbook="library-warning",
+            )
+        except Exception:
+            self.handleError(record)

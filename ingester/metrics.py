@@ -1,0 +1,310 @@
+"""Every metric of the daemon, in one place, named ``ingester_<what>_<unit>``.
+
+Law: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most ``MAX_TABLES``
+tables, the rest counts as ``_other``), the codes of the error table, and the kinds of memory. The
+way of a write looks up no label: children are made once and kept (``Metrics.table`` gives them from
+a dict). What already is a number in the daemon is not counted again: gauges are read from one
+``Levels`` per scrape, so that they agree with each other.
+
+Counters and histograms may be used from any thread; ``Levels`` is made on the event loop, where
+``/metrics`` is answered.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+MAX_TABLES = 1000
+OTHER = "_other"
+"""Label of the tables beyond ``MAX_TABLES``; no table can have this name."""
+
+REFUSAL_CODES = (
+    "invalid",
+    "not_found",
+    "unimplemented",
+    "memory",
+    "saturated",
+    "disk_full",
+    "limit",
+    "store",
+    "stale",
+    "superseded",
+    "stopping",
+    "fenced",
+    "owner",
+    "timeout",
+    "unauthenticated",
+    "forbidden",
+    "internal",
+)
+
+# Acknowledgements and syncs lie around a millisecond; a slow disk takes seconds.
+_FAST_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+# Persists: from a small local file to a queue behind a store that is away.
+_SLOW_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_GROUP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+_TABLE = ("namespace", "table")
+
+
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """How full everything is at one moment; what the gauges show."""
+
+    memory_by_kind_bytes: Mapping[str, int] = {}
+    memory_limit_bytes: int = 0
+    memory_low_bytes: int = 0
+    memory_high_bytes: int = 0
+    buffered_rows: int = 0
+    buffered_bytes: int = 0
+    buffered_partitions: int = 0
+    persist_queued_jobs: int = 0
+    persist_queued_bytes: int = 0
+    persist_active_jobs: int = 0
+    log_segments: int = 0
+    log_bytes: int = 0
+    log_pending_operations: int = 0
+    streams_open: int = 0
+    streams_stalled: int = 0
+    ready: int = 0
+    """1 while queries are answered."""
+    accepts_writes: int = 0
+    """1 while a write would be taken."""
+
+
+_GAUGES = {
+    "memory_limit_bytes": "memory.limit",
+    "memory_low_bytes": "Watermark above which the daemon persists",
+    "memory_high_bytes": "Watermark above which the daemon refuses writes",
+    "buffered_rows": "Rows that are not yet in a committed file",
+    "buffered_bytes": "Memory of the rows that are not yet in a committed file",
+    "buffered_partitions": "Partitions with a buffer",
+    "persist_queued_jobs": "Frozen buffers that wait for a worker",
+    "persist_queued_bytes": "Memory of the frozen buffers that wait for a worker",
+    "persist_active_jobs": "Persists under way",
+    "log_segments": "Log segments on local disk",
+    "log_bytes": "Bytes of the log segments on local disk",
+    "log_pending_operations": "Operations that wait for their sync",
+    "streams_open": "Open query streams",
+    "streams_stalled": "Open query streams whose client has stopped reading",
+    "ready": "1 while queries are answered",
+    "accepts_writes": "1 while a write would be taken",
+}
+
+
+class _LevelGauges(Collector):
+    """Asks for the levels once per scrape."""
+
+    def __init__(self, levels: Callable[[], Levels]) -> None:
+        self._levels = levels
+
+    def describe(self) -> Iterator[Metric]:
+        """Name the gauges without asking for them: at registration the daemon is not up yet."""
+        return self._families(Levels())
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the gauges of now."""
+        return self._families(self._levels())
+
+    def _families(self, levels: Levels) -> Iterator[Metric]:
+        for name, text in _GAUGES.items():
+            yield GaugeMetricFamily(f"ingester_{name}", text, value=getattr(levels, name))
+        memory = GaugeMetricFamily(
+            "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
+        )
+        for kind, used in levels.memory_by_kind_bytes.items():
+            memory.add_metric([kind], used)
+        yield memory
+
+
+class TableMetrics:
+    """The counters of one table; every method is a few locked additions."""
+
+    __slots__ = ("_answered", "_duplicates", "_persisted", "_queries", "_written")
+
+    def __init__(self, counters: Mapping[str, Counter], namespace: str, table: str) -> None:
+        child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
+        self._written = (child["operations"], child["rows"], child["bytes"])
+        self._duplicates = child["duplicates"]
+        self._queries = child["queries"]
+        self._answered = (child["query_rows"], child["query_bytes"])
+        self._persisted = (
+            child["persisted_files"],
+            child["persisted_rows"],
+            child["persisted_bytes"],
+        )
+
+    def wrote(self, rows: int, nbytes: int) -> None:
+        """Count one acknowledged operation."""
+        operations, row_counter, byte_counter = self._written
+        operations.inc()
+        row_counter.inc(rows)
+        byte_counter.inc(nbytes)
+
+    def saw_duplicate(self) -> None:
+        """Count one operation that was answered but not applied again."""
+        self._duplicates.inc()
+
+    def queried(self) -> None:
+        """Count one query that has begun."""
+        self._queries.inc()
+
+    def answered(self, rows: int, nbytes: int) -> None:
+        """Count one part of an answer that was handed to the client's stream."""
+        row_counter, byte_counter = self._answered
+        row_counter.inc(rows)
+        byte_counter.inc(nbytes)
+
+    def persisted(self, files: int, rows: int, nbytes: int) -> None:
+        """Count what one commit made visible; ``nbytes`` of files."""
+        for counter, amount in zip(self._persisted, (files, rows, nbytes), strict=True):
+            counter.inc(amount)
+
+
+_TABLE_COUNTERS = {
+    "operations": "Acknowledged operations",
+    "rows": "Acknowledged rows",
+    "bytes": "Arrow bytes of acknowledged rows",
+    "duplicates": "Operations of an origin that had been taken before",
+    "queries": "Queries that have begun",
+    "query_rows": "Rows sent to queries",
+    "query_bytes": "Arrow bytes sent to queries",
+    "persisted_files": "Files committed",
+    "persisted_rows": "Rows in files committed",
+    "persisted_bytes": "Bytes of files committed",
+}
+
+
+class Metrics:
+    """All counters and histograms, registered once with ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register everything, and the process's own figures (memory, CPU, open files).
+
+        Raises:
+            ValueError: the registry already has metrics of these names.
+        """
+        self._registry = registry
+        self._tables: dict[tuple[str, str], TableMetrics] = {}
+        self._table_counters = {
+            name: Counter(f"ingester_{name}", text, _TABLE, registry=registry)
+            for name, text in _TABLE_COUNTERS.items()
+        }
+        ProcessCollector(registry=registry)
+        self._register_write_path(registry)
+        self._register_read_path(registry)
+        refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
+        self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
+
+    def _register_write_path(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"ingester_{name}", text, buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"ingester_{name}", text, registry=registry)
+
+        self._ack = histogram("ack_seconds", "From a decoded batch to its answer", _FAST_S)
+        self._group = histogram("group_operations", "Operations written and synced at once", _GROUP)
+        self._sync = histogram("sync_seconds", "One sync of the log", _FAST_S)
+        self._log_written = counter("log_written_bytes", "Bytes appended to the log")
+        self._segments_created = counter("log_segments_created", "Log segments begun")
+        self._segments_removed = counter("log_segments_removed", "Log segments let go")
+        self._torn = counter("log_torn_bytes", "Bytes cut from torn tails, never acknowledged")
+        self._replayed = counter("replayed_operations", "Operations read back at start")
+        self._queued = histogram("persist_queued_seconds", "A frozen buffer's wait", _SLOW_S)
+        self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
+        self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
+        self._persist_failures = counter("persist_failed_attempts", "Persist attempts that failed")
+
+    def _register_read_path(self, registry: CollectorRegistry) -> None:
+        self._first_batch = Histogram(
+            "ingester_query_first_batch_seconds",
+            "From a query's ticket to its first batch",
+            buckets=_FAST_S,
+            registry=registry,
+        )
+        self._spilled = Counter(
+            "ingester_spilled_bytes", "Bytes spilled for open snapshots", registry=registry
+        )
+        self._timed_out = Counter(
+            "ingester_query_timeouts", "Query streams that lost their snapshot", registry=registry
+        )
+
+    def table(self, namespace: str, table: str) -> TableMetrics:
+        """Give the counters of a table, the same object each time; keep it where that is easy."""
+        key = (namespace, table)
+        found = self._tables.get(key)
+        if found is None:
+            if len(self._tables) >= MAX_TABLES and key != (OTHER, OTHER):
+                return self.table(OTHER, OTHER)
+            # setdefault: two threads may get here at once, both must count into one object.
+            found = self._tables.setdefault(key, TableMetrics(self._table_counters, *key))
+        return found
+
+    def watch(self, levels: Callable[[], Levels]) -> None:
+        """Show what ``levels`` gives as gauges, asked once per scrape; call once."""
+        self._registry.register(_LevelGauges(levels))
+
+    def identify(self, *, ingester_id: str, incarnation: str, epoch: int, version: str) -> None:
+        """Show who this daemon is, as labels of ``ingester_info``; call once."""
+        labels = {
+            "ingester_id": ingester_id,
+            "incarnation": incarnation,
+            "epoch": str(epoch),
+            "version": version,
+        }
+        Info("ingester", "Identity of the daemon", registry=self._registry).info(labels)
+
+    def refused(self, code: str) -> None:
+        """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
+        self._refusals.get(code, self._refusals["internal"]).inc()
+
+    def acknowledged(self, seconds: float) -> None:
+        """Observe the time from a decoded batch to its answer."""
+        self._ack.observe(seconds)
+
+    def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
+        """Observe one group commit."""
+        self._group.observe(operations)
+        self._log_written.inc(nbytes)
+        self._sync.observe(sync_s)
+
+    def segment_created(self) -> None:
+        """Count a log segment that was begun."""
+        self._segments_created.inc()
+
+    def segments_removed(self, count: int) -> None:
+        """Count log segments that were let go."""
+        self._segments_removed.inc(count)
+
+    def tail_cut(self, nbytes: int) -> None:
+        """Count the bytes of a torn tail."""
+        self._torn.inc(nbytes)
+
+    def replayed(self, operations: int) -> None:
+        """Count operations read back at start."""
+        self._replayed.inc(operations)
+
+    def persist_finished(self, queued_s: float, active_s: float, total_s: float) -> None:
+        """Observe one committed persist."""
+        self._queued.observe(queued_s)
+        self._active.observe(active_s)
+        self._total.observe(total_s)
+
+    def persist_failed(self) -> None:
+        """Count one persist attempt that failed and will be repeated."""
+        self._persist_failures.inc()
+
+    def first_batch_sent(self, seconds: float) -> None:
+        """Observe the time from a query's ticket to its first batch."""
+        self._first_batch.observe(seconds)
+
+    def spilled(self, nbytes: int) -> None:
+        """Count bytes spilled to local disk for open snapshots."""
+        self._spilled.inc(nbytes)
+
+    def stream_timed_out(self) -> None:
+        """Count a query stream whose client was too slow and that lost its snapshot."""
+        self._timed_out.inc()

@@ -1,0 +1,211 @@
+"""A real HTTP server for the tests, and a source of status that tests can turn.
+
+The server runs on trio in a thread of its own, as in the daemon; requests are made from the test's
+thread with ``http.client``.
+"""
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import trio
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+
+from ingester.http.app import create_app
+from ingester.http.server import ListenError, serve_http
+from ingester.http.status import (
+    Admission,
+    Buffered,
+    Identity,
+    LogStatus,
+    Memory,
+    OriginStatus,
+    Persisted,
+    PersistRun,
+    PersistStatus,
+    Problem,
+    Rates,
+    RateSpans,
+    Reason,
+    State,
+    Status,
+    StreamStatus,
+    TableStatus,
+)
+
+MIB = 1 << 20
+
+
+def example_status(state: State = "ready", reasons: list[Reason] | None = None) -> Status:
+    """Give a status in which every field is filled."""
+    refused = reasons or []
+    identity = Identity(
+        ingester_id="pod-0",
+        incarnation="5f0c",
+        epoch=3,
+        version="0.1.0",
+        pid=4711,
+        started_at="2026-11-21T07:00:00Z",
+        uptime_s=5025.0,
+        state=state,
+        flight="grpc://127.0.0.1:8082",
+        http="http://127.0.0.1:8080",
+        store="s3://bucket/prefix",
+    )
+    memory = Memory(
+        used_bytes=800 * MIB,
+        limit_bytes=1024 * MIB,
+        low_bytes=512 * MIB,
+        high_bytes=922 * MIB,
+        by_kind={"buffer": 500 * MIB, "frozen": 200 * MIB, "answer": 100 * MIB},
+    )
+    run = PersistRun(
+        at="2026-11-21T08:23:00Z",
+        namespace="sensors",
+        table="readings",
+        partition="time_day=2026-11-21",
+        rows=1_000_000,
+        bytes=12 * MIB,
+        queued_s=0.02,
+        active_s=1.4,
+        total_s=1.42,
+    )
+    return Status(
+        identity=identity,
+        admission=Admission(accepts_writes=not refused, reasons=refused, memory=memory),
+        rates=RateSpans(
+            last_10s=Rates(rows_per_s=1.2e6, bytes_per_s=48e6, operations_per_s=120.0),
+            last_60s=Rates(rows_per_s=9e5, queries_per_s=0.5),
+        ),
+        tables=[
+            TableStatus(
+                namespace="sensors",
+                table="readings",
+                manifest_version=41,
+                buffered=Buffered(rows=250_000, bytes=30 * MIB, partitions=2),
+                persisted=Persisted(rows=90_000_000, bytes=900 * MIB, files=41),
+                oldest_buffered_s=12.5,
+            )
+        ],
+        persist=PersistStatus(queued_jobs=1, queued_bytes=MIB, active=1, last=[run]),
+        log=LogStatus(segments=2, bytes=64 * MIB, open_segment=7, syncs=12, last_sync_s=0.0008),
+        origins=[OriginStatus(origin="a", memory_sequence=17, durable_sequence=12, open=True)],
+        streams=StreamStatus(open=2, stalled=1),
+        errors=[Problem(at="2026-11-21T08:00:00Z", event="store was away", message="timed out")],
+    )
+
+
+@dataclass
+class TurnableSource:
+    """A daemon's view of itself, as a test wants it."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    is_live: bool = True
+    not_ready: list[str] = field(default_factory=list)
+    refuses: list[str] = field(default_factory=list)
+    shown: Status = field(default_factory=example_status)
+    failure: Exception | None = None
+
+    def live(self) -> bool:
+        return self.is_live
+
+    def readiness(self, for_write: bool) -> list[str]:
+        return self.not_ready + (self.refuses if for_write else [])
+
+    def status(self) -> Status:
+        if self.failure is not None:
+            raise self.failure
+        return self.shown
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: headers with lower-case names."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class RunningServer:
+    """A server in a thread; ``stop`` may be called twice."""
+
+    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.url = ""
+        self._app, self._host, self._port = app, host, port
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._started.wait(10)
+        self._raise_failure()
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as exc:
+            self._failure = exc
+        self._started.set()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            self._scope = nursery.cancel_scope
+            try:
+                self.url = await nursery.start(serve_http, self._app, self._host, self._port)
+            except ListenError as exc:
+                self._failure = exc
+            self._started.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._thread.join(10)
+            raise self._failure
+
+    def begin_stop(self) -> None:
+        """Cancel the server and return at once."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._scope.cancel)
+
+    def stop(self) -> float:
+        """Cancel the server; give the seconds until it had ended, at most 20."""
+        begun = time.monotonic()
+        self.begin_stop()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the server did not stop"
+        self._raise_failure()
+        return time.monotonic() - begun
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, to connect to."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+    def request(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        """Make one request on a connection of its own."""
+        connection = http.client.HTTPConnection(*self.address, timeout=10)
+        try:
+            connection.request(method, path, headers=headers)
+            response = connection.getresponse()
+            names = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, names, response.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(source: TurnableSource) -> Iterator[RunningServer]:
+    """Run the daemon's own app over ``source``; stopped at the end."""
+    server = RunningServer(create_app(source))
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,187 @@
+"""Metrics as a scraper reads them."""
+
+import re
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingester import metrics as metrics_module
+from ingester.metrics import OTHER, REFUSAL_CODES, Levels, Metrics
+
+
+def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Read every sample by name and labels."""
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def total(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    return scrape(registry)[(name, tuple(sorted(labels.items())))]
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def test_what_happens_to_a_table_is_counted_under_its_name(registry: CollectorRegistry) -> None:
+    table = Metrics(registry).table("sensors", "readings")
+    table.wrote(10, 400)
+    table.wrote(5, 200)
+    table.saw_duplicate()
+    table.queried()
+    table.answered(7, 300)
+    table.persisted(2, 15, 90)
+    seen = {
+        name: total(registry, f"ingester_{name}_total", namespace="sensors", table="readings")
+        for name in metrics_module._TABLE_COUNTERS
+    }
+    assert seen == {
+        "operations": 2,
+        "rows": 15,
+        "bytes": 600,
+        "duplicates": 1,
+        "queries": 1,
+        "query_rows": 7,
+        "query_bytes": 300,
+        "persisted_files": 2,
+        "persisted_rows": 15,
+        "persisted_bytes": 90,
+    }
+
+
+def test_tables_beyond_the_bound_share_one_label(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_module, "MAX_TABLES", 3)
+    metrics = Metrics(registry)
+    for number in range(10):
+        metrics.table("n", f"t{number}").wrote(1, 8)
+    rows = {
+        key: value for key, value in scrape(registry).items() if key[0] == "ingester_rows_total"
+    }
+    assert len(rows) == 4
+    assert total(registry, "ingester_rows_total", namespace=OTHER, table=OTHER) == 7
+    assert sum(rows.values()) == 10
+
+
+def test_a_table_has_one_set_of_counters_also_when_threads_meet(
+    registry: CollectorRegistry,
+) -> None:
+    metrics = Metrics(registry)
+    meet = threading.Barrier(8)
+
+    def write() -> None:
+        meet.wait(10)
+        for _ in range(100):
+            metrics.table("n", "t").wrote(1, 8)
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert metrics.table("n", "t") is metrics.table("n", "t")
+    assert total(registry, "ingester_rows_total", namespace="n", table="t") == 800
+
+
+def test_every_refusal_code_is_there_from_the_start_and_an_unknown_one_is_internal(
+    registry: CollectorRegistry,
+) -> None:
+    metrics = Metrics(registry)
+    metrics.refused("memory")
+    metrics.refused("no such code")
+    counts = {code: total(registry, "ingester_refusals_total", code=code) for code in REFUSAL_CODES}
+    assert {code: count for code, count in counts.items() if count} == {"memory": 1, "internal": 1}
+
+
+def test_histograms_and_plain_counters_take_what_the_daemon_tells(
+    registry: CollectorRegistry,
+) -> None:
+    metrics = Metrics(registry)
+    metrics.acknowledged(0.0012)
+    metrics.group_synced(3, 4096, 0.0007)
+    metrics.persist_finished(0.02, 1.4, 1.42)
+    metrics.persist_failed()
+    metrics.first_batch_sent(0.004)
+    metrics.segment_created()
+    metrics.segments_removed(2)
+    metrics.tail_cut(17)
+    metrics.replayed(9)
+    metrics.spilled(1024)
+    metrics.stream_timed_out()
+    expected = {
+        "ack_seconds_sum": 0.0012,
+        "group_operations_sum": 3,
+        "sync_seconds_sum": 0.0007,
+        "log_written_bytes_total": 4096,
+        "persist_queued_seconds_sum": 0.02,
+        "persist_active_seconds_sum": 1.4,
+        "persist_total_seconds_sum": 1.42,
+        "persist_failed_attempts_total": 1,
+        "query_first_batch_seconds_sum": 0.004,
+        "log_segments_created_total": 1,
+        "log_segments_removed_total": 2,
+        "log_torn_bytes_total": 17,
+        "replayed_operations_total": 9,
+        "spilled_bytes_total": 1024,
+        "query_timeouts_total": 1,
+    }
+    assert {name: total(registry, f"ingester_{name}") for name in expected} == expected
+    assert total(registry, "ingester_ack_seconds_bucket", le="0.002") == 1
+    assert total(registry, "ingester_ack_seconds_bucket", le="0.001") == 0
+
+
+def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegistry) -> None:
+    asked: list[int] = []
+
+    def levels() -> Levels:
+        asked.append(1)
+        return Levels(
+            memory_by_kind_bytes={"buffer": 5, "frozen": 7},
+            memory_limit_bytes=100,
+            streams_open=len(asked),
+            accepts_writes=1,
+        )
+
+    Metrics(registry).watch(levels)
+    assert not asked
+    samples = scrape(registry)
+    assert len(asked) == 1
+    assert samples[("ingester_memory_used_bytes", (("kind", "frozen"),))] == 7
+    assert samples[("ingester_memory_limit_bytes", ())] == 100
+    assert samples[("ingester_accepts_writes", ())] == 1
+    assert total(registry, "ingester_streams_open") == 2
+
+
+def test_every_level_has_its_gauge() -> None:
+    fields = set(Levels.__struct_fields__) - {"memory_by_kind_bytes"}
+    assert fields == set(metrics_module._GAUGES)
+
+
+def test_the_identity_is_shown_as_labels(registry: CollectorRegistry) -> None:
+    Metrics(registry).identify(ingester_id="pod-0", incarnation="5f", epoch=3, version="0.1.0")
+    labels = {"ingester_id": "pod-0", "incarnation": "5f", "epoch": "3", "version": "0.1.0"}
+    assert total(registry, "ingester_info", **labels) == 1
+
+
+def test_names_say_their_unit_and_every_metric_has_help(registry: CollectorRegistry) -> None:
+    metrics = Metrics(registry)
+    metrics.watch(Levels)
+    families = [
+        family
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        if family.name.startswith("ingester_") and not family.name.endswith("_created")
+    ]
+    assert len(families) > 30
+    for family in families:
+        assert family.documentation, family.name
+        assert re.fullmatch(r"ingester(_[a-z]+)+", family.name), family.name
+        if family.type == "histogram":
+            assert family.name.endswith(("_seconds", "_operations")), family.name
