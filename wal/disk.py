@@ -1,0 +1,239 @@
+"""Law: the log touches the disk through `Disk` and through nothing else.
+
+So a disk that fails, fills up or crashes can be put under the log in a test. Calls block; the
+log makes them in threads. Errors are ``OSError`` with their errno.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from wal.errors import LogFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from _typeshed import WriteableBuffer
+
+Piece = bytes | memoryview
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+# Pieces below this are joined before they are written: a copy is cheaper than a vector.
+_SMALL_BYTES = 16 * 1024
+_ZEROS = bytes(1 << 20)
+# Zeros are synced as they are written, so that one big sync does not stall the open segment's.
+_ZEROS_PER_SYNC = 4 << 20
+
+
+class Disk(Protocol):
+    """The system calls that the log needs. File descriptors are whatever `open` hands out."""
+
+    def make_directory(self, directory: Path) -> None:
+        """Create `directory` and its parents where missing, durably."""
+
+    def list_directory(self, directory: Path) -> list[str]:
+        """The names in `directory`, in no order."""
+
+    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+        """A descriptor; "create" makes the file or empties it, and writes."""
+
+    def close(self, fd: int) -> None:
+        """Let go of a descriptor, without a sync."""
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+
+    def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
+        """Read at `offset` into `buffer`; how many bytes were read, 0 at the end."""
+
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        """Write up to ``IOV_MAX`` pieces at `offset`; how many bytes were written."""
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Reserve space so that the file is at least `size` bytes; new bytes read as zeros."""
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Set the file's length."""
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes durable, and of its attributes what reading them needs."""
+
+    def fsync(self, fd: int) -> None:
+        """Make the file's bytes and attributes durable."""
+
+    def fsync_directory(self, directory: Path) -> None:
+        """Make the folder's names durable."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, replacing what has it."""
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; FileExistsError when it is taken."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+
+
+class OsDisk:
+    """The real one."""
+
+    def make_directory(self, directory: Path) -> None:
+        """See `Disk`. Every folder that is made is synced into its parent."""
+        if directory.is_dir():
+            return
+        self.make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        self.fsync_directory(directory.parent)
+
+    def list_directory(self, directory: Path) -> list[str]:
+        """See `Disk`."""
+        return os.listdir(directory)
+
+    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+        """See `Disk`."""
+        flags = {
+            "read": os.O_RDONLY,
+            "write": os.O_RDWR,
+            "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+        }[mode]
+        return os.open(path, flags | os.O_CLOEXEC, 0o640)
+
+    def close(self, fd: int) -> None:
+        """See `Disk`."""
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        """See `Disk`."""
+        return os.fstat(fd).st_size
+
+    def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
+        """See `Disk`."""
+        return os.preadv(fd, [buffer], offset)
+
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        """See `Disk`."""
+        return os.pwritev(fd, pieces, offset)
+
+    def allocate(self, fd: int, size: int) -> None:
+        """See `Disk`. A file system that cannot reserve (EOPNOTSUPP) grows the file instead."""
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as exc:
+            if exc.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            if self.size(fd) < size:
+                os.ftruncate(fd, size)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """See `Disk`."""
+        os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        """See `Disk`."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """See `Disk`."""
+        os.fsync(fd)
+
+    def fsync_directory(self, directory: Path) -> None:
+        """See `Disk`."""
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `Disk`."""
+        source.replace(target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """See `Disk`."""
+        target.hardlink_to(source)
+
+    def unlink(self, path: Path) -> None:
+        """See `Disk`."""
+        path.unlink()
+
+
+def write_all(disk: Disk, fd: int, pieces: Iterable[Piece], offset: int) -> int:
+    """Write every piece from `offset` on and return where the last one ends.
+
+    A short write goes on where it stopped; the error that stopped it then shows itself. One that
+    makes no progress is EIO.
+    """
+    todo = _joined(pieces)
+    first = 0
+    while first < len(todo):
+        batch = todo[first : first + IOV_MAX]
+        wanted = sum(map(len, batch))
+        done = disk.pwritev(fd, batch, offset)
+        if done <= 0:
+            raise OSError(errno.EIO, f"wrote {done} of {wanted} bytes")
+        offset += done
+        if done == wanted:
+            first += len(batch)
+            continue
+        while done >= len(todo[first]):
+            done -= len(todo[first])
+            first += 1
+        todo[first] = memoryview(todo[first])[done:]
+    return offset
+
+
+def sync(disk: Disk, fd: int, *, attributes: bool = False) -> None:
+    """Make a file durable, with its `attributes` (a length that shrank) where asked.
+
+    Never raises OSError: after a failed sync the page cache may hold what the disk lacks, and a
+    second sync may lie, so that it is ``LogFailed``.
+    """
+    try:
+        if attributes:
+            disk.fsync(fd)
+        else:
+            disk.fdatasync(fd)
+    except OSError as exc:
+        raise LogFailed(f"a sync failed, the disk cannot be trusted: {exc}") from exc
+
+
+def sync_directory(disk: Disk, directory: Path) -> None:
+    """Make a folder's names durable; ``LogFailed`` like `sync`."""
+    try:
+        disk.fsync_directory(directory)
+    except OSError as exc:
+        raise LogFailed(f"a sync of {directory} failed: {exc}") from exc
+
+
+def write_zeros(disk: Disk, fd: int, start: int, end: int) -> None:
+    """Zero the bytes ``start..end-1``, synced as they go and at the end."""
+    unsynced = 0
+    while start < end:
+        length = min(end - start, len(_ZEROS))
+        write_all(disk, fd, [memoryview(_ZEROS)[:length]], start)
+        start += length
+        unsynced += length
+        if unsynced >= _ZEROS_PER_SYNC:
+            sync(disk, fd)
+            unsynced = 0
+    if unsynced:
+        sync(disk, fd)
+
+
+def _joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """The same bytes in fewer pieces: neighbours that are small become one."""
+    joined: list[Piece] = []
+    run: list[Piece] = []
+    for piece in pieces:
+        if len(piece) < _SMALL_BYTES:
+            run.append(piece)
+            continue
+        if run:
+            joined.append(run[0] if len(run) == 1 else b"".join(run))
+            run = []
+        joined.append(piece)
+    if run:
+        joined.append(run[0] if len(run) == 1 else b"".join(run))
+    return [piece for piece in joined if len(piece)]

@@ -1,0 +1,89 @@
+"""Law: all work per byte is done where an entry is built, never on the event loop.
+
+An `Entry` is one operation on its way into the log. The thread that received it builds it; from
+`Log.append_nowait` until ``on_done`` it belongs to the log and nobody else changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wal.format import RecordKind, make_body, record_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Buffer
+
+    from wal.format import Body
+
+_WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {int(RecordKind.SEAL)}
+
+
+@dataclass(frozen=True, eq=False)
+class Preamble:
+    """A record that must stand in the same segment before any entry that names it.
+
+    The log writes it once per segment. The identity of the object is the key: share one object
+    between all entries that name it. The bytes of `parts` must not change while it is in use.
+    """
+
+    kind: int
+    parts: tuple[Buffer, ...]
+    body: Body = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_kind(self.kind)
+        object.__setattr__(self, "body", make_body(self.parts))
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the record takes in a segment."""
+        return record_bytes(self.body.length)
+
+
+class Entry:
+    """One operation: built in any thread, appended on the loop.
+
+    The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
+    of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
+
+    ``seq`` and ``segment`` are -1 until the log forms the entry's group. Only entries of kind
+    OPERATION take a sequence; another kind carries the next operation's.
+    """
+
+    __slots__ = ("body", "kind", "on_done", "preambles", "segment", "seq", "stored_bytes", "tag")
+
+    def __init__(
+        self,
+        kind: int,
+        parts: Sequence[Buffer],
+        preambles: tuple[Preamble, ...] = (),
+        tag: object = None,
+    ) -> None:
+        _check_kind(kind)
+        self.kind = int(kind)
+        self.body = make_body(parts)
+        self.stored_bytes = record_bytes(self.body.length)
+        self.preambles = preambles
+        self.tag = tag
+        self.seq = -1
+        self.segment = -1
+        self.on_done: Callable[[Entry, BaseException | None], None] | None = None
+
+    @property
+    def payload_bytes(self) -> int:
+        """The length of the payload."""
+        return self.body.length
+
+    def __repr__(self) -> str:
+        return (
+            f"Entry(kind={self.kind}, payload_bytes={self.body.length}, seq={self.seq}, "
+            f"segment={self.segment})"
+        )
+
+
+def _check_kind(kind: int) -> None:
+    if kind not in _WRITABLE_KINDS:
+        raise ValueError(f"kind {kind} is not one that may be written: {sorted(_WRITABLE_KINDS)}")

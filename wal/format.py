@@ -1,0 +1,252 @@
+"""Law: what a byte of a segment means is decided here and nowhere else. Pure: no files.
+
+A segment is one header block, then records back to back, then zeros::
+
+    0                512
+    +----------------+--------+--------+-----+--------+- - - - - - - - -+
+    | segment header | record | record | ... |  seal  | (cut at a seal) |
+    +----------------+--------+--------+-----+--------+- - - - - - - - -+
+
+    segment header (little-endian, one 512-byte sector, so that it is written whole)
+      0  magic            8 bytes  "INGSTLOG"
+      8  format version   u32
+     12  header length    u32      512
+     16  segment number   u64
+     24  epoch            u64
+     32  first sequence   u64      that the segment may hold
+     40  id length        u16
+     42  incarnation len  u16
+     44  ingester id, incarnation (UTF-8), zeros
+    508  CRC-32C          u32      of bytes 0..507
+
+    record (starts at a multiple of 8)
+      0  magic            u32
+      4  kind             u32
+      8  length           u64      of the payload, without padding
+     16  first sequence   u64      an operation's own; for other kinds, the next operation's
+     24  synced_to        u64      bytes of this segment known durable when its group was formed
+     32  payload CRC-32C  u32
+     36  header CRC-32C   u32      of (segment number u64, offset u64, bytes 0..35)
+     40  payload, then zeros up to a multiple of 8
+
+The header's checksum covers where the record stands. Stale bytes of another segment, bytes that
+moved, and a payload that happens to be a piece of a log never pass for a record.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing_extensions import Buffer
+
+FORMAT_VERSION = 1
+SEGMENT_MAGIC = b"INGSTLOG"
+SEGMENT_HEADER_BYTES = 512
+RECORD_MAGIC = 0xD7_1C_0A_95
+RECORD_HEADER_BYTES = 40
+ALIGNMENT = 8
+MAX_ID_BYTES = 255
+MAX_INCARNATION_BYTES = 128
+# A body up to this size is joined into one piece: one copy is cheaper than many vectors.
+JOIN_BYTES = 16 * 1024
+
+_SEGMENT = struct.Struct("<8sIIQQQHH")
+_CRC = struct.Struct("<I")
+_PLACED = struct.Struct("<QQIIQQQI")  # segment number and offset, then the record header
+_PLACE = struct.Struct("<QQ")
+_RECORD = struct.Struct("<IIQQQII")
+_SEAL = struct.Struct("<Q")
+_NAME = re.compile(r"(\d{20})\.wal(?:\.(tmp|(?:torn|damaged)(?:-\d+)?))?")
+SEAL_RECORD_BYTES = RECORD_HEADER_BYTES + _SEAL.size
+
+
+class RecordKind(IntEnum):
+    """What a record holds. Numbers are for ever; an unknown one stops replay."""
+
+    SCHEMA = 1
+    OPERATION = 2
+    ORIGINS = 3
+    SEAL = 255
+
+
+KNOWN_KINDS = frozenset(int(kind) for kind in RecordKind)
+
+
+@dataclass(frozen=True)
+class LogIdentity:
+    """Who writes: an operation is (ingester id, epoch, sequence) for ever."""
+
+    ingester_id: str
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class SegmentHeader:
+    """The header block of a segment, decoded."""
+
+    number: int
+    identity: LogIdentity
+    first_seq: int
+
+
+class RecordHeader(NamedTuple):
+    """The header of a record, decoded. `length` is the payload's, without padding."""
+
+    kind: int
+    length: int
+    first_seq: int
+    synced_to: int
+    payload_crc: int
+
+
+class Mismatch(NamedTuple):
+    """Why bytes are not what they should be; `too_new` when a newer version may know them."""
+
+    expected: str
+    found: str
+    too_new: bool = False
+
+
+class Body(NamedTuple):
+    """A payload ready to be written: its length, its CRC-32C, its flat pieces with padding."""
+
+    length: int
+    crc: int
+    pieces: tuple[bytes | memoryview, ...]
+
+
+class FileName(NamedTuple):
+    """A name in the log's folder that is ours: the segment's number, and what stands after it."""
+
+    number: int
+    suffix: str | None
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment; names sort like numbers."""
+    return f"{number:020d}.wal"
+
+
+def parse_name(name: str) -> FileName | None:
+    """What a file of the folder is, or None when it is not ours.
+
+    `suffix` is None for a segment, else ``tmp``, ``torn``, ``torn-2``, ``damaged``, ...
+    """
+    match = _NAME.fullmatch(name)
+    return None if match is None else FileName(int(match[1]), match[2])
+
+
+def padded(length: int) -> int:
+    """`length` rounded up to the records' alignment."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def record_bytes(length: int) -> int:
+    """Bytes that a record with a payload of `length` takes in a segment."""
+    return RECORD_HEADER_BYTES + padded(length)
+
+
+def make_body(parts: Iterable[Buffer]) -> Body:
+    """The payload that `parts` make together.
+
+    Small ones are copied into one piece, large ones referenced as they are. The checksum lets
+    other threads run while it reads a large part (the library does so from 32 KiB on).
+    """
+    views = [memoryview(part) for part in parts]
+    flat = [view if view.format == "B" and view.ndim == 1 else view.cast("B")
+            for view in views if view.nbytes]
+    length, crc = 0, 0
+    for view in flat:
+        length += len(view)
+        crc = crc32c(view, crc)
+    padding = bytes(padded(length) - length)
+    if length <= JOIN_BYTES:
+        return Body(length, crc, (b"".join([*flat, padding]),) if length else ())
+    return Body(length, crc, (*flat, padding) if padding else tuple(flat))
+
+
+def encode_segment_header(header: SegmentHeader) -> bytes:
+    """The header block; ValueError when a name is too long for it."""
+    ingester_id = header.identity.ingester_id.encode()
+    incarnation = header.identity.incarnation.encode()
+    if len(ingester_id) > MAX_ID_BYTES or len(incarnation) > MAX_INCARNATION_BYTES:
+        raise ValueError(
+            f"ingester id has {len(ingester_id)} bytes (at most {MAX_ID_BYTES}), "
+            f"incarnation {len(incarnation)} (at most {MAX_INCARNATION_BYTES})"
+        )
+    fixed = _SEGMENT.pack(
+        SEGMENT_MAGIC, FORMAT_VERSION, SEGMENT_HEADER_BYTES, header.number,
+        header.identity.epoch, header.first_seq, len(ingester_id), len(incarnation),
+    )
+    block = (fixed + ingester_id + incarnation).ljust(SEGMENT_HEADER_BYTES - _CRC.size, b"\0")
+    return block + _CRC.pack(crc32c(block))
+
+
+def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
+    """The header in the first bytes of a segment, or why they are none."""
+    data = bytes(block)
+    if len(data) < SEGMENT_HEADER_BYTES:
+        return Mismatch(f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
+    magic, version, _, number, epoch, first_seq, id_length, incarnation_length = (
+        _SEGMENT.unpack_from(data)
+    )
+    if magic != SEGMENT_MAGIC:
+        return Mismatch(f"magic {SEGMENT_MAGIC!r}", f"{magic!r}")
+    if version > FORMAT_VERSION:
+        return Mismatch(f"format {FORMAT_VERSION} or older", f"format {version}", too_new=True)
+    body, (stored,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
+    if (actual := crc32c(body)) != stored:
+        return Mismatch(f"header CRC-32C {stored:08x}", f"{actual:08x}")
+    middle = _SEGMENT.size + id_length
+    identity = LogIdentity(
+        data[_SEGMENT.size : middle].decode(),
+        data[middle : middle + incarnation_length].decode(),
+        epoch,
+    )
+    return SegmentHeader(number, identity, first_seq)
+
+
+def encode_record_header(number: int, offset: int, header: RecordHeader) -> bytes:
+    """The bytes of a record header that stands at `offset` of segment `number`."""
+    kind, length, first_seq, synced_to, payload_crc = header
+    placed = _PLACED.pack(
+        number, offset, RECORD_MAGIC, kind, length, first_seq, synced_to, payload_crc
+    )
+    return placed[_PLACE.size :] + _CRC.pack(crc32c(placed))
+
+
+def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeader | None:
+    """The record header in `block`, or None when it is none of this segment at this offset."""
+    if memoryview(block).nbytes < RECORD_HEADER_BYTES:
+        return None
+    magic, kind, length, first_seq, synced_to, payload_crc, crc = _RECORD.unpack_from(block)
+    if magic != RECORD_MAGIC:
+        return None
+    placed = _PLACED.pack(
+        number, offset, RECORD_MAGIC, kind, length, first_seq, synced_to, payload_crc
+    )
+    if crc32c(placed) != crc:
+        return None
+    return RecordHeader(kind, length, first_seq, synced_to, payload_crc)
+
+
+def encode_seal(number: int, offset: int, records: int, next_seq: int) -> bytes:
+    """The final record at `offset`: `records` stand before it, and all of them are durable."""
+    payload = _SEAL.pack(records)
+    header = RecordHeader(RecordKind.SEAL, _SEAL.size, next_seq, offset, crc32c(payload))
+    return encode_record_header(number, offset, header) + payload
+
+
+def decode_seal(payload: Buffer) -> int:
+    """How many records the seal counts."""
+    return int(_SEAL.unpack(payload)[0])

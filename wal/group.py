@@ -1,0 +1,135 @@
+"""Law: a group is decided whole before a byte of it is written, and counts only once it stands.
+
+Pure: no files, no threads. `form_group` reads the `Ledger` and takes entries off the queue; only
+`Ledger.book` changes the ledger, after the write succeeded. So a failed group leaves no trace:
+the next one takes the same sequences and the same place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from wal.format import (
+    SEAL_RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    RecordHeader,
+    RecordKind,
+    encode_record_header,
+    record_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Iterator
+
+    from wal.entry import Entry, Preamble
+    from wal.format import Body
+
+# A group ends here although more is waiting, so that the first in it do not wait for a long
+# queue behind them. Large enough that a sync costs little beside the bytes.
+GROUP_BYTES = 16 << 20
+
+
+class Placed(NamedTuple):
+    """A record and where it goes."""
+
+    offset: int
+    header: RecordHeader
+    body: Body
+
+
+@dataclass(eq=False)
+class Group:
+    """Entries that are written, synced, applied and answered together."""
+
+    entries: list[Entry] = field(default_factory=list)
+    records: list[Placed] = field(default_factory=list)
+    preambles: set[Preamble] = field(default_factory=set)
+    start: int = 0
+    end: int = 0
+    next_seq: int = 0
+
+    def pieces(self, number: int) -> Iterator[bytes | memoryview]:
+        """The bytes from `start` to `end`, for segment `number`."""
+        for offset, header, body in self.records:
+            yield encode_record_header(number, offset, header)
+            yield from body.pieces
+
+
+@dataclass(eq=False)
+class Ledger:
+    """What the open segment holds. `size` is what is allocated for it; it may grow beyond."""
+
+    number: int
+    size: int
+    next_seq: int
+    end: int = SEGMENT_HEADER_BYTES
+    synced_to: int = SEGMENT_HEADER_BYTES
+    records: int = 0
+    operations: int = 0
+    first_seq: int = 0
+    preambles: set[Preamble] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.first_seq = self.next_seq
+
+    def has_room(self, entry: Entry) -> bool:
+        """True when `entry` may go here: it fits with the seal behind it, or nothing else is here.
+
+        An entry larger than a segment gets one of its own, and the file grows.
+        """
+        need = _stored_bytes(entry, self.preambles)
+        return self.operations == 0 or self.end + need + SEAL_RECORD_BYTES <= self.size
+
+    def book(self, group: Group) -> None:
+        """Count a group that now stands in the file."""
+        assert group.start == self.end, "a group goes where the one before it ended"
+        self.end = group.end
+        self.size = max(self.size, group.end)
+        self.records += len(group.records)
+        self.operations += group.next_seq - self.next_seq
+        self.next_seq = group.next_seq
+        self.preambles |= group.preambles
+
+
+def form_group(pending: deque[Entry], ledger: Ledger) -> Group:
+    """Take from the front of `pending` what goes into the segment next, in order.
+
+    Sets ``seq`` and ``segment`` of what it takes. Takes at least one entry if the first has
+    room, and stops at `GROUP_BYTES`, or at an entry that needs the next segment.
+    """
+    group = Group(start=ledger.end, end=ledger.end, next_seq=ledger.next_seq)
+    room = ledger.size - SEAL_RECORD_BYTES
+    while pending and group.end - group.start < GROUP_BYTES:
+        entry = pending[0]
+        fresh = [one for one in entry.preambles
+                 if one not in ledger.preambles and one not in group.preambles]
+        need = entry.stored_bytes + sum(one.stored_bytes for one in fresh)
+        alone = ledger.operations == 0 and not group.entries
+        if group.end + need > room and not alone:
+            break
+        pending.popleft()
+        for preamble in fresh:
+            if preamble not in group.preambles:
+                group.preambles.add(preamble)
+                place(group, preamble.kind, preamble.body, ledger.synced_to)
+        entry.seq, entry.segment = group.next_seq, ledger.number
+        group.entries.append(entry)
+        place(group, entry.kind, entry.body, ledger.synced_to)
+        if entry.kind == RecordKind.OPERATION:
+            group.next_seq += 1
+    return group
+
+
+def place(group: Group, kind: int, body: Body, synced_to: int) -> None:
+    """Put a record at the end of a group."""
+    header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc)
+    group.records.append(Placed(group.end, header, body))
+    group.end += record_bytes(body.length)
+
+
+def _stored_bytes(entry: Entry, written: set[Preamble]) -> int:
+    return entry.stored_bytes + sum(
+        one.stored_bytes for one in set(entry.preambles) if one not in written
+    )

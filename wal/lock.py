@@ -1,0 +1,53 @@
+"""Law: a data directory belongs to one process. The kernel lets go when the process dies.
+
+The lock is a ``flock`` on ``LOCK``; the pid in it is there to be read, and decides nothing. The
+file is never removed: a second process may have it open already.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from wal.disk import OsDisk
+from wal.errors import DirectoryLocked
+
+LOCK_NAME = "LOCK"
+
+
+class DirectoryLock:
+    """Holds ``<data_dir>/LOCK`` from entry to exit; makes the folder where missing."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / LOCK_NAME
+        self._fd: int | None = None
+
+    def __enter__(self) -> DirectoryLock:
+        """DirectoryLocked, with the holder's pid, when another process (or lock) holds it."""
+        OsDisk().make_directory(self._path.parent)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as exc:
+            pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise DirectoryLocked(self._path, int(pid) if pid.isdigit() else None) from exc
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

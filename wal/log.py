@@ -1,0 +1,233 @@
+"""Law: a log goes through its stages in one direction, and each call belongs to one stage.
+
+::
+
+    new --recover--> recovered --replay*--> --start--> started --run--> closing --close--> closed
+                     nothing is created                appends are taken
+                     before replay is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from wal import recovery
+from wal.commit import GroupCommit
+from wal.disk import Disk, OsDisk
+from wal.entry import Entry
+from wal.errors import LogFailed, LogFull, LogWriteFailed
+from wal.format import LogIdentity
+from wal.replay import Record, ReplayCursor, read_ahead
+from wal.segments import Carry, SegmentSet
+from wal.settings import LogSettings, LogStatistics, Recovered
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+log = structlog.get_logger("wal")
+
+
+class Log:
+    """A durable, ordered log of opaque records in one folder.
+
+    Args:
+        directory: The log's folder; made by `recover` where missing. The caller holds a
+            `DirectoryLock` around the whole life of the log.
+        settings: See `LogSettings`.
+        disk: What the system calls go through.
+        carry: Called on the loop whenever a new segment is opened; returns the ``(kind, parts)``
+            records to be written first in it, durable before the segment is. They must stand for
+            what all older segments say, so that these can be pruned.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: LogSettings | None = None,
+        *,
+        disk: Disk | None = None,
+        carry: Carry = lambda: (),
+    ) -> None:
+        self._directory = directory
+        self._settings = settings or LogSettings()
+        self._disk: Disk = disk or OsDisk()
+        self._segments = SegmentSet(self._disk, directory, self._settings, carry)
+        self._commit = GroupCommit(self._segments, self._settings)
+        self._recovered: Recovered | None = None
+        self._started = False
+
+    async def recover(self) -> Recovered:
+        """What the log holds: every segment checked in full, a torn tail cut, everything sealed.
+
+        Raises:
+            LogDamaged, LogTooNew: nothing was changed.
+            LogFull, LogWriteFailed: the disk refused; calling again goes on from there.
+            LogFailed: a sync failed; the process must end.
+        """
+        recovered, next_number = await self._segments.in_thread(
+            partial(recovery.recover, self._disk, self._directory)
+        )
+        self._segments.adopt(recovered, next_number)
+        self._recovered = recovered
+        if recovered.foreign:
+            log.warning("foreign files left alone", directory=str(self._directory),
+                        files=recovered.foreign, runbook="log-foreign-files")
+        if recovered.torn_segments or recovered.removed:
+            log.warning("torn tail cut", bytes=recovered.torn_bytes, kept=recovered.torn_files,
+                        removed=recovered.removed, runbook="log-torn-tail")
+        return recovered
+
+    def replay(
+        self,
+        *,
+        allocate: Callable[[int], WriteableBuffer] = bytearray,
+        from_segment: int = 0,
+    ) -> AsyncIterator[list[Record]]:
+        """What `recover` found, oldest first, in lists of records of one segment each.
+
+        A list has about 8 MiB of payload, or one larger record; the next one is read while the
+        caller works on this one. Each payload is in its own buffer from `allocate`, which is
+        called in a thread with the length in bytes. Seals are left out. Segments that were
+        pruned before the call, and those below `from_segment`, are left out too; one whose
+        records are still to come must not be pruned.
+
+        Raises:
+            LogDamaged: a record is no longer what it was when `recover` saw it.
+        """
+        if self._recovered is None:
+            raise RuntimeError("replay() comes after recover()")
+        known = self._segments.sealed
+        facts = [one for one in self._recovered.segments
+                 if one.number in known and one.number >= from_segment]
+        return read_ahead(ReplayCursor(self._disk, self._directory, facts, allocate))
+
+    async def start(self, identity: LogIdentity, first_seq: int) -> None:
+        """Open a new segment; call it when replay is over, never before.
+
+        The first operation gets `first_seq`. On a full disk the log starts all the same, without
+        a segment: appends are answered with LogFull until there is room.
+
+        Raises:
+            LogFailed: a sync failed; the process must end.
+        """
+        if self._recovered is None or self._started:
+            raise RuntimeError("start() comes once, after recover()")
+        self._started = True
+        self._segments.begin(identity, first_seq)
+        with trio.CancelScope(shield=True):
+            try:
+                await self._segments.require_open()
+            except (LogFull, LogWriteFailed) as exc:
+                log.warning("segment refused", error=str(exc), runbook="log-disk-full")
+
+    async def run(
+        self,
+        apply: Callable[[Sequence[Entry]], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Commit what is appended, until `close` or cancellation.
+
+        For each group: written (and, under "commit", synced), then ``apply(entries)`` once, in
+        log order, then each entry's ``on_done(entry, None)``, with no await in between.
+        `apply` must not fail: what it refuses is already in the log.
+
+        Raises:
+            LogFailed: a sync or a cut failed, or `apply` raised. Everyone who waited has been
+                answered with it. The process must end.
+        """
+        if not self._started or self._commit.running:
+            raise RuntimeError("run() comes once, after start()")
+        await self._commit.run(apply, task_status)
+
+    def append_nowait(self, entry: Entry) -> None:
+        """Queue an entry for the next group. On the loop only.
+
+        ``entry.on_done`` is called exactly once, on the loop, if this returns: with None, or
+        with LogFull, LogWriteFailed, LogClosed or LogFailed. One error object may go to several
+        entries. Raises LogClosed, and does not call ``on_done``, when the log takes nothing.
+        """
+        self._commit.append(entry)
+
+    async def rotate(self, *, force: bool = False) -> None:
+        """Seal the open segment and open the next, if it holds an operation or with `force`.
+
+        Raises:
+            LogFull, LogWriteFailed: later, perhaps; the log goes on.
+            LogClosed, LogFailed: the log does not run.
+        """
+        await self._commit.rotate(force=force)
+
+    async def prune(self, keep_from_segment: int) -> list[int]:
+        """Delete the sealed segments below that number; the numbers that are gone, ascending.
+
+        Raises:
+            LogWriteFailed: the disk refused; those before it are gone.
+            LogFailed: the folder could not be synced; the log is dead.
+        """
+        try:
+            with trio.CancelScope(shield=True):
+                removed = await self._segments.prune(keep_from_segment)
+        except LogFailed as exc:
+            self._commit.fail(exc)
+            raise
+        return removed
+
+    async def close(self) -> None:
+        """Finish what is pending, seal, and let go of the files. May be called again.
+
+        After a failure, or when the disk refuses the seal, the open segment stays as it is and
+        the next start judges it.
+
+        Raises:
+            LogFull, LogWriteFailed, LogFailed: the segment could not be sealed.
+        """
+        with trio.CancelScope(shield=True):
+            await self._commit.finish()
+            await self._segments.close(seal=self._commit.failure is None)
+
+    @property
+    def open_segment(self) -> int:
+        """The number of the open segment; with none open, of the one that comes next."""
+        return self._segments.open_number
+
+    @property
+    def next_seq(self) -> int:
+        """The sequence that the next operation gets, if all that is in flight fails."""
+        return self._segments.next_seq
+
+    @property
+    def pending(self) -> int:
+        """Entries that wait for a group."""
+        return self._commit.pending
+
+    @property
+    def pending_bytes(self) -> int:
+        """What they will take in the log."""
+        return self._commit.pending_bytes
+
+    def statistics(self) -> LogStatistics:
+        """The log at this moment."""
+        segments, commit = self._segments, self._commit
+        open_bytes = segments.open.ledger.end if segments.open is not None else 0
+        return LogStatistics(
+            segments=len(segments.sealed) + (segments.open is not None),
+            bytes=sum(one.bytes for one in segments.sealed.values()) + open_bytes,
+            open_segment=self.open_segment,
+            open_bytes=open_bytes,
+            last_seq=segments.next_seq - 1,
+            pending=commit.pending,
+            pending_bytes=commit.pending_bytes,
+            records=commit.records,
+            groups=commit.groups,
+            syncs=segments.syncs,
+            last_sync_s=segments.last_sync_s,
+            rotations=segments.rotations,
+            failed_groups=commit.failed_groups,
+        )

@@ -1,0 +1,240 @@
+"""Law: a start looks at everything first and changes nothing unless all of it checks out.
+
+What it then does leaves one sealed segment after the other, all durable::
+
+    *.wal.tmp                    removed: never became a segment
+    trailing segment, no header  removed (kept as .torn unless all zeros): never took a record
+    last segment, torn tail      copied to .torn unless all zeros, zeroed, then sealed
+    last segment, open           synced, then sealed
+    anything else not sealed     LogDamaged, or LogTooNew
+
+Every step can be repeated: a crash in the middle of a start changes nothing for the next one.
+No new segment is made here; that waits until replay is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wal.disk import sync, sync_directory, write_all, write_zeros
+from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
+from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
+from wal.group import Ledger
+from wal.reading import FileSource
+from wal.scan import READ_BYTES, Fault, Verdict, first_nonzero, scan
+from wal.segment import OpenSegment
+from wal.settings import Recovered, SegmentFacts
+
+if TYPE_CHECKING:
+    from wal.disk import Disk
+    from wal.scan import State
+
+
+@dataclass
+class Survey:
+    """What is in the folder: verdicts by rising number, and every other name."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    temporary: list[str] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    highest_aside: int = 0
+
+    def states(self) -> list[State]:
+        """The state of each verdict. Trailing segments without a header do not count as last."""
+        states: list[State] = []
+        last = True
+        for verdict in reversed(self.verdicts):
+            state = verdict.state(last=last)
+            last = last and state == "headerless"
+            states.append(state)
+        return states[::-1]
+
+    def next_number(self) -> int:
+        """The number of the segment that is made next. Numbers of kept pieces are not reused."""
+        kept = [verdict.number for verdict in self.verdicts if verdict.header is not None]
+        return kept[-1] + 1 if kept else self.highest_aside + 1
+
+
+def survey(disk: Disk, directory: Path) -> Survey:
+    """Scan every segment of the folder; nothing is changed."""
+    found = Survey()
+    numbers: list[int] = []
+    for name in sorted(disk.list_directory(directory)):
+        ours = parse_name(name)
+        if ours is None:
+            found.foreign.append(name)
+        elif ours.suffix is None:
+            numbers.append(ours.number)
+        elif ours.suffix == "tmp":
+            found.temporary.append(name)
+        else:
+            found.aside.append(name)
+            found.highest_aside = max(found.highest_aside, ours.number)
+    for number in numbers:
+        with FileSource(disk, directory / segment_name(number)) as source:
+            found.verdicts.append(scan(source, number))
+    return found
+
+
+def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:
+    """The error that stops the start, for the first segment that does not check out."""
+    expected: int | None = None
+    for verdict, state in zip(found.verdicts, found.states(), strict=True):
+        path = directory / segment_name(verdict.number)
+        if state == "headerless":
+            continue
+        if expected is not None and verdict.number != expected:
+            missing = directory / segment_name(expected)
+            return LogDamaged(missing, 0, f"segment {expected}", f"segment {verdict.number} next")
+        expected = verdict.number + 1
+        if state == "newer":
+            fault = _fault(verdict)
+            return LogTooNew(path, fault.offset, fault.found)
+        if state == "damaged":
+            fault = _fault(verdict)
+            return LogDamaged(path, fault.offset, fault.expected, fault.found)
+    return None
+
+
+def recover(disk: Disk, directory: Path) -> tuple[Recovered, int]:
+    """Bring the folder into the state of the law; what it holds, and the next segment's number.
+
+    Raises:
+        LogDamaged, LogTooNew: the folder is as it was.
+        LogFull, LogWriteFailed: the disk refused; the next start goes on from there.
+        LogFailed: a sync failed.
+    """
+    try:
+        disk.make_directory(directory)
+        found = survey(disk, directory)
+        if (error := refusal(directory, found)) is not None:
+            raise error
+        return _tidy(disk, directory, found), found.next_number()
+    except OSError as exc:
+        raise from_os_error(exc, f"recovering {directory}") from exc
+
+
+def _tidy(disk: Disk, directory: Path, found: Survey) -> Recovered:
+    torn_bytes, torn_files, removed = 0, [], []
+    for name in found.temporary:
+        disk.unlink(directory / name)
+    facts: list[SegmentFacts] = []
+    torn_segments = 0
+    for verdict, state in zip(found.verdicts, found.states(), strict=True):
+        path = directory / segment_name(verdict.number)
+        if state in ("torn", "headerless"):
+            count, kept = keep_tail(disk, path, verdict.end)
+            torn_bytes += count
+            torn_segments += state == "torn"
+            torn_files += [kept] if kept else []
+        if state == "headerless":
+            disk.unlink(path)
+            removed.append(path.name)
+            continue
+        if state != "sealed":
+            _seal(disk, path, verdict, torn=state == "torn")
+        facts.append(facts_of(verdict, "sealed"))
+    sync_directory(disk, directory)
+    return Recovered(
+        segments=tuple(facts),
+        last_seq=max((one.last_seq for one in facts), default=0),
+        highest_epoch=max((one.epoch for one in facts), default=0),
+        torn_bytes=torn_bytes,
+        torn_segments=torn_segments,
+        torn_files=tuple(torn_files),
+        removed=tuple(removed),
+        foreign=tuple(found.foreign),
+    )
+
+
+def _seal(disk: Disk, path: Path, verdict: Verdict, *, torn: bool) -> None:
+    """Cut a torn tail and seal, in place: a full disk has room for that."""
+    ledger = Ledger(verdict.number, verdict.size, verdict.last_seq + 1)
+    ledger.end = ledger.synced_to = verdict.end
+    ledger.records = verdict.records
+    fd = disk.open(path, "write")
+    if torn:
+        write_zeros(disk, fd, verdict.end, max(verdict.size, verdict.end + SEAL_RECORD_BYTES))
+    # Records that were written and never synced are about to be replayed, and so to be read.
+    sync(disk, fd)
+    OpenSegment(disk, fd, path, ledger).seal()
+
+
+def keep_tail(disk: Disk, path: Path, start: int) -> tuple[int, str | None]:
+    """Copy what is behind `start` to ``<segment>.torn``, without the zeros at its end.
+
+    Returns:
+        How many bytes, and the new file's name; ``(0, None)`` when there are only zeros.
+    """
+    with FileSource(disk, path) as source:
+        end = _last_nonzero(source, start)
+        if end is None:
+            return 0, None
+        target = free_name(disk, path, "torn")
+        temporary = path.with_name(path.name + ".tmp")
+        fd = disk.open(temporary, "create")
+        try:
+            for offset in range(start, end, READ_BYTES):
+                piece = source.read(offset, min(READ_BYTES, end - offset))
+                write_all(disk, fd, [piece], offset - start)
+            sync(disk, fd, attributes=True)
+        except OSError as exc:
+            if is_no_space(exc):
+                disk.unlink(temporary)
+            raise
+        finally:
+            disk.close(fd)
+        disk.rename(temporary, target)
+        sync_directory(disk, path.parent)
+    return end - start, target.name
+
+
+def free_name(disk: Disk, path: Path, suffix: str) -> Path:
+    """``<path>.<suffix>``, or with a number behind it when that is taken."""
+    taken = set(disk.list_directory(path.parent))
+    name, count = f"{path.name}.{suffix}", 1
+    while name in taken:
+        count += 1
+        name = f"{path.name}.{suffix}-{count}"
+    return path.with_name(name)
+
+
+def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
+    """What a scan found, as facts."""
+    header, fault = verdict.header, verdict.fault
+    problem = None
+    if state not in ("sealed", "open") and (fault is not None or state == "damaged"):
+        fault = _fault(verdict)
+        problem = f"at offset {fault.offset}: expected {fault.expected}, found {fault.found}"
+    return SegmentFacts(
+        number=verdict.number,
+        file=segment_name(verdict.number),
+        ingester_id=header.identity.ingester_id if header else "",
+        incarnation=header.identity.incarnation if header else "",
+        epoch=header.identity.epoch if header else 0,
+        first_seq=verdict.first_seq,
+        last_seq=verdict.last_seq,
+        records=verdict.records,
+        operations=verdict.operations,
+        bytes=verdict.end,
+        state=state,
+        problem=problem,
+    )
+
+
+def _fault(verdict: Verdict) -> Fault:
+    """What is wrong; a segment that is whole but not last lacks its seal."""
+    return verdict.fault or Fault(verdict.end, "a seal: another segment follows", "none")
+
+
+def _last_nonzero(source: FileSource, start: int) -> int | None:
+    """The offset behind the last byte from `start` on that is not zero."""
+    end = None
+    while (at := first_nonzero(source, start)) is not None:
+        piece = bytes(source.read(at, READ_BYTES))
+        end = at + len(piece.rstrip(b"\0"))
+        start = at + len(piece)
+    return end

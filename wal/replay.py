@@ -1,0 +1,155 @@
+"""Law: replay hands out every record once, oldest first, a bounded number of bytes at a time.
+
+Every payload is read into memory of its own, from the caller's `allocate`, and checked again.
+The next piece is read in a thread while the caller works on this one; no more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+from crc32c import crc32c
+
+from wal.errors import LogDamaged
+from wal.format import (
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    RecordHeader,
+    RecordKind,
+    decode_record_header,
+    record_bytes,
+)
+from wal.reading import FileSource
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from wal.disk import Disk
+    from wal.settings import SegmentFacts
+
+# Payload bytes per piece; a larger record is a piece of its own. Two pieces exist at a time.
+CHUNK_BYTES = 8 << 20
+# Small records are many objects: this many make a piece, however few bytes they are.
+CHUNK_RECORDS = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """A record out of the log. `payload` is exactly what `allocate` gave, filled.
+
+    `first_seq` is an operation's sequence; for other kinds it is the next operation's. `epoch`
+    is the one that it was written under, whoever replays it.
+    """
+
+    kind: int
+    first_seq: int
+    payload: Any
+    segment: int
+    offset: int
+    epoch: int
+
+
+class ReplayCursor:
+    """Reads the segments one after another. Blocking; used by one thread at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        segments: Sequence[SegmentFacts],
+        allocate: Callable[[int], WriteableBuffer],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = list(segments)
+        self._allocate = allocate
+        self._offset: int | None = None
+
+    def next_chunk(self) -> list[Record] | None:
+        """Records of one segment, at least one; None at the end. LogDamaged as on recovery."""
+        while self._segments:
+            facts = self._segments[0]
+            # Opened for every piece, so that nothing is left open when nobody asks for the next.
+            with FileSource(self._disk, self._directory / facts.file) as source:
+                records = self._read(source, facts)
+            if records:
+                return records
+            del self._segments[0]
+            self._offset = None
+        return None
+
+    def _read(self, source: FileSource, facts: SegmentFacts) -> list[Record]:
+        offset = SEGMENT_HEADER_BYTES if self._offset is None else self._offset
+        records: list[Record] = []
+        taken = 0
+        while taken < CHUNK_BYTES and len(records) < CHUNK_RECORDS and offset < facts.bytes:
+            path = self._directory / facts.file
+            header = decode_record_header(
+                facts.number, offset, source.read(offset, RECORD_HEADER_BYTES)
+            )
+            if header is None:
+                raise LogDamaged(path, offset, "the record that was there at the start", "none")
+            if header.kind == RecordKind.SEAL:
+                offset = facts.bytes
+                break
+            if records and taken + header.length > CHUNK_BYTES:
+                break
+            payload = self._payload(source, path, offset, header)
+            records.append(
+                Record(header.kind, header.first_seq, payload, facts.number, offset, facts.epoch)
+            )
+            taken += header.length
+            offset += record_bytes(header.length)
+        self._offset = offset
+        return records
+
+    def _payload(
+        self, source: FileSource, path: Path, offset: int, header: RecordHeader
+    ) -> WriteableBuffer:
+        payload = self._allocate(header.length)
+        source.read_into(payload, offset + RECORD_HEADER_BYTES)
+        actual = crc32c(payload)
+        if actual != header.payload_crc:
+            expected = f"payload CRC-32C {header.payload_crc:08x}"
+            raise LogDamaged(path, offset, expected, f"{actual:08x}")
+        return payload
+
+
+async def read_ahead(cursor: ReplayCursor) -> AsyncIterator[list[Record]]:
+    """The cursor's pieces, each read while the caller works on the one before.
+
+    An abandoned iteration leaves at most one thread, which ends after the piece it reads.
+    """
+    ahead = _Ahead(cursor)
+    while (chunk := await ahead.take()) is not None:
+        ahead = _Ahead(cursor)
+        yield chunk
+
+
+class _Ahead:
+    """One piece on its way."""
+
+    def __init__(self, cursor: ReplayCursor) -> None:
+        self._arrived = trio.Event()
+        self._result: Any = None  # trio's outcome of the call: a value or an exception
+        self._token = trio.lowlevel.current_trio_token()
+        trio.lowlevel.start_thread_soon(cursor.next_chunk, self._deliver, "wal replay")
+
+    def _deliver(self, result: Any) -> None:
+        def arrive() -> None:
+            self._result = result
+            self._arrived.set()
+
+        try:
+            self._token.run_sync_soon(arrive)
+        except trio.RunFinishedError:
+            return  # nobody is left to read it
+
+    async def take(self) -> list[Record] | None:
+        await self._arrived.wait()
+        chunk: list[Record] | None = self._result.unwrap()
+        return chunk

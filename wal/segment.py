@@ -1,0 +1,170 @@
+"""Law: what makes a segment appear, grow and end on the disk, in the order that a crash needs.
+
+Blocking; the log calls this in a thread, one call at a time per segment::
+
+    prepare   <n>.wal.tmp, allocated, zeroed, synced          (ahead of time)
+    publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
+    append    a group written; synced apart
+    cut_back  after a failed append: zeros from the group's start on, synced
+    seal      all synced; seal record written, file cut to its length, synced; closed
+
+A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wal.disk import sync, sync_directory, write_all, write_zeros
+from wal.errors import LogFailed
+from wal.format import (
+    RecordKind,
+    SegmentHeader,
+    encode_seal,
+    encode_segment_header,
+    make_body,
+    segment_name,
+)
+from wal.group import Group, Ledger, place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+    from wal.disk import Disk
+
+
+@dataclass(frozen=True, eq=False)
+class Spare:
+    """A zeroed file under a temporary name, ready to become segment `number`."""
+
+    fd: int
+    path: Path
+    number: int
+    size: int
+
+
+@dataclass(eq=False)
+class OpenSegment:
+    """The segment that takes records. The ledger says what it holds, the file has it."""
+
+    disk: Disk
+    fd: int
+    path: Path
+    ledger: Ledger
+
+    def append(self, group: Group) -> None:
+        """Write a group where it belongs. OSError: the caller has to `cut_back`."""
+        write_all(self.disk, self.fd, group.pieces(self.ledger.number), group.start)
+
+    def sync(self) -> float:
+        """Make everything written so far durable; how many seconds it took."""
+        started = time.perf_counter()
+        sync(self.disk, self.fd)
+        return time.perf_counter() - started
+
+    def cut_back(self, start: int) -> None:
+        """Leave nothing of a failed append that began at `start`; ``LogFailed`` if that fails.
+
+        The zeros are synced: otherwise a crash could bring back records whose writers were told
+        that they are not there.
+        """
+        try:
+            self.disk.truncate(self.fd, min(self.disk.size(self.fd), self.ledger.size))
+            try:
+                write_zeros(self.disk, self.fd, start, self.disk.size(self.fd))
+            except OSError:
+                # What cannot be overwritten can still be let go; the next write allocates again.
+                self.disk.truncate(self.fd, start)
+            sync(self.disk, self.fd, attributes=True)
+        except OSError as exc:
+            raise LogFailed(f"{self.path}: a failed append could not be cut back: {exc}") from exc
+
+    def seal(self) -> None:
+        """End the segment. OSError: the seal is cut back and the segment is open as before."""
+        ledger = self.ledger
+        if ledger.synced_to < ledger.end:
+            # The seal claims that everything before it is durable.
+            sync(self.disk, self.fd)
+            ledger.synced_to = ledger.end
+        seal = encode_seal(ledger.number, ledger.end, ledger.records, ledger.next_seq)
+        try:
+            write_all(self.disk, self.fd, [seal], ledger.end)
+        except OSError:
+            self.cut_back(ledger.end)
+            raise
+        try:
+            sync(self.disk, self.fd)
+            self.disk.truncate(self.fd, ledger.end + len(seal))
+        except OSError as exc:
+            raise LogFailed(f"{self.path}: could not be cut to its length: {exc}") from exc
+        sync(self.disk, self.fd, attributes=True)
+        self.disk.close(self.fd)
+
+    def abandon(self) -> None:
+        """Close the file as it is, for the next start to judge."""
+        with contextlib.suppress(OSError):
+            self.disk.close(self.fd)
+
+
+def prepare(disk: Disk, directory: Path, number: int, size: int) -> Spare:
+    """A spare for segment `number`; OSError (nothing is left behind) when there is no room."""
+    path = directory / f"{segment_name(number)}.tmp"
+    fd = disk.open(path, "create")
+    try:
+        # Reserved first, which a full disk refuses at once and in one piece; then really zeroed,
+        # because a sync of blocks that were never written is several times slower.
+        disk.allocate(fd, size)
+        write_zeros(disk, fd, 0, size)
+        sync(disk, fd, attributes=True)
+    except BaseException:
+        discard(disk, Spare(fd, path, number, size))
+        raise
+    return Spare(fd, path, number, size)
+
+
+def discard(disk: Disk, spare: Spare) -> None:
+    """Let go of a spare and its file; a leftover is removed by the next start."""
+    with contextlib.suppress(OSError):
+        disk.close(spare.fd)
+    with contextlib.suppress(OSError):
+        disk.unlink(spare.path)
+
+
+def publish(
+    disk: Disk,
+    spare: Spare,
+    header: SegmentHeader,
+    carried: Sequence[tuple[int, Sequence[Buffer]]],
+) -> OpenSegment:
+    """The spare, renamed to a segment with `header` and the `carried` records in it, durably.
+
+    OSError: it did not become a segment, and the spare is gone.
+    """
+    path = spare.path.with_suffix("")
+    segment = OpenSegment(
+        disk, spare.fd, path, Ledger(header.number, spare.size, header.first_seq)
+    )
+    try:
+        group = Group(start=segment.ledger.end, end=segment.ledger.end, next_seq=header.first_seq)
+        for kind, parts in carried:
+            if kind in (RecordKind.OPERATION, RecordKind.SEAL):
+                raise ValueError(f"a record of kind {kind} cannot be carried into a new segment")
+            place(group, kind, make_body(parts), segment.ledger.synced_to)
+        write_all(disk, spare.fd, [encode_segment_header(header)], 0)
+        segment.append(group)
+        sync(disk, spare.fd)
+        segment.ledger.book(group)
+        segment.ledger.synced_to = group.end
+        disk.rename(spare.path, path)
+    except BaseException:
+        discard(disk, spare)
+        raise
+    # Invariant: nothing is acknowledged in a file whose name a crash could take back.
+    sync_directory(disk, path.parent)
+    return segment

@@ -1,0 +1,266 @@
+"""Law: one owner knows which segments exist: the sealed ones, the open one, and a spare.
+
+Everything that touches a file runs in a thread of the log's own, so that other threads' work
+never queues before a commit. A rotation goes in this order, and each step leaves the log whole::
+
+    spare ready  ->  old one sealed  ->  carry() asked, spare published  ->  new one open
+
+With no spare to be had (a full disk) the old one stays open. With the old one sealed and the
+new one failing there is none open, and the next commit tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+import trio
+
+from wal.disk import sync_directory
+from wal.errors import from_os_error
+from wal.format import LogIdentity, SegmentHeader, segment_name
+from wal.segment import OpenSegment, Spare, discard, prepare, publish
+from wal.settings import LogSettings, Recovered, SegmentFacts
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from wal.disk import Disk
+    from wal.group import Group
+
+Carry = Callable[[], Sequence[tuple[int, Sequence["Buffer"]]]]
+T = TypeVar("T")
+log = structlog.get_logger("wal")
+
+# A commit, a spare in the making, a prune and a timed sync may run at once.
+_THREADS = 4
+
+
+class SegmentSet:
+    """The log's files. All methods are called on the loop; one task appends and rotates."""
+
+    def __init__(self, disk: Disk, directory: Path, settings: LogSettings, carry: Carry) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._settings = settings
+        self._carry = carry
+        self._limiter = trio.CapacityLimiter(_THREADS)
+        self._identity = LogIdentity("", "", 0)
+        self._next_number = 1
+        self._next_seq = 1
+        self._spare: Spare | None = None
+        self._spare_lock = trio.Lock()
+        self._spare_wanted = trio.Event()
+        self._spare_asked_for = 0
+        # Held while the open file is synced or closed by someone: a timed sync and a seal.
+        self._file_lock = trio.Lock()
+        self.sealed: dict[int, SegmentFacts] = {}
+        self.open: OpenSegment | None = None
+        self.first_operation_at: float | None = None
+        self.syncs = 0
+        self.last_sync_s = 0.0
+        self.rotations = 0
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """What `call` returns, run in one of the log's threads."""
+        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+    def adopt(self, recovered: Recovered, next_number: int) -> None:
+        """Take over what recovery found."""
+        self.sealed = {facts.number: facts for facts in recovered.segments}
+        self._next_number = next_number
+
+    def begin(self, identity: LogIdentity, first_seq: int) -> None:
+        """Say who writes from now on, and from which sequence."""
+        self._identity = identity
+        self._next_seq = first_seq
+
+    @property
+    def open_number(self) -> int:
+        """The open segment's number, or the one that the next segment will have."""
+        return self.open.ledger.number if self.open is not None else self._next_number
+
+    @property
+    def next_seq(self) -> int:
+        """The sequence of the next operation."""
+        return self.open.ledger.next_seq if self.open is not None else self._next_seq
+
+    async def require_open(self) -> OpenSegment:
+        """The open segment, opened now if there is none; LogFull, LogWriteFailed, LogFailed."""
+        if self.open is None:
+            await self.rotate()
+        assert self.open is not None
+        return self.open
+
+    async def rotate(self) -> None:
+        """Seal the open segment, if any, and open the next; the errors of `require_open`."""
+        # Held to the end: until the number moves on, a second spare would be the same file.
+        async with self._spare_lock:
+            if self._spare is None:
+                try:
+                    self._spare = await self._prepare()
+                except OSError as exc:
+                    raise from_os_error(exc, f"preparing segment {self._next_number}") from exc
+            if self.open is not None:
+                await self.seal()
+                self.rotations += 1
+            spare, self._spare = self._spare, None
+            await self._publish(spare)
+
+    async def _publish(self, spare: Spare) -> None:
+        header = SegmentHeader(self._next_number, self._identity, self._next_seq)
+        # Asked for here, after the last group was applied and before the next one can be: what it
+        # returns stands for exactly what the older segments hold.
+        carried = self._carry()
+        try:
+            self.open = await self.in_thread(
+                partial(publish, self._disk, spare, header, carried)
+            )
+        except OSError as exc:
+            raise from_os_error(exc, f"opening segment {header.number}") from exc
+        self._next_number += 1
+        self.first_operation_at = None
+
+    async def append(self, group: Group, *, sync: bool) -> None:
+        """Write a group, synced where asked, and book it.
+
+        Raises:
+            LogFull, LogWriteFailed: it was cut back, and the segment is as it was.
+            LogFailed: the sync or the cut failed.
+        """
+        segment = self.open
+        assert segment is not None
+        await self.in_thread(partial(self._append, segment, group, sync=sync))
+        ledger = segment.ledger
+        ledger.book(group)
+        if sync:
+            ledger.synced_to = ledger.end
+        if ledger.operations and self.first_operation_at is None:
+            self.first_operation_at = trio.current_time()
+        if ledger.end > ledger.size // 2 and self._spare_asked_for != ledger.number:
+            # Once per segment: on a full disk the rotation itself tries again.
+            self._spare_asked_for = ledger.number
+            self._spare_wanted.set()
+
+    def _append(self, segment: OpenSegment, group: Group, *, sync: bool) -> None:
+        try:
+            segment.append(group)
+        except OSError as exc:
+            segment.cut_back(group.start)
+            raise from_os_error(exc, f"appending to {segment.path}") from exc
+        if sync:
+            self.last_sync_s = segment.sync()
+            self.syncs += 1
+
+    async def sync(self) -> None:
+        """Make durable what has been written to the open segment so far; LogFailed."""
+        async with self._file_lock:
+            segment = self.open
+            if segment is None or segment.ledger.synced_to == segment.ledger.end:
+                return
+            end = segment.ledger.end
+            self.last_sync_s = await self.in_thread(segment.sync)
+            self.syncs += 1
+            # Only what was written before the sync began is known to be durable.
+            segment.ledger.synced_to = max(segment.ledger.synced_to, end)
+
+    async def seal(self) -> None:
+        """Seal the open segment; on LogFull and LogWriteFailed it stays open as it was."""
+        async with self._file_lock:
+            segment = self.open
+            assert segment is not None
+            try:
+                await self.in_thread(segment.seal)
+            except OSError as exc:
+                raise from_os_error(exc, f"sealing {segment.path}") from exc
+            facts = self._facts(segment)
+            self.sealed[facts.number] = facts
+            self._next_seq = segment.ledger.next_seq
+            self.open = None
+            self.first_operation_at = None
+        log.info("segment sealed", segment=facts.number, bytes=facts.bytes,
+                 operations=facts.operations, last_seq=facts.last_seq)
+
+    async def prune(self, keep_from_segment: int) -> list[int]:
+        """Delete the sealed segments below that number, ascending; which ones were deleted.
+
+        Raises:
+            LogWriteFailed: the disk refused; those before it are gone.
+            LogFailed: the folder could not be synced.
+        """
+        removed: list[int] = []
+        for number in sorted(self.sealed):
+            if number >= keep_from_segment:
+                break
+            if await self.in_thread(partial(self._unlink, number)):
+                removed.append(number)
+        return removed
+
+    def _unlink(self, number: int) -> bool:
+        # Popped first: of two prunes at the same time, one deletes it.
+        facts = self.sealed.pop(number, None)
+        if facts is None:
+            return False
+        try:
+            self._disk.unlink(self._directory / facts.file)
+        except OSError as exc:
+            self.sealed[number] = facts
+            raise from_os_error(exc, f"deleting {facts.file}") from exc
+        # Synced one by one: were a later name to vanish before an earlier one, the gap would
+        # look like a lost segment after a crash.
+        sync_directory(self._disk, self._directory)
+        return True
+
+    async def prepare_ahead(self) -> None:
+        """Keep a spare ready from the moment the open segment is half full. Runs for ever."""
+        while True:
+            await self._spare_wanted.wait()
+            self._spare_wanted = trio.Event()
+            async with self._spare_lock:
+                if self._spare is None and self.open is not None:
+                    try:
+                        self._spare = await self._prepare()
+                    except OSError as exc:
+                        log.warning("spare segment refused", error=str(exc),
+                                    runbook="log-disk-full")
+
+    async def _prepare(self) -> Spare:
+        size = self._settings.segment_bytes
+        number = self._next_number
+        return await self.in_thread(
+            partial(prepare, self._disk, self._directory, number, size)
+        )
+
+    async def close(self, *, seal: bool) -> None:
+        """Let go of every file, sealing the open segment where asked; the errors of `seal`."""
+        async with self._spare_lock:
+            spare, self._spare = self._spare, None
+            if spare is not None:
+                await self.in_thread(partial(discard, self._disk, spare))
+        if self.open is not None:
+            try:
+                if seal:
+                    await self.seal()
+            finally:
+                if self.open is not None:
+                    self.open.abandon()
+                    self.open = None
+
+    def _facts(self, segment: OpenSegment) -> SegmentFacts:
+        ledger = segment.ledger
+        return SegmentFacts(
+            number=ledger.number,
+            file=segment_name(ledger.number),
+            ingester_id=self._identity.ingester_id,
+            incarnation=self._identity.incarnation,
+            epoch=self._identity.epoch,
+            first_seq=ledger.first_seq,
+            last_seq=ledger.next_seq - 1,
+            records=ledger.records,
+            operations=ledger.operations,
+            bytes=ledger.end,
+            state="sealed",
+        )
