@@ -20,6 +20,10 @@ FIND_PYTHON = for candidate in $(PYTHON) python3 python3.13 python3.12 python3.1
 		>/dev/null 2>&1; then found="$$candidate"; break; fi; \
 	done
 
+COMPILE := $(PY) -m uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
+	--generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock"
+
 .PHONY: help
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -54,11 +58,11 @@ format: setup ## Sort imports and format all Python files
 	@$(PY) -m ruff format .
 
 .PHONY: lock
-lock: setup ## Make requirements.lock anew (ARGS="--upgrade" for newer versions)
-	@$(PY) -m uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links \
-		--custom-compile-command "make lock" --quiet --output-file requirements.lock $(ARGS)
-	@! grep -nE '://|^--' requirements.lock
+lock: setup ## Make both lock files anew (ARGS="--upgrade" for newer versions)
+	@$(COMPILE) --all-extras --output-file requirements.lock $(ARGS)
+	@$(COMPILE) --extra build --extra otel --constraint requirements.lock --no-annotate \
+		--output-file deploy/requirements.lock
+	@! grep -nE '://|^--' requirements.lock deploy/requirements.lock
 
 .PHONY: clean
 clean: ## Remove what tests, checks, benchmarks and builds left behind
