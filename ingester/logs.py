@@ -21,9 +21,8 @@ from collections import deque
 from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
+import msgspec
 import structlog
-
-from ingester.http.status import Problem
 
 RECENT = 20
 TRACEBACK_FRAMES = 30
@@ -38,6 +37,17 @@ _URL_CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
 _PROBLEM_LEVELS = frozenset({"warning", "error", "critical"})
 # Fields that a problem shows in its own places, or not at all.
 _NOT_IN_MESSAGE = frozenset({"at", "event", "level", "runbook", "exception", "stack"})
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A warning or an error from the log, without its traceback, as the status shows it."""
+
+    at: str
+    event: str
+    message: str
+    level: str = "error"
+    runbook: str | None = None
+    """The entry of ``deploy/RUNBOOK.md`` that says what to do."""
 
 
 class RecentProblems:

@@ -11,8 +11,8 @@
 
 Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
 object; an error is ``{"code": …, "message": …}``. No body shows a traceback or a source path: the
-log has them under the id that the body names. No answer may be cached. Handlers do not block and
-do not await, so each one sees the daemon at one moment.
+log has them under the id that the body names. No answer may be cached. Handlers do not block, and
+each takes what it shows of the daemon at one moment. Imports trio: part of the daemon.
 """
 
 import base64
@@ -25,6 +25,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -69,6 +70,8 @@ class StatusSource(Protocol):
 def create_app(source: StatusSource) -> Starlette:
     """Give the ASGI application that answers for ``source``."""
     page, policy = _load_page()
+    # One after another: scrapers that come together must not take the threads that persists need.
+    scrapes = trio.CapacityLimiter(1)
 
     async def live(_: Request) -> Response:
         is_live = source.live()
@@ -85,8 +88,8 @@ def create_app(source: StatusSource) -> Starlette:
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # On the loop, because gauges read the daemon's state: about 2 ms for 100 tables.
-        body = encode(source.registry)
+        # In a thread: with 1,000 tables the text takes 0.15 s to make. Gauges return to the loop.
+        body = await trio.to_thread.run_sync(encode, source.registry, limiter=scrapes)
         return Response(body, headers=_HEADERS | {"Content-Type": content_type})
 
     async def status(_: Request) -> Response:

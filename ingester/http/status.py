@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from ingester.logs import Problem
+
 State = Literal["starting", "ready", "stopping", "fenced", "failed"]
 
 
@@ -159,17 +161,6 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     stalled: int = 0
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A warning or an error from the log, without its traceback."""
-
-    at: str
-    event: str
-    message: str
-    level: str = "error"
-    runbook: str | None = None
-    """The entry of ``deploy/RUNBOOK.md`` that says what to do."""
-
-
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -182,7 +173,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     origins: list[OriginStatus]
     streams: StreamStatus
     errors: list[Problem]
-    """The last 20, newest first."""
+    """The last 20 warnings and errors of the log, newest first."""
 
 
 _encoder = msgspec.json.Encoder()

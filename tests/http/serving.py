@@ -28,7 +28,6 @@ from ingester.http.status import (
     Persisted,
     PersistRun,
     PersistStatus,
-    Problem,
     Rates,
     RateSpans,
     Reason,
@@ -37,6 +36,7 @@ from ingester.http.status import (
     StreamStatus,
     TableStatus,
 )
+from ingester.logs import Problem
 
 MIB = 1 << 20
 

@@ -117,9 +117,7 @@ def test_other_methods_are_not_allowed(server: RunningServer, path: str, method:
     assert json.loads(answer.body)["code"] == "method_not_allowed"
 
 
-@pytest.mark.parametrize(
-    "path", ["/nothing", "/health", "/metrics/", "/api/x", "//", "/%00"]
-)
+@pytest.mark.parametrize("path", ["/nothing", "/health", "/metrics/", "/api/x", "//", "/%00"])
 def test_an_unknown_path_is_a_json_404(server: RunningServer, path: str) -> None:
     answer = server.request(path)
     assert answer.status == 404

@@ -4,10 +4,12 @@ import re
 import threading
 
 import pytest
+import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ingester import metrics as metrics_module
+from ingester.errors import ERRORS
 from ingester.metrics import OTHER, REFUSAL_CODES, Levels, Metrics
 
 
@@ -101,6 +103,10 @@ def test_every_refusal_code_is_there_from_the_start_and_an_unknown_one_is_intern
     assert {code: count for code, count in counts.items() if count} == {"memory": 1, "internal": 1}
 
 
+def test_the_codes_are_those_of_the_error_table() -> None:
+    assert set(REFUSAL_CODES) == {kind.code for kind in ERRORS.values()}
+
+
 def test_histograms_and_plain_counters_take_what_the_daemon_tells(
     registry: CollectorRegistry,
 ) -> None:
@@ -158,6 +164,23 @@ def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegis
     assert samples[("ingester_memory_limit_bytes", ())] == 100
     assert samples[("ingester_accepts_writes", ())] == 1
     assert total(registry, "ingester_streams_open") == 2
+
+
+def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
+    registry: CollectorRegistry,
+) -> None:
+    asked_on: list[bool] = []
+
+    def levels() -> Levels:
+        asked_on.append(trio.lowlevel.in_trio_run())
+        return Levels(log_segments=3)
+
+    async def scrape_in_a_thread() -> float:
+        Metrics(registry).watch(levels)
+        return await trio.to_thread.run_sync(total, registry, "ingester_log_segments")
+
+    assert trio.run(scrape_in_a_thread) == 3
+    assert asked_on == [True]
 
 
 def test_every_level_has_its_gauge() -> None:
