@@ -1,0 +1,193 @@
+"""Objects in any other fsspec file system that really can create a file only if it is absent.
+
+fsspec's own ``pipe_file(mode="create")`` looks first and writes afterwards: two writers can both
+pass. Only a file system with its own implementation is taken, and the start-up probe then asks it.
+A file system that is only a process's memory is refused: what it holds dies with the process.
+
+The clock is that of the file times the file system reports.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
+
+from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
+from persist.store.errors import (
+    AlreadyExists,
+    NotFound,
+    StoreDenied,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from persist.store.ranges import arrow_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Buffer
+
+# What file systems call the time of the last write in their details, best first.
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeModified", "created")
+
+
+class FsspecStore:
+    """See the module."""
+
+    def __init__(self, fs: AbstractFileSystem, root: str, url: str) -> None:
+        """Keep objects below ``root``, a path of ``fs``; ``url`` names the store in messages.
+
+        Raises:
+            StoreUnsuitable: the file system is known not to do what a store has to.
+        """
+        if "memory" in _protocols(fs):
+            raise StoreUnsuitable(f"{url}: memory is not durable; use file:// or an object store")
+        if not _creates_conditionally(fs):
+            raise StoreUnsuitable(
+                f"{url}: {type(fs).__name__} cannot create an object only if it is absent"
+            )
+        self._fs = fs
+        self._root = root.rstrip("/")
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """The URL the store was opened with, without credentials."""
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.url!r})"
+
+    def put(self, path: str, data: Buffer) -> PutInfo:
+        """Store ``data``, replacing what was at ``path`` in one step."""
+        return self._write(path, bytes(data), "overwrite")
+
+    def create(self, path: str, data: Buffer) -> PutInfo:
+        """Store ``data`` only if nothing is at ``path``, or raise ``AlreadyExists``."""
+        return self._write(path, bytes(data), "create")
+
+    def _write(self, path: str, data: bytes, mode: str) -> PutInfo:
+        full = self._full(path)
+        try:
+            self._fs.pipe_file(full, data, mode=mode)
+            return PutInfo(len(data), self._time(full, self._fs.info(full)))
+        except Exception as exc:
+            raise self._error(exc, path) from exc
+
+    def get(self, path: str) -> bytes:
+        """The whole object. ``NotFound`` when there is none."""
+        full = self._full(path)
+        try:
+            return bytes(self._fs.cat_file(full))
+        except Exception as exc:
+            raise self._error(exc, path) from exc
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A random access file over ranges of the object."""
+        there = self.exists(path)
+        if there is None:
+            raise NotFound(path)
+
+        full = self._full(path)
+
+        def fetch(start: int, end: int) -> bytes:
+            try:
+                return bytes(self._fs.cat_file(full, start=start, end=end))
+            except Exception as exc:
+                raise self._error(exc, path) from exc
+
+        return arrow_file(there.bytes, fetch)
+
+    def exists(self, path: str) -> ObjectInfo | None:
+        """The object's size and time, or ``None`` when there is none."""
+        full = self._full(path)
+        try:
+            details = self._fs.info(full)
+            if details["type"] != "file":
+                return None
+            return ObjectInfo(path, int(details["size"]), self._time(full, details))
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            raise self._error(exc, path) from exc
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """All objects below ``prefix`` in ascending order of path; all are held in memory."""
+        below = f"{self._root}/{checked_prefix(prefix)}".rstrip("/")
+        try:
+            self._fs.invalidate_cache()
+            found = self._fs.find(below, detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as exc:
+            raise self._error(exc, prefix) from exc
+        for full in sorted(found):
+            path = full[len(self._root) + 1 :]
+            # find() of a file finds the file itself
+            if path > start_after and path.startswith(prefix):
+                yield ObjectInfo(path, int(found[full]["size"]), self._time(full, found[full]))
+
+    def delete(self, path: str) -> None:
+        """Remove the object, if it is there."""
+        full = self._full(path)
+        try:
+            self._fs.rm_file(full)
+        except FileNotFoundError:
+            pass
+        except Exception as exc:
+            raise self._error(exc, path) from exc
+
+    def now(self) -> datetime:
+        """The time given to a file that is written for this and removed again."""
+        path = f"_ingesters/_clock/{uuid.uuid4().hex}"
+        try:
+            return self.put(path, b"").at
+        finally:
+            self.delete(path)
+
+    def _time(self, full: str, details: dict[str, Any]) -> datetime:
+        value = next((details[name] for name in _TIMES if details.get(name)), None)
+        if value is None:
+            try:
+                value = self._fs.modified(full)
+            except NotImplementedError as exc:
+                raise StoreUnsuitable(f"{self._url}: tells no times of its files") from exc
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        when: datetime = value
+        return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{checked_path(path)}"
+
+    def _error(self, exc: Exception, path: str) -> Exception:
+        cause = f"{self._url}/{path}: {type(exc).__name__}: {exc}"
+        if isinstance(exc, StoreUnsuitable):
+            return exc
+        if isinstance(exc, FileNotFoundError):
+            return NotFound(path)
+        if isinstance(exc, FileExistsError):
+            return AlreadyExists(path)
+        if isinstance(exc, PermissionError):
+            return StoreDenied(cause)
+        if isinstance(exc, NotImplementedError):
+            return StoreUnsuitable(cause)
+        return StoreUnavailable(cause)
+
+
+def _protocols(fs: AbstractFileSystem) -> tuple[str, ...]:
+    named = fs.protocol
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def _creates_conditionally(fs: AbstractFileSystem) -> bool:
+    """Whether the class brings its own ``pipe_file`` instead of fsspec's look-then-write."""
+    if isinstance(fs, AsyncFileSystem):
+        return type(fs)._pipe_file is not AsyncFileSystem._pipe_file
+    return type(fs).pipe_file is not AbstractFileSystem.pipe_file

@@ -1,0 +1,215 @@
+"""Objects as files below one folder.
+
+    put      write a temporary file beside the name, fsync it, rename it over, fsync the folder
+    create   the same, but link it to the name, which fails when the name is taken
+
+An object is thereby whole or absent at every moment, also after a power loss. Temporary files
+(".tmp-<uuid>") never show in a listing; those a crash left behind are harmless. A folder holds
+only once its entry in its parent is synced: each process sees to that once per folder, also for
+folders it did not make, because whoever made one may not have synced it yet.
+
+The store's clock is this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
+from persist.store.errors import AlreadyExists, NotFound
+from persist.store.local_errors import from_os
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+TEMPORARY = ".tmp-"
+
+
+class LocalStore:
+    """See the module; the folder is made by the first write."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep objects below ``root``, an absolute path."""
+        self._root = os.fspath(root)
+        # Folders whose entries are known to be on disk. Only ever grows, but for _publish();
+        # a thread that misses another's addition syncs once more, which is harmless.
+        self._settled: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        """``file://`` and the folder's absolute path, not percent-encoded."""
+        return f"file://{self._root}"
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    def put(self, path: str, data: Buffer) -> PutInfo:
+        """Store ``data``, replacing what was at ``path`` in one step."""
+        return self._publish(path, data, os.replace)
+
+    def create(self, path: str, data: Buffer) -> PutInfo:
+        """Store ``data`` only if nothing is at ``path``, or raise ``AlreadyExists``."""
+        return self._publish(path, data, os.link)
+
+    def _publish(self, path: str, data: Buffer, name: Callable[[str, str], None]) -> PutInfo:
+        target = self._target(path)
+        folder = os.path.dirname(target)
+        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            self._settle(folder)
+            try:
+                info = _write_synced(temporary, data)
+            except FileNotFoundError:  # someone removed the folder behind our back
+                self._settled.clear()
+                self._settle(folder)
+                info = _write_synced(temporary, data)
+            try:
+                name(temporary, target)
+            except FileExistsError as exc:
+                # The winner may not have synced the folder yet, and the caller will build on
+                # what it finds there.
+                _sync_folder(folder)
+                raise AlreadyExists(path) from exc
+            finally:
+                with suppress(FileNotFoundError):  # a rename took it
+                    os.unlink(temporary)
+            _sync_folder(folder)
+        except OSError as exc:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise from_os(exc, f"{self.url}/{path}") from exc
+        return info
+
+    def _settle(self, folder: str) -> None:
+        if folder in self._settled or folder == "/":
+            return
+        there = os.path.isdir(folder)
+        inside = folder == self._root or folder.startswith(self._root.rstrip("/") + "/")
+        if inside or not there:
+            parent = os.path.dirname(folder)
+            self._settle(parent)
+            if not there:
+                with suppress(FileExistsError):
+                    os.mkdir(folder)
+            try:
+                _sync_folder(parent)
+            except PermissionError:
+                # The folder above the root may be closed to us; if we made nothing in it,
+                # there is nothing of ours to sync.
+                if not there:
+                    raise
+        self._settled.add(folder)
+
+    def get(self, path: str) -> bytes:
+        """The whole object. ``NotFound`` when there is none."""
+        try:
+            return Path(self._target(path)).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
+            raise NotFound(path) from exc
+        except OSError as exc:
+            raise from_os(exc, f"{self.url}/{path}") from exc
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A random access file; it stays whole when the path is overwritten or deleted.
+
+        Read with ``pread`` and not mapped: mapped pages count as the process's memory.
+        """
+        try:
+            return pa.OSFile(self._target(path), mode="r")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
+            raise NotFound(path) from exc
+        except OSError as exc:
+            if os.path.isdir(self._target(path)):
+                raise NotFound(path) from exc
+            raise from_os(exc, f"{self.url}/{path}") from exc
+
+    def exists(self, path: str) -> ObjectInfo | None:
+        """The object's size and time, or ``None`` when there is none."""
+        target = self._target(path)
+        try:
+            found = os.stat(target)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            raise from_os(exc, f"{self.url}/{path}") from exc
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return ObjectInfo(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """All objects below ``prefix`` in ascending order of path; see the contract."""
+        try:
+            yield from self._walk(checked_prefix(prefix), start_after)
+        except OSError as exc:
+            raise from_os(exc, f"{self.url}/{prefix}") from exc
+
+    def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        for name in _entries(os.path.join(self._root, prefix)):
+            path = prefix + name
+            if name.endswith("/"):
+                # All below a folder sorts before start_after unless it is in there or greater.
+                if path > start_after or start_after.startswith(path):
+                    yield from self._walk(path, start_after)
+            elif path > start_after and (info := self.exists(path)) is not None:
+                yield info
+
+    def delete(self, path: str) -> None:
+        """Remove the object, if it is there. Its folder stays: a writer may be on its way in."""
+        try:
+            os.unlink(self._target(path))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            pass
+        except OSError as exc:
+            raise from_os(exc, f"{self.url}/{path}") from exc
+
+    def now(self) -> datetime:
+        """This machine's clock."""
+        return datetime.now(UTC)
+
+    def _target(self, path: str) -> str:
+        if any(part.startswith(TEMPORARY) for part in checked_path(path).split("/")):
+            raise ValueError(f"{path!r}: names that begin with {TEMPORARY!r} are not listed")
+        return os.path.join(self._root, path)
+
+
+def _write_synced(target: str, data: Buffer) -> PutInfo:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return PutInfo(found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: str) -> list[str]:
+    """A folder's names in the order of the paths below it: a subfolder sorts with its '/'."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(
+                entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+                for entry in found
+                if not entry.name.startswith(TEMPORARY)
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return []

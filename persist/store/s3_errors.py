@@ -1,0 +1,138 @@
+"""What an S3 server's answer means, whichever of several forms it comes in.
+
+Servers refuse a conditional create as 412 with or without the condition's name, as 409 while
+another is under way, or as a plain 400; s3fs turns these into ``FileExistsError``,
+``OSError(EINVAL)`` and others. So the answer's own code and status decide, and the exception's
+type only where there is no answer.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum, auto
+from typing import Any
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+)
+
+from persist.store.errors import (
+    NotFound,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+
+
+class Verdict(Enum):
+    """What an answer means for the caller."""
+
+    MISSING = auto()  # no such key
+    NO_BUCKET = auto()
+    EXISTS = auto()  # the condition did not hold
+    CONFLICT = auto()  # another conditional write was under way; nothing is decided
+    INVALID = auto()  # a plain "bad request": of a conditional create, perhaps EXISTS
+    DENIED = auto()
+    FULL = auto()
+    ELSEWHERE = auto()  # the bucket lives in another region
+    UNABLE = auto()  # the server does not implement this
+    AWAY = auto()
+
+
+_BY_CODE = {
+    "NoSuchBucket": Verdict.NO_BUCKET,
+    "InvalidBucketName": Verdict.NO_BUCKET,
+    "PreconditionFailed": Verdict.EXISTS,
+    "ConditionalRequestConflict": Verdict.CONFLICT,
+    "ExpiredToken": Verdict.DENIED,
+    "InvalidToken": Verdict.DENIED,
+    "TokenRefreshRequired": Verdict.DENIED,
+    "QuotaExceeded": Verdict.FULL,
+    "XMinioAdminBucketQuotaExceeded": Verdict.FULL,
+    "XMinioStorageFull": Verdict.FULL,
+    "AuthorizationHeaderMalformed": Verdict.ELSEWHERE,
+    "RequestTimeout": Verdict.AWAY,
+    "SlowDown": Verdict.AWAY,
+}
+_BY_STATUS = {
+    301: Verdict.ELSEWHERE,
+    307: Verdict.ELSEWHERE,
+    400: Verdict.INVALID,
+    401: Verdict.DENIED,
+    403: Verdict.DENIED,
+    404: Verdict.MISSING,
+    405: Verdict.UNABLE,
+    409: Verdict.CONFLICT,
+    412: Verdict.EXISTS,
+    501: Verdict.UNABLE,
+    507: Verdict.FULL,
+}
+
+
+def judge(exc: Exception) -> Verdict:
+    """What ``exc``, raised by a call through s3fs, means. Unknown things count as ``AWAY``."""
+    answer = _answer(exc)
+    if answer is not None:
+        by_code = _BY_CODE.get(str(answer.get("Error", {}).get("Code")))
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return by_code or _BY_STATUS.get(status, Verdict.AWAY)
+    if isinstance(exc, NoCredentialsError | PartialCredentialsError | PermissionError):
+        return Verdict.DENIED
+    if isinstance(exc, FileExistsError):
+        return Verdict.EXISTS
+    if isinstance(exc, FileNotFoundError):
+        return Verdict.MISSING
+    if isinstance(exc, ParamValidationError):
+        return Verdict.UNABLE
+    if isinstance(exc, OSError) and exc.errno == errno.EINVAL:
+        return Verdict.INVALID
+    return Verdict.AWAY
+
+
+def to_error(verdict: Verdict, exc: Exception, url: str, path: str | None) -> StoreError:
+    """The error to raise for a call about ``path`` (``None``: the bucket) of the store ``url``."""
+    where = url if path is None else f"{url}/{path}"
+    cause = f"{where}: {_cause(exc)}"
+    if verdict is Verdict.MISSING:
+        return NotFound(path) if path is not None else StoreUnsuitable(f"{url}: no such bucket")
+    if verdict is Verdict.NO_BUCKET:
+        return StoreUnsuitable(f"{url}: there is no such bucket; create it first")
+    if verdict is Verdict.DENIED:
+        return StoreDenied(cause)
+    if verdict is Verdict.FULL:
+        return StoreFull(cause)
+    if verdict is Verdict.ELSEWHERE:
+        return StoreUnsuitable(f"{cause} (is the region right?)")
+    if verdict is Verdict.UNABLE:
+        return StoreUnsuitable(cause)
+    if verdict is Verdict.INVALID:
+        return StoreError(cause)
+    return StoreUnavailable(cause)
+
+
+def _answer(exc: BaseException | None) -> dict[str, Any] | None:
+    """The server's parsed answer: s3fs hangs botocore's error below its own."""
+    while exc is not None:
+        if isinstance(exc, ClientError):
+            return dict(exc.response)
+        exc = exc.__cause__
+    return None
+
+
+def _cause(exc: Exception) -> str:
+    answer = _answer(exc)
+    if answer is not None:
+        error = answer.get("Error", {})
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return f"the server answered {status} {error.get('Code')}: {error.get('Message')}"
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    if isinstance(exc, BotoCoreError | OSError):
+        return str(exc) or type(exc).__name__
+    return f"{type(exc).__name__}: {exc}"

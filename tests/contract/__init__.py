@@ -1,0 +1,1 @@
+"""One suite per interface, run over every implementation of it."""
