@@ -1,0 +1,120 @@
+"""The list of a table's files, in versions that only one writer can make.
+
+    Manifest(store, namespace, table)     .load  .refresh  .changes  .head  .object_path
+    commit(manifest, base, Proposal(actions), writer)          the next version, exactly once
+    write_snapshot, snapshot_due                                shorter ways to read, in background
+    claim_epoch(store, ingester_id, …)                          a new epoch at each start
+    list_tables(store)
+
+A version is a changelog of actions under a unique id, and a commit that says whose changelog it is.
+Two processes that both believe they make version 42 write two changelogs; the one whose commit is
+created is version 42 for ever, the other's is garbage that no reader can pick by mistake.
+
+    names       where files lie                 actions     what a version does
+    files       their bytes                     state       a table at one version, immutable
+    draft       state + actions = state         rebasing    a proposal meets a newer state
+    heads       which versions there are        chain       one version by its lineage
+    reading     Manifest                        committing  the next version
+    snapshots, claims, tables, errors
+
+All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's state store, whose
+checkpoint format v2 has the same structure.
+"""
+
+from __future__ import annotations
+
+from persist.manifest.actions import (
+    Action,
+    Add,
+    Applied,
+    AppliedKey,
+    Checkpoint,
+    ColumnStats,
+    EpochComplete,
+    Horizon,
+    Origin,
+    OriginAhead,
+    Owner,
+    PartitionKey,
+    Properties,
+    Remove,
+    Schema,
+    Spec,
+    Txn,
+    Value,
+    Values,
+    Writer,
+    WriterIdentity,
+)
+from persist.manifest.claims import claim_epoch
+from persist.manifest.committing import Patience, Proposal, Rebase, commit
+from persist.manifest.draft import apply
+from persist.manifest.errors import (
+    ActionRefused,
+    CommitUnclear,
+    Fenced,
+    ManifestDamaged,
+    ManifestError,
+    PartlyCovered,
+    ProposalConflict,
+    RewriteVoid,
+    TableNotFound,
+    VersionNotKept,
+)
+from persist.manifest.reading import CommittedVersion, Manifest
+from persist.manifest.rebasing import check_fence, rebase
+from persist.manifest.snapshots import snapshot_due, write_snapshot
+from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
+from persist.manifest.tables import list_tables
+
+__all__ = [
+    "ALL_APPLIED",
+    "EMPTY",
+    "NOTHING_APPLIED",
+    "Action",
+    "ActionRefused",
+    "Add",
+    "Applied",
+    "AppliedKey",
+    "Checkpoint",
+    "ColumnStats",
+    "CommitUnclear",
+    "CommittedVersion",
+    "EpochComplete",
+    "Fenced",
+    "Horizon",
+    "Lineage",
+    "Manifest",
+    "ManifestDamaged",
+    "ManifestError",
+    "Origin",
+    "OriginAhead",
+    "Owner",
+    "PartitionKey",
+    "PartlyCovered",
+    "Patience",
+    "Properties",
+    "Proposal",
+    "ProposalConflict",
+    "Rebase",
+    "Remove",
+    "RewriteVoid",
+    "Schema",
+    "Spec",
+    "TableNotFound",
+    "TableState",
+    "Txn",
+    "Value",
+    "Values",
+    "VersionNotKept",
+    "Writer",
+    "WriterIdentity",
+    "apply",
+    "check_fence",
+    "claim_epoch",
+    "commit",
+    "list_tables",
+    "rebase",
+    "snapshot_due",
+    "write_snapshot",
+]

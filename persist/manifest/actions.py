@@ -1,0 +1,197 @@
+"""The actions that a manifest version consists of.
+
+Law of this file: plain values, one JSON object a line in a changelog, told apart by ``action``.
+Fields are never renamed or reused; an unknown field or action is refused, because a reader that
+skipped it would show a table that nobody committed.
+
+Paths of data files are relative to the table version's folder (``data/time_day=…/….parquet``).
+Partition values stand in the order of the spec's fields. Sequences are inclusive. Times are ISO
+8601 by the store's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Value = str | int | bool | None
+Values = tuple[Value, ...]
+PartitionKey = tuple[int, Values]
+AppliedKey = tuple[str, int, int, Values]
+
+
+class ColumnStats(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Bounds of one column of one file; a bound of None is unknown, and prunes nothing.
+
+    What JSON has no form for (timestamps, decimals, binary) is written as text by the encoder of
+    the file. Infinities and NaN become None on the way through JSON.
+    """
+
+    min: str | int | float | bool | None = None
+    max: str | int | float | bool | None = None
+    nulls: int | None = None
+
+
+# gc=False: a state holds as many of these as there are files, none of them can be part of a cycle,
+# and without it each collection would walk them all.
+class Add(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="action", tag="add"
+):
+    """A data file becomes part of the table."""
+
+    path: str
+    kind: Literal["persist", "rewrite", "push"]
+    rows: int
+    bytes: int
+    spec_id: int
+    values: Values
+    stats: dict[str, ColumnStats]
+    writer: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    schema_id: int
+    at: str
+
+    @property
+    def partition(self) -> PartitionKey:
+        """(spec id, values): where the file belongs."""
+        return (self.spec_id, self.values)
+
+    @property
+    def applied_key(self) -> AppliedKey:
+        """Whose operations the file holds, of which partition."""
+        return (self.writer, self.epoch, self.spec_id, self.values)
+
+
+class _Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
+    """What all other actions have in common: immutable, strict, tagged."""
+
+
+class Remove(_Action, frozen=True, tag="remove"):
+    """A data file is no longer part of the table."""
+
+    path: str
+    reason: str
+
+
+class Schema(_Action, frozen=True, tag="schema"):
+    """This schema is the current one. ``arrow``: base64 of the schema as an Arrow IPC message."""
+
+    schema_id: int
+    arrow: str
+
+
+class Spec(_Action, frozen=True, tag="spec"):
+    """This partition spec is the current one, ``("day(time)",)``; files keep the one they have."""
+
+    spec_id: int
+    fields: tuple[str, ...]
+
+
+class Properties(_Action, frozen=True, tag="properties"):
+    """All properties of the table from now on: primary_key, sort_by, timestamp_unit, …"""
+
+    values: dict[str, Any]
+
+
+class Writer(_Action, frozen=True, tag="writer"):
+    """The newest process under this id; it fences those with lower epochs."""
+
+    ingester_id: str
+    incarnation: str
+    epoch: int
+    state: Literal["open", "closed"]
+
+
+class Owner(_Action, frozen=True, tag="owner"):
+    """The one daemon that takes writes of a keyed table."""
+
+    ingester_id: str
+    epoch: int
+
+
+class Applied(_Action, frozen=True, tag="applied"):
+    """The ingester's operations of this epoch and partition up to ``seq`` are in files."""
+
+    ingester_id: str
+    epoch: int
+    spec_id: int
+    values: Values
+    seq: int
+
+    @property
+    def key(self) -> AppliedKey:
+        """Everything but the sequence."""
+        return (self.ingester_id, self.epoch, self.spec_id, self.values)
+
+
+class EpochComplete(_Action, frozen=True, tag="epoch_complete"):
+    """All that the ingester logged under this epoch is in files; replaces its ``applied``."""
+
+    ingester_id: str
+    epoch: int
+
+
+class OriginAhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In one partition of this table, an origin's sequences up to ``seq`` are in files."""
+
+    spec_id: int
+    values: Values
+    seq: int
+
+
+class Origin(_Action, frozen=True, tag="origin"):
+    """How far an origin is in files: wholly up to ``complete``, per partition further."""
+
+    name: str
+    owner_id: str
+    owner_epoch: int
+    complete: int | None
+    ahead: tuple[OriginAhead, ...]
+
+
+class Checkpoint(_Action, frozen=True, tag="checkpoint"):
+    """A client's own state (base64) for a partition of its source; None deletes it."""
+
+    partition: str
+    state: str | None
+
+
+class Horizon(_Action, frozen=True, tag="horizon"):
+    """Clean-up may delete unlisted files uploaded before this time."""
+
+    at: str
+
+
+class Txn(_Action, frozen=True, tag="txn"):
+    """A foreign exactly-once writer (Spark) has committed up to this version of its own."""
+
+    app_id: str
+    version: int
+
+
+Action = (
+    Add
+    | Remove
+    | Schema
+    | Spec
+    | Properties
+    | Writer
+    | Owner
+    | Applied
+    | EpochComplete
+    | Origin
+    | Checkpoint
+    | Horizon
+    | Txn
+)
+
+
+class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who commits: the name, this one run of the process, and its claimed epoch."""
+
+    ingester_id: str
+    incarnation: str
+    epoch: int

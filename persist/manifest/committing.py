@@ -1,0 +1,224 @@
+"""One new version of a table: changelog, then a commit that only one writer can create.
+
+    changelog V_uid put ── create V.commit ──┬─ created            the parent is there: committed
+                 ▲                           ├─ exists, our uid    an answer was lost: committed
+                 │                           ├─ exists, another's  lost for ever: rebase, V+1
+                 │                           └─ no answer          create the same again
+                 └───────────── rebase ──────────┘
+
+Law of this file: a proposal is committed at most once, whatever happens and however often it is
+tried. While it is not known what became of an attempt, only that very attempt (the same version,
+uid and bytes) may be made again: then a first request that arrives late does no harm. A new attempt
+is made only after another's commit holds the name, which the old one can never get any more.
+
+That holds as long as the caller keeps the ``Proposal`` object and tries with it again; what comes
+of a process that dies meanwhile is told by ``applied`` (persists), by the files to remove
+(rewrites), by ``txn`` (foreign writers).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from persist.backoff import Backoff
+from persist.manifest.actions import Action, WriterIdentity
+from persist.manifest.chain import replay
+from persist.manifest.draft import apply
+from persist.manifest.errors import ActionRefused, CommitUnclear, TableNotFound
+from persist.manifest.files import (
+    Commit,
+    DamagedFile,
+    decode_changelog,
+    encode_changelog,
+    encode_commit,
+)
+from persist.manifest.heads import counts, is_parent, read_commit
+from persist.manifest.names import changelog_path, commit_path
+from persist.manifest.reading import Manifest
+from persist.manifest.rebasing import check_fence, rebase
+from persist.manifest.state import EMPTY, TableState
+from persist.store import AlreadyExists, StoreUnavailable
+
+Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one call goes on asking a store that gives no clear answer."""
+
+    attempts: int = 5
+    first_s: float = 0.1
+    cap_s: float = 2.0
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    commit: Commit
+    state: TableState  # what the table is if this attempt is committed
+    data: bytes  # of the commit: created again, it is the same to the byte
+
+
+class Proposal:
+    """Actions to commit as a whole, and what is known of the attempts so far.
+
+    Keep the object until ``commit`` returns or raises anything but ``CommitUnclear`` or a store's
+    error; after those, pass it again. Used by one thread at a time.
+    """
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        """Raises ``ValueError`` when there is nothing to commit."""
+        if not actions:
+            raise ValueError("a proposal needs at least one action")
+        self.actions = tuple(actions)
+        # Set before a commit is first created, and cleared only once another's holds its name.
+        self._attempt: _Attempt | None = None
+
+    @property
+    def pending(self) -> tuple[int, str] | None:
+        """(version, uid) of the attempt that was made last and is not known to have failed."""
+        attempt = self._attempt
+        return (attempt.commit.version, attempt.commit.uid) if attempt is not None else None
+
+
+def commit(
+    manifest: Manifest,
+    base: TableState | None,
+    proposal: Proposal,
+    writer: WriterIdentity,
+    rebase: Rebase = rebase,
+    *,
+    patience: Patience = Patience(),
+) -> TableState:
+    """The state with the proposal in it. Blocks; repeating it with the same proposal is safe.
+
+    Args:
+        base: The newest state one has; None to look whether the table exists.
+        rebase: Told each state before the proposal is tried on it, the first one included; returns
+            what is still to be committed. When that is nothing, no version is made and the state
+            that holds everything already is returned. It may raise to give up.
+
+    Raises:
+        Fenced: A newer process has the writer's identity.
+        RewriteVoid, PartlyCovered, ProposalConflict: From ``rebase``; nothing was committed.
+        ActionRefused: The actions make no sense; nothing was committed.
+        CommitUnclear: Try again with the same proposal.
+        StoreUnavailable: Likewise.
+    """
+    if proposal._attempt is not None:
+        if (done := _settle(manifest, proposal, patience)) is not None:
+            return done
+        base = _newest(manifest, base)  # whose commit took the name is not in it yet
+    state = base if base is not None else _newest(manifest, None)
+    while True:
+        check_fence(state, writer)
+        actions = rebase(state, proposal.actions)
+        if not actions:
+            return _existing(manifest, state)
+        attempt = _prepare(manifest, state, actions, writer)
+        # From here on the commit may exist, also when this thread ends or the answer is lost.
+        proposal._attempt = attempt
+        if (done := _settle(manifest, proposal, patience)) is not None:
+            return done
+        state = _newest(manifest, state)
+
+
+def _prepare(
+    manifest: Manifest, base: TableState, actions: tuple[Action, ...], writer: WriterIdentity
+) -> _Attempt:
+    """Write the changelog of a new attempt on top of ``base``; nothing is visible yet.
+
+    Nonsense is refused before it is anywhere: committed, it would be there for ever.
+    """
+    apply(base, actions)
+    version = base.version + 1
+    uid = uuid.uuid4().hex
+    lineage = (*base.lineage, (version, uid))
+    data = encode_changelog(lineage, actions)
+    # From the bytes and not from the actions: what a writer holds is what readers will read.
+    try:
+        changelog = decode_changelog(data)
+    except DamagedFile as exc:
+        raise ActionRefused(f"an action has fields of the wrong type: {exc}") from exc
+    state = replay(base, manifest.folder, ((version, uid),), [changelog])
+    info = manifest.store.put(changelog_path(manifest.folder, version, uid), data)
+    record = Commit(
+        version=version,
+        uid=uid,
+        parent=base.parent_uid,
+        writer=writer,
+        at=info.at.isoformat(),
+    )
+    return _Attempt(record, state, encode_commit(record))
+
+
+def _settle(manifest: Manifest, proposal: Proposal, patience: Patience) -> TableState | None:
+    """Make the pending attempt, again if need be: its state, or None once it is lost for ever.
+
+    Raises:
+        CommitUnclear: The store does not say; the attempt stays pending.
+    """
+    attempt = proposal._attempt
+    assert attempt is not None
+    backoff = Backoff(patience.first_s, patience.cap_s, random.Random())
+    problem: Exception | None = None
+    for _ in range(patience.attempts):
+        if problem is not None:
+            patience.sleep(backoff.next_s())
+        try:
+            won = _create(manifest, attempt)
+        except StoreUnavailable as exc:
+            problem = exc
+            continue
+        if won:
+            manifest.note(attempt.commit.version)
+            return attempt.state
+        proposal._attempt = None
+        return None
+    version, uid = attempt.commit.version, attempt.commit.uid
+    raise CommitUnclear(version, uid, str(problem)) from problem
+
+
+def _create(manifest: Manifest, attempt: _Attempt) -> bool:
+    """Whether the attempt is its version. ``StoreUnavailable``: not known, ask again."""
+    path = commit_path(manifest.folder, attempt.commit.version)
+    try:
+        manifest.store.create(path, attempt.data)
+    except AlreadyExists:
+        found = read_commit(manifest.store, manifest.folder, attempt.commit.version)
+        if found is None:
+            raise StoreUnavailable(f"{path} exists and cannot be read") from None
+        if found.uid != attempt.commit.uid:
+            return False
+    return _counts(manifest, attempt.commit)
+
+
+def _counts(manifest: Manifest, made: Commit) -> bool:
+    """Whether a commit of ours is in the table's history.
+
+    A writer that slept through the clean-up of its parent could create a name that was in use
+    before. Clean-up ascends, so as long as the parent is there, that cannot have happened.
+    """
+    if made.version == 1:
+        return counts(manifest.store, manifest.folder, made)
+    parent = read_commit(manifest.store, manifest.folder, made.version - 1)
+    if parent is not None and parent.uid == made.parent:
+        return True
+    return is_parent(manifest.store, manifest.folder, made)
+
+
+def _newest(manifest: Manifest, known: TableState | None) -> TableState:
+    try:
+        return manifest.load(known=known)
+    except TableNotFound:
+        return EMPTY
+
+
+def _existing(manifest: Manifest, state: TableState) -> TableState:
+    if state.version == 0:
+        raise TableNotFound(manifest.namespace, manifest.table)
+    return state

@@ -1,0 +1,214 @@
+"""The next state of a table, from a state and actions.
+
+Law of this file: pure. Applying costs as much as the actions, not as the table, except for
+``epoch_complete`` (walks ``applied``) and for removals (walk the partition they are in). An action
+that makes no sense raises ``ActionRefused`` and leaves the state that one has as it was. A commit
+is applied before it is written: a nonsense that got committed would make the table unreadable for
+ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from persist.manifest.actions import (
+    Action,
+    Add,
+    Applied,
+    Checkpoint,
+    EpochComplete,
+    Horizon,
+    Origin,
+    Owner,
+    PartitionKey,
+    Properties,
+    Remove,
+    Schema,
+    Spec,
+    Txn,
+    Writer,
+)
+from persist.manifest.errors import ActionRefused
+from persist.manifest.state import Lineage, TableState
+
+
+def apply(state: TableState, actions: Iterable[Action]) -> TableState:
+    """The state after ``actions``, still under the version and lineage of ``state``.
+
+    Raises:
+        ActionRefused: An action makes no sense here; the message names it.
+    """
+    draft = Draft(state)
+    draft.apply(actions)
+    return draft.finish()
+
+
+class Draft:
+    """A state in the making: the one mutable thing here, used by one thread and thrown away.
+
+    One draft takes the actions of any number of versions, which is cheaper than a state for each.
+    """
+
+    def __init__(self, state: TableState) -> None:
+        self._state = state
+        self._rows = state.rows
+        self._bytes = state.bytes
+        self._files = state.files.mutate()
+        self._applied = state.applied.mutate()
+        self._added: dict[PartitionKey, dict[str, Add]] = {}
+        self._removed: dict[PartitionKey, set[str]] = {}
+        # Everything else changes seldom and is small: field name to new value.
+        self._changed: dict[str, Any] = {}
+
+    def apply(self, actions: Iterable[Action]) -> None:
+        """Take over ``actions`` in order, or raise :class:`ActionRefused`; then drop the draft."""
+        for action in actions:
+            _HANDLERS[type(action)](self, action)
+
+    def finish(
+        self, version: int | None = None, uid: str = "", lineage: Lineage = ()
+    ) -> TableState:
+        """The state, as of ``version`` where one is given; the draft is used up."""
+        changed = dict(self._changed)
+        if version is not None:
+            changed |= {"version": version, "uid": uid, "lineage": lineage}
+        return replace(
+            self._state,
+            files=self._files.finish(),
+            partitions=self._finished_partitions(),
+            applied=self._applied.finish(),
+            rows=self._rows,
+            bytes=self._bytes,
+            **changed,
+        )
+
+    def _finished_partitions(self) -> Map[PartitionKey, tuple[Add, ...]]:
+        partitions = self._state.partitions
+        edit = partitions.mutate()
+        for key in self._added.keys() | self._removed.keys():
+            files = partitions.get(key, ())
+            if removed := self._removed.get(key):
+                files = tuple(add for add in files if add.path not in removed)
+            files += tuple(self._added.get(key, {}).values())
+            if files:
+                edit[key] = files
+            else:
+                edit.pop(key, None)
+        return edit.finish()
+
+    def _get(self, name: str) -> Any:
+        return self._changed.get(name, getattr(self._state, name))
+
+    def _add(self, add: Add) -> None:
+        if add.path in self._files:
+            raise ActionRefused(f"add of {add.path}, which is in the table already")
+        if add.schema_id not in self._get("schemas"):
+            raise ActionRefused(f"add of {add.path} with unknown schema {add.schema_id}")
+        if add.spec_id not in self._get("specs"):
+            raise ActionRefused(f"add of {add.path} with unknown spec {add.spec_id}")
+        self._files[add.path] = add
+        self._added.setdefault(add.partition, {})[add.path] = add
+        self._rows += add.rows
+        self._bytes += add.bytes
+
+    def _remove(self, remove: Remove) -> None:
+        if remove.path not in self._files:
+            raise ActionRefused(f"remove of {remove.path}, which is not in the table")
+        add = self._files.pop(remove.path)
+        # A file added by this draft is not in the partition's tuple yet; any other one is.
+        if self._added.get(add.partition, {}).pop(add.path, None) is None:
+            self._removed.setdefault(add.partition, set()).add(add.path)
+        self._rows -= add.rows
+        self._bytes -= add.bytes
+
+    def _schema(self, schema: Schema) -> None:
+        current = self._get("current_schema")
+        if schema == current:
+            return
+        if current is not None and schema.schema_id != current.schema_id + 1:
+            raise ActionRefused(f"schema {schema.schema_id} after schema {current.schema_id}")
+        self._changed["schemas"] = self._get("schemas").set(schema.schema_id, schema)
+        self._changed["current_schema"] = schema
+
+    def _spec(self, spec: Spec) -> None:
+        current = self._get("current_spec")
+        if spec == current:
+            return
+        if current is not None and spec.spec_id != current.spec_id + 1:
+            raise ActionRefused(f"spec {spec.spec_id} after spec {current.spec_id}")
+        self._changed["specs"] = self._get("specs").set(spec.spec_id, spec)
+        self._changed["current_spec"] = spec
+
+    def _properties(self, properties: Properties) -> None:
+        self._changed["properties"] = properties.values
+
+    def _writer(self, writer: Writer) -> None:
+        known = self._get("writers").get(writer.ingester_id)
+        if known is not None and known.epoch > writer.epoch:
+            raise ActionRefused(
+                f"writer {writer.ingester_id} with epoch {writer.epoch} after epoch {known.epoch}"
+            )
+        self._changed["writers"] = self._get("writers").set(writer.ingester_id, writer)
+
+    def _owner(self, owner: Owner) -> None:
+        self._changed["owner"] = owner
+
+    def _apply_seq(self, applied: Applied) -> None:
+        if (applied.ingester_id, applied.epoch) in self._get("epochs_complete"):
+            raise ActionRefused(
+                f"applied {applied.key} up to {applied.seq}, but that epoch is complete"
+            )
+        known = self._applied.get(applied.key)
+        if known is not None and known > applied.seq:
+            raise ActionRefused(f"applied {applied.key} goes back from {known} to {applied.seq}")
+        self._applied[applied.key] = applied.seq
+
+    def _epoch_complete(self, done: EpochComplete) -> None:
+        epoch = (done.ingester_id, done.epoch)
+        self._changed["epochs_complete"] = self._get("epochs_complete") | {epoch}
+        applied = self._applied.finish()
+        self._applied = applied.mutate()
+        for key in applied:
+            if key[:2] == epoch:
+                del self._applied[key]
+
+    def _origin(self, origin: Origin) -> None:
+        self._changed["origins"] = self._get("origins").set(origin.name, origin)
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+        known = self._get("checkpoints")
+        if checkpoint.state is not None:
+            known = known.set(checkpoint.partition, checkpoint.state)
+        elif checkpoint.partition in known:
+            known = known.delete(checkpoint.partition)
+        self._changed["checkpoints"] = known
+
+    def _horizon(self, horizon: Horizon) -> None:
+        self._changed["horizon"] = horizon.at
+
+    def _txn(self, txn: Txn) -> None:
+        known = self._get("txns").get(txn.app_id)
+        if known is not None and known >= txn.version:
+            raise ActionRefused(f"txn {txn.app_id} goes back from {known} to {txn.version}")
+        self._changed["txns"] = self._get("txns").set(txn.app_id, txn.version)
+
+
+_HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
+    Add: Draft._add,
+    Remove: Draft._remove,
+    Schema: Draft._schema,
+    Spec: Draft._spec,
+    Properties: Draft._properties,
+    Writer: Draft._writer,
+    Owner: Draft._owner,
+    Applied: Draft._apply_seq,
+    EpochComplete: Draft._epoch_complete,
+    Origin: Draft._origin,
+    Checkpoint: Draft._checkpoint,
+    Horizon: Draft._horizon,
+    Txn: Draft._txn,
+}

@@ -1,0 +1,121 @@
+"""What can go wrong with a manifest, by who must act.
+
+The caller plans anew: ``RewriteVoid``, ``PartlyCovered``, ``ProposalConflict``, ``ActionRefused``.
+The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``.
+The caller tries the same again later: ``CommitUnclear``.
+The process stops: ``Fenced``. An operator looks: ``ManifestDamaged``.
+
+A store that cannot be reached raises its own ``StoreUnavailable``, never one of these, except where
+a commit may or may not have happened: that is ``CommitUnclear``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from persist.manifest.actions import Add, AppliedKey
+    from persist.manifest.state import TableState
+
+
+class ManifestError(Exception):
+    """Root of everything that this package raises by itself."""
+
+
+class TableNotFound(ManifestError):
+    """No version of the table was ever committed."""
+
+    def __init__(self, namespace: str, table: str) -> None:
+        super().__init__(f"table {namespace}/{table} does not exist")
+        self.namespace = namespace
+        self.table = table
+
+
+class VersionNotKept(ManifestError):
+    """The version is older than what is kept, or newer than the newest."""
+
+    def __init__(self, version: int, oldest: int, newest: int) -> None:
+        super().__init__(f"version {version} is not kept: the kept versions are {oldest}..{newest}")
+        self.version = version
+        self.oldest = oldest
+        self.newest = newest
+
+
+class ManifestDamaged(ManifestError):
+    """A file that a version needs is missing or does not check out, and nothing else covers it."""
+
+    def __init__(self, path: str, version: int, uid: str, reason: str) -> None:
+        super().__init__(f"manifest file {path} (version {version}, uid {uid}): {reason}")
+        self.path = path
+        self.version = version
+        self.uid = uid
+        self.reason = reason
+
+
+class ActionRefused(ManifestError):
+    """An action makes no sense on the state that it is applied to; the state is unchanged."""
+
+
+class Fenced(ManifestError):
+    """Another process took this ingester's identity over: commit nothing more, and stop."""
+
+    def __init__(self, ingester_id: str, epoch: int, by_epoch: int, by_incarnation: str) -> None:
+        super().__init__(
+            f"ingester {ingester_id!r} with epoch {epoch} was replaced by epoch {by_epoch}"
+            f" (incarnation {by_incarnation})"
+        )
+        self.ingester_id = ingester_id
+        self.epoch = epoch
+        self.by_epoch = by_epoch
+        self.by_incarnation = by_incarnation
+
+
+class RewriteVoid(ManifestError):
+    """Files that the proposal removes are gone: plan the rewrite again on the newer state."""
+
+    def __init__(self, paths: tuple[str, ...], version: int) -> None:
+        super().__init__(
+            f"{len(paths)} files to remove are not in version {version}, the first is {paths[0]}"
+        )
+        self.paths = paths
+        self.version = version
+
+
+class PartlyCovered(ManifestError):
+    """Some operations in these adds are in other files already: encode them without those.
+
+    Attributes:
+        adds: The adds of the proposal that hold covered and other operations.
+        covered: Per (ingester id, epoch, spec id, partition values) the last covered sequence:
+            whatever is above it is still to be committed.
+    """
+
+    def __init__(self, adds: tuple[Add, ...], covered: Mapping[AppliedKey, int]) -> None:
+        super().__init__(
+            f"{len(adds)} files hold operations that are committed already,"
+            f" the first is {adds[0].path}"
+        )
+        self.adds = adds
+        self.covered = dict(covered)
+
+
+class ProposalConflict(ManifestError):
+    """Somebody else defined the table otherwise meanwhile; ``state`` is what is there now."""
+
+    def __init__(self, reason: str, state: TableState) -> None:
+        super().__init__(reason)
+        self.state = state
+
+
+class CommitUnclear(ManifestError):
+    """The commit may or may not have happened, and the store does not say.
+
+    Keep the proposal and pass the same object to ``commit`` again: it finds out first.
+    """
+
+    def __init__(self, version: int, uid: str, reason: str) -> None:
+        super().__init__(f"commit of version {version} (uid {uid}) got no answer: {reason}")
+        self.version = version
+        self.uid = uid

@@ -1,0 +1,177 @@
+"""The bytes of the three kinds of manifest files.
+
+    changelog   {"lineage": [[38, "uid"], …, [41, "uid"]]}     one JSON object a line
+                {"action": "add", "path": …}
+                …
+                {"end": 1}                                     number of actions; none: damaged
+    commit      {"version": 41, "uid": …, "parent": …, "writer": {…}, "at": …}
+    snapshot    "INGSNAP1" | CRC-32C of all that follows (4, little-endian)
+                | uncompressed bytes (8) | zstd of msgpack {version, uid, actions}
+
+Law of this file: pure. What was encoded decodes to the same values; anything else raises
+``DamagedFile`` and nothing besides, however broken the bytes are. A snapshot holds the shortest
+actions that make its state, so both kinds are read by the same rules.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from persist.manifest.actions import Action, WriterIdentity
+from persist.manifest.draft import Draft
+from persist.manifest.errors import ActionRefused
+from persist.manifest.state import EMPTY, Lineage, TableState
+
+MAGIC = b"INGSNAP1"
+# A state of a million files is below 1 GiB; a header that says more was not written by us.
+MAX_SNAPSHOT_BYTES = 16 << 30
+
+_HEADER = struct.Struct("<8sIQ")
+_CRC_FROM = 12  # behind the magic and the checksum itself
+
+
+class DamagedFile(Exception):
+    """Bytes that are not what this module writes; the message says why.
+
+    Inside this package alone: whoever knows the file's name raises ``ManifestDamaged`` from it.
+    """
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The one thing that makes a version: its uid for ever, and whose version came before."""
+
+    version: int
+    uid: str
+    parent: str | None
+    writer: WriterIdentity
+    at: str
+
+
+class Changelog(NamedTuple):
+    """One decoded changelog: where it stands, what it does, and how large it is."""
+
+    lineage: Lineage
+    actions: tuple[Action, ...]
+    bytes: int
+
+
+class _LineageLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    lineage: tuple[tuple[int, str], ...]
+
+
+class _EndLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    end: int
+
+
+class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    uid: str
+    actions: list[Action]
+
+
+_json = msgspec.json.Encoder()
+_lineage_line = msgspec.json.Decoder(_LineageLine)
+_end_line = msgspec.json.Decoder(_EndLine)
+_action_lines = msgspec.json.Decoder(Action)
+_commit = msgspec.json.Decoder(Commit)
+_msgpack = msgspec.msgpack.Encoder()
+_snapshot = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def encode_changelog(lineage: Lineage, actions: Sequence[Action]) -> bytes:
+    """The changelog of the last version in ``lineage``."""
+    lines = [_LineageLine(lineage=lineage), *actions, _EndLine(end=len(actions))]
+    return _json.encode_lines(lines)
+
+
+def decode_changelog(data: bytes) -> Changelog:
+    """What :func:`encode_changelog` was given, or :class:`DamagedFile`."""
+    first, _, rest = data.partition(b"\n")
+    body, _, last = rest.removesuffix(b"\n").rpartition(b"\n")
+    if not rest.endswith(b"\n"):
+        raise DamagedFile("its last line is cut off")
+    try:
+        lineage = _lineage_line.decode(first).lineage
+        end = _end_line.decode(last).end
+        actions: tuple[Action, ...] = tuple(_action_lines.decode_lines(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise DamagedFile(str(exc)) from exc
+    if end != len(actions):
+        raise DamagedFile(f"it ends after {len(actions)} actions, and should have {end}")
+    _check_lineage(lineage)
+    return Changelog(lineage, actions, len(data))
+
+
+def _check_lineage(lineage: Lineage) -> None:
+    if not lineage:
+        raise DamagedFile("its lineage is empty")
+    first = lineage[0][0]
+    for expected, (version, _) in enumerate(lineage, first):
+        if version != expected:
+            raise DamagedFile(f"its lineage has version {version} where {expected} should be")
+    if first < 1:
+        raise DamagedFile(f"its lineage begins at version {first}")
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """One JSON object, for one conditional create."""
+    return _json.encode(commit)
+
+
+def decode_commit(data: bytes) -> Commit:
+    """What :func:`encode_commit` was given, or :class:`DamagedFile`."""
+    try:
+        return _commit.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise DamagedFile(str(exc)) from exc
+
+
+def encode_snapshot(state: TableState) -> bytes:
+    """The whole of ``state``, self-contained."""
+    import pyarrow as pa  # here alone in this package, for its zstd
+
+    plain = _msgpack.encode(
+        _Snapshot(version=state.version, uid=state.uid, actions=list(state.actions()))
+    )
+    packed: bytes = pa.compress(plain, codec="zstd", asbytes=True)
+    rest = struct.pack("<Q", len(plain)) + packed
+    return MAGIC + struct.pack("<I", crc32c(rest)) + rest
+
+
+def decode_snapshot(data: bytes) -> TableState:
+    """The state that :func:`encode_snapshot` was given, with a lineage of itself alone.
+
+    Raises:
+        DamagedFile: The bytes do not check out.
+    """
+    import pyarrow as pa
+
+    if len(data) < _HEADER.size:
+        raise DamagedFile(f"it has {len(data)} bytes, less than a header")
+    magic, checksum, plain_bytes = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise DamagedFile(f"it begins with {magic!r}")
+    found = crc32c(memoryview(data)[_CRC_FROM:])
+    if found != checksum:
+        raise DamagedFile(f"its checksum is {found:08x}, and should be {checksum:08x}")
+    if plain_bytes > MAX_SNAPSHOT_BYTES:
+        raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed")
+    try:
+        plain = pa.decompress(
+            memoryview(data)[_HEADER.size :], plain_bytes, codec="zstd", asbytes=True
+        )
+        body = _snapshot.decode(plain)
+        draft = Draft(EMPTY)
+        draft.apply(body.actions)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise DamagedFile(str(exc)) from exc
+    except ActionRefused as exc:
+        raise DamagedFile(str(exc)) from exc
+    except (pa.ArrowException, OSError) as exc:
+        raise DamagedFile(f"it does not decompress: {exc}") from exc
+    return draft.finish(body.version, body.uid, ((body.version, body.uid),))

@@ -1,0 +1,108 @@
+"""Where the files of a manifest lie, and what their names say.
+
+    <namespace>/<table>/_current/<n:020d>              which table version counts
+    <namespace>/<table>/v1/_manifest/<V:020d>.commit
+    <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
+    <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
+    _ingesters/<id>/<epoch:020d>.claim
+
+Law of this file: pure. Numbers have 20 digits, so that a listing by name is one by number; of one
+version the commit comes first, because '.' sorts before '_'. A foreign name is no error: it parses
+to None and is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+DIGITS = 20
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_ENTRY = re.compile(
+    r"(?P<version>[0-9]{20})(?:(?P<commit>\.commit)"
+    r"|_(?P<uid>[0-9A-Za-z-]+)\.(?P<kind>changelog|snapshot))"
+)
+_CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
+
+
+class Entry(NamedTuple):
+    """What a manifest file's name says; commits have no uid in theirs."""
+
+    version: int
+    kind: Literal["commit", "changelog", "snapshot"]
+    uid: str
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` can name a namespace, a table or an ingester."""
+    return _NAME.fullmatch(text) is not None
+
+
+def checked_name(text: str, what: str) -> str:
+    """``text`` itself, or ``ValueError`` when it cannot name a ``what``."""
+    if not is_name(text):
+        raise ValueError(f"{what} {text!r} does not match {_NAME.pattern}")
+    return text
+
+
+def table_folder(namespace: str, table: str) -> str:
+    """The folder of all versions of a table, without a final '/'."""
+    return f"{checked_name(namespace, 'namespace')}/{checked_name(table, 'table')}"
+
+
+def commit_path(folder: str, version: int) -> str:
+    """The commit of ``version`` in a manifest's folder (that ends with '/')."""
+    return f"{folder}{version:0{DIGITS}d}.commit"
+
+
+def changelog_path(folder: str, version: int, uid: str) -> str:
+    """The changelog that attempt ``uid`` wrote for ``version``."""
+    return f"{folder}{version:0{DIGITS}d}_{uid}.changelog"
+
+
+def snapshot_path(folder: str, version: int, uid: str) -> str:
+    """The snapshot of ``version`` as attempt ``uid`` committed it."""
+    return f"{folder}{version:0{DIGITS}d}_{uid}.snapshot"
+
+
+def before_version(folder: str, version: int) -> str:
+    """A name that sorts before all files of ``version`` and after those of the one below."""
+    return f"{folder}{version:0{DIGITS}d}"
+
+
+def after_version(folder: str, version: int) -> str:
+    """A name that sorts after all files of ``version`` and before those of the next."""
+    return f"{folder}{version:0{DIGITS}d}~"
+
+
+def after_folder(folder: str) -> str:
+    """A name that sorts after everything below ``folder`` (no final '/'); '0' follows '/'."""
+    return f"{folder}0"
+
+
+def parse_entry(path: str) -> Entry | None:
+    """What a file in a manifest's folder is; None for a foreign one."""
+    match = _ENTRY.fullmatch(path.rsplit("/", 1)[-1])
+    if match is None:
+        return None
+    version = int(match["version"])
+    if match["commit"]:
+        return Entry(version, "commit", "")
+    return Entry(version, "changelog" if match["kind"] == "changelog" else "snapshot", match["uid"])
+
+
+def claims_folder(ingester_id: str) -> str:
+    """The folder of an ingester's claims, with its final '/'."""
+    return f"_ingesters/{checked_name(ingester_id, 'ingester id')}/"
+
+
+def claim_path(ingester_id: str, epoch: int) -> str:
+    """The claim of one epoch."""
+    return f"{claims_folder(ingester_id)}{epoch:0{DIGITS}d}.claim"
+
+
+def parse_claim(path: str) -> int | None:
+    """The epoch that a claim's path names; None for a foreign file."""
+    match = _CLAIM.fullmatch(path.rsplit("/", 1)[-1])
+    return int(match["epoch"]) if match is not None else None

@@ -1,0 +1,216 @@
+"""Readers of one table's manifest: any kept version, the newest one, what happened in between.
+
+Law of this file: a state is returned only if its commit counts and everything in it was read under
+its lineage. A reader that holds a state loads only what follows it; where that does not link up
+(the state was on a losing side, or clean-up has passed it) it loads in full.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+
+import msgspec
+
+from persist.manifest.actions import Action, WriterIdentity
+from persist.manifest.chain import Loader, read_changelogs, replay
+from persist.manifest.errors import ManifestDamaged, TableNotFound, VersionNotKept
+from persist.manifest.files import Commit
+from persist.manifest.heads import counts, find_head, kept_range, read_commit
+from persist.manifest.names import table_folder
+from persist.manifest.state import Lineage, TableState
+from persist.store import ObjectStore
+
+# Further behind than this, a snapshot is likely to be on the way: a full load finds it.
+_FOLLOW_AT_MOST = 32
+
+
+class CommittedVersion(msgspec.Struct, frozen=True):
+    """What one version did, who committed it, and when by the store's clock."""
+
+    version: int
+    uid: str
+    at: str
+    writer: WriterIdentity
+    actions: tuple[Action, ...]
+
+
+class Manifest:
+    """The manifest of one table. Keeps no state of the table; may be used by several threads."""
+
+    def __init__(self, store: ObjectStore, namespace: str, table: str) -> None:
+        """Raises ``ValueError`` for names that are none; touches nothing in the store."""
+        self.store = store
+        self.namespace = namespace
+        self.table = table
+        self._table_folder = table_folder(namespace, table)
+        # The newest version seen: where the search for the head begins. A lost update between
+        # threads costs a few more requests and nothing else.
+        self._hint = 0
+
+    @cached_property
+    def root(self) -> str:
+        """Where the table's current version lies: ``<namespace>/<table>/v1``. Asks the store."""
+        return f"{self._table_folder}/v{current_table_version(self.store, self._table_folder)}"
+
+    @property
+    def folder(self) -> str:
+        """Where manifest files lie, with the final '/'."""
+        return f"{self.root}/_manifest/"
+
+    def object_path(self, path: str) -> str:
+        """Where in the store the data file lies that an ``Add`` calls ``path``."""
+        return f"{self.root}/{path}"
+
+    def head(self) -> int:
+        """The newest committed version.
+
+        Raises:
+            TableNotFound: There is none.
+        """
+        found = find_head(self.store, self.folder, self._hint)
+        if found is None:
+            raise TableNotFound(self.namespace, self.table)
+        self.note(found)
+        return found
+
+    def note(self, version: int) -> None:
+        """Remember that ``version`` is committed, so that the next search begins there."""
+        self._hint = max(self._hint, version)
+
+    def load(self, version: int | None = None, known: TableState | None = None) -> TableState:
+        """The state at ``version``, or at the head.
+
+        Args:
+            known: A state that one has; what it shares with the answer is not read again.
+
+        Raises:
+            TableNotFound: No version was ever committed.
+            VersionNotKept: The version is older than what is kept, or newer than the head.
+            ManifestDamaged: A file that it takes is missing or broken, and nothing covers it.
+        """
+        if known is not None and known.version == 0:
+            known = None
+        if version is None:
+            if known is not None:
+                return self.refresh(known)
+            commit = self._commit_of_head()
+        else:
+            commit = self._commit_of(version)
+        if known is not None and known.version <= commit.version <= known.version + _FOLLOW_AT_MOST:
+            followed = self._follow(known, commit.version)
+            if followed is not None and (followed.version, followed.uid) == (
+                commit.version,
+                commit.uid,
+            ):
+                return followed
+        return Loader(self.store, self.folder).load(commit)
+
+    def refresh(self, known: TableState) -> TableState:
+        """The head's state; ``known`` itself when nothing was committed since.
+
+        Costs two small reads when there is nothing new, two more for each new version.
+        """
+        if known.version > 0:
+            followed = self._follow(known, known.version + _FOLLOW_AT_MOST)
+            if followed is not None and followed.version < known.version + _FOLLOW_AT_MOST:
+                return followed
+        return self.load()
+
+    def changes(self, from_version: int, to_version: int) -> list[CommittedVersion]:
+        """What the versions after ``from_version``, up to and with ``to_version``, did, in order.
+
+        Raises:
+            VersionNotKept: One of them is not kept, or does not exist yet.
+            ManifestDamaged: One of their changelogs is missing or broken.
+        """
+        if to_version <= from_version:
+            return []
+        newest = self._commit_of(to_version)
+        commits = [newest]
+        while commits[-1].version > from_version + 1:
+            before = read_commit(self.store, self.folder, commits[-1].version - 1)
+            if before is None or before.uid != commits[-1].parent:
+                raise self._not_kept(commits[-1].version - 1)
+            commits.append(before)
+        commits.reverse()
+        logs = read_changelogs(self.store, self.folder, _places(commits))
+        return [
+            CommittedVersion(
+                version=commit.version,
+                uid=commit.uid,
+                at=commit.at,
+                writer=commit.writer,
+                actions=log.actions,
+            )
+            for commit, log in zip(commits, logs, strict=True)
+        ]
+
+    def _follow(self, known: TableState, up_to: int) -> TableState | None:
+        """``known`` and what was committed on top of it; None when that does not link up."""
+        commits: list[Commit] = []
+        uid = known.uid
+        for version in range(known.version + 1, up_to + 1):
+            commit = read_commit(self.store, self.folder, version)
+            if commit is None:
+                break
+            if commit.parent != uid:
+                return None
+            commits.append(commit)
+            uid = commit.uid
+        # Only now: as long as this commit is there, clean-up, which ascends, has taken none above
+        # it, so the one that was missing is not yet made.
+        own = read_commit(self.store, self.folder, known.version)
+        if own is None or own.uid != known.uid:
+            return None
+        if not commits:
+            return known
+        lineage = _places(commits)
+        try:
+            logs = read_changelogs(self.store, self.folder, lineage)
+            state = replay(known, self.folder, lineage, logs)
+        except ManifestDamaged:
+            return None  # a snapshot may cover it: the full load knows
+        self.note(state.version)
+        return state
+
+    def _commit_of_head(self) -> Commit:
+        while True:
+            commit = read_commit(self.store, self.folder, self.head())
+            if commit is not None:
+                return commit
+            # Clean-up keeps the newest versions; only a long pause between two requests gets here.
+
+    def _commit_of(self, version: int) -> Commit:
+        commit = read_commit(self.store, self.folder, version) if version > 0 else None
+        if commit is None or not counts(self.store, self.folder, commit):
+            raise self._not_kept(version)
+        self.note(version)
+        return commit
+
+    def _not_kept(self, version: int) -> VersionNotKept:
+        return VersionNotKept(version, *kept_range(self.store, self.folder, self.head()))
+
+
+def current_table_version(store: ObjectStore, folder: str) -> int:
+    """Which version of a table's folder counts: the highest under ``_current/`` says, else 1.
+
+    Raises:
+        ManifestDamaged: That file cannot be read.
+    """
+    path = ""
+    for info in store.list(f"{folder}/_current/"):
+        path = info.path
+    if not path:
+        return 1
+    try:
+        found = json.loads(store.get(path))["table_version"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ManifestDamaged(path, 0, "", f"it does not name a table version: {exc}") from exc
+    if not isinstance(found, int) or found < 1:
+        raise ManifestDamaged(path, 0, "", f"{found!r} is no table version")
+    return found
+
+
+def _places(commits: list[Commit]) -> Lineage:
+    return tuple((commit.version, commit.uid) for commit in commits)

@@ -1,0 +1,140 @@
+"""What becomes of a proposal on a state that it was not made for.
+
+Law of this file: pure. A proposal goes in as a whole or not at all, except for what is in the table
+already, which falls out:
+
+    a rewrite or push that is in (an add of the same file, the same or a later txn)   nothing left
+    add of a persist, all of it in ``applied``                                        dropped
+    add of a persist, part of it in ``applied``                                       PartlyCovered
+    applied up to what is applied                                                     dropped
+    remove of a file that is gone                                                     RewriteVoid
+    schema, spec, properties, owner, writer, origin as they are now                   dropped
+    other schema, spec or properties, made for what is no longer there           ProposalConflict
+
+A proposal holds persists, or a rewrite, or a push, and no mixture. ``Add.at`` and the state's
+``horizon`` are for the rule that an upload from before a horizon is repeated; it comes in here with
+clean-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from persist.manifest.actions import (
+    Action,
+    Add,
+    Applied,
+    AppliedKey,
+    EpochComplete,
+    Origin,
+    Properties,
+    Remove,
+    Schema,
+    Spec,
+    Txn,
+    Writer,
+    WriterIdentity,
+)
+from persist.manifest.errors import Fenced, PartlyCovered, ProposalConflict, RewriteVoid
+from persist.manifest.state import TableState
+
+
+def check_fence(state: TableState, writer: WriterIdentity) -> None:
+    """Raise :class:`Fenced` where another process holds the writer's identity by now."""
+    known = state.writers.get(writer.ingester_id)
+    if known is None or known.epoch < writer.epoch:
+        return
+    if known.epoch > writer.epoch or known.incarnation != writer.incarnation:
+        raise Fenced(writer.ingester_id, writer.epoch, known.epoch, known.incarnation)
+
+
+def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """What of ``actions`` is still to be committed on top of ``state``; nothing: all is in.
+
+    Raises:
+        RewriteVoid, PartlyCovered, ProposalConflict: See the module. The caller plans anew.
+    """
+    if _committed_before(state, actions):
+        return ()
+    _check_removes(state, actions)
+    _check_definition(state, actions)
+    _check_partly_covered(state, actions)
+    return tuple(action for action in actions if not _is_in(state, action))
+
+
+def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
+    """Whether a rewrite or push is in already; persists are told action by action."""
+    if any(isinstance(action, Add) and action.kind == "persist" for action in actions):
+        return False
+    for action in actions:
+        # File names are unique for ever, so one that is there came by this very proposal.
+        if isinstance(action, Add) and action.path in state.files:
+            return True
+        if isinstance(action, Txn) and state.txns.get(action.app_id, -1) >= action.version:
+            return True
+    return False
+
+
+def _check_removes(state: TableState, actions: Sequence[Action]) -> None:
+    gone = tuple(
+        action.path
+        for action in actions
+        if isinstance(action, Remove) and action.path not in state.files
+    )
+    if gone:
+        raise RewriteVoid(gone, state.version)
+
+
+def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
+    """Definitions that the proposal brings were made on top of the ones it knew."""
+    schema, spec = state.current_schema, state.current_spec
+    for action in actions:
+        if isinstance(action, Schema):
+            if schema and action != schema and action.schema_id != schema.schema_id + 1:
+                reason = f"schema {action.schema_id}, the table has another {schema.schema_id}"
+                raise ProposalConflict(reason, state)
+            schema = action
+        elif isinstance(action, Spec):
+            if spec and action != spec and action.spec_id != spec.spec_id + 1:
+                reason = f"spec {action.fields}, the table has {spec.fields} (id {spec.spec_id})"
+                raise ProposalConflict(reason, state)
+            spec = action
+        elif isinstance(action, Properties):
+            there = dict(state.properties)
+            if there and there != action.values:
+                reason = f"properties {action.values}, the table has {there}"
+                raise ProposalConflict(reason, state)
+
+
+def _covered_to(state: TableState, add: Add) -> int:
+    return state.applied_to(*add.applied_key)
+
+
+def _check_partly_covered(state: TableState, actions: Sequence[Action]) -> None:
+    adds = []
+    covered: dict[AppliedKey, int] = {}
+    for action in actions:
+        if isinstance(action, Add) and action.kind == "persist":
+            upto = _covered_to(state, action)
+            if action.first_seq <= upto < action.last_seq:
+                adds.append(action)
+                covered[action.applied_key] = upto
+    if adds:
+        raise PartlyCovered(tuple(adds), covered)
+
+
+def _is_in(state: TableState, action: Action) -> bool:
+    if isinstance(action, Add):
+        return action.kind == "persist" and action.last_seq <= _covered_to(state, action)
+    if isinstance(action, Applied):
+        return action.seq <= state.applied_to(*action.key)
+    if isinstance(action, EpochComplete):
+        return (action.ingester_id, action.epoch) in state.epochs_complete
+    return action in (
+        state.current_schema,
+        state.current_spec,
+        Properties(values=dict(state.properties)),
+        state.owner,
+        state.writers.get(action.ingester_id) if isinstance(action, Writer) else None,
+        state.origins.get(action.name) if isinstance(action, Origin) else None,
+    )

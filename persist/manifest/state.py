@@ -1,0 +1,140 @@
+"""A table at one version, as an immutable value.
+
+Law of this file: a ``TableState`` never changes; every change is a new one that shares what did not
+change, so holding an old version costs little and handing one to another thread costs nothing.
+``draft.apply`` makes the next state from actions; ``actions`` makes actions from a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from immutables import Map
+
+from persist.manifest.actions import (
+    Action,
+    Add,
+    Applied,
+    AppliedKey,
+    Checkpoint,
+    EpochComplete,
+    Horizon,
+    Origin,
+    Owner,
+    PartitionKey,
+    Properties,
+    Schema,
+    Spec,
+    Txn,
+    Values,
+    Writer,
+)
+
+Lineage = tuple[tuple[int, str], ...]
+
+NOTHING_APPLIED = -1
+ALL_APPLIED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Everything that is known of a table at one version.
+
+    Two states with the same version and uid are equal whatever way they were read; ``lineage``,
+    ``changelog_bytes`` and ``damaged_snapshots`` say how, and do not count.
+
+    Attributes:
+        lineage: (version, uid) from the last snapshot (or version 1) to this version.
+        changelog_bytes: Size of the changelogs since the lineage's first.
+        damaged_snapshots: Paths of snapshots that did not check out and were read around.
+    """
+
+    version: int = 0
+    uid: str = ""
+    files: Map[str, Add] = field(default_factory=Map)
+    partitions: Map[PartitionKey, tuple[Add, ...]] = field(default_factory=Map)
+    schemas: Map[int, Schema] = field(default_factory=Map)
+    current_schema: Schema | None = None
+    specs: Map[int, Spec] = field(default_factory=Map)
+    current_spec: Spec | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    writers: Map[str, Writer] = field(default_factory=Map)
+    owner: Owner | None = None
+    applied: Map[AppliedKey, int] = field(default_factory=Map)
+    epochs_complete: frozenset[tuple[str, int]] = frozenset()
+    origins: Map[str, Origin] = field(default_factory=Map)
+    checkpoints: Map[str, str] = field(default_factory=Map)
+    horizon: str | None = None
+    txns: Map[str, int] = field(default_factory=Map)
+    rows: int = 0
+    bytes: int = 0
+    lineage: Lineage = field(default=(), compare=False)
+    changelog_bytes: int = field(default=0, compare=False)
+    damaged_snapshots: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def file_count(self) -> int:
+        """Number of live data files."""
+        return len(self.files)
+
+    @property
+    def parent_uid(self) -> str | None:
+        """What the next version names as its parent; None before version 1."""
+        return self.uid or None
+
+    def applied_to(self, ingester_id: str, epoch: int, spec_id: int, values: Values) -> int:
+        """The last sequence of this epoch and partition that is in files.
+
+        Returns:
+            ``NOTHING_APPLIED`` (-1) when none is, ``ALL_APPLIED`` when the epoch is complete.
+        """
+        if (ingester_id, epoch) in self.epochs_complete:
+            return ALL_APPLIED
+        return self.applied.get((ingester_id, epoch, spec_id, values), NOTHING_APPLIED)
+
+    def after_snapshot(self, version: int, uid: str) -> TableState:
+        """The same state, knowing that there is a snapshot of ``version`` to read from.
+
+        Unchanged where (version, uid) is not in the lineage: then that snapshot is not of this
+        table's history, or a newer one is known.
+        """
+        if (version, uid) not in self.lineage:
+            return self
+        start = self.lineage.index((version, uid))
+        kept = self.lineage[start:]
+        share = (len(kept) - 1) / max(len(self.lineage), 1)
+        return replace(self, lineage=kept, changelog_bytes=int(self.changelog_bytes * share))
+
+    def actions(self) -> Iterator[Action]:
+        """The shortest actions that make this state from nothing; what a snapshot holds.
+
+        Files of a partition come in the order in which they were committed.
+        """
+        # Ids rise, and the last one is the current one.
+        yield from (self.schemas[schema_id] for schema_id in sorted(self.schemas))
+        yield from (self.specs[spec_id] for spec_id in sorted(self.specs))
+        if self.properties:
+            yield Properties(values=dict(self.properties))
+        yield from self.writers.values()
+        if self.owner is not None:
+            yield self.owner
+        for ingester_id, epoch in sorted(self.epochs_complete):
+            yield EpochComplete(ingester_id=ingester_id, epoch=epoch)
+        for (ingester_id, epoch, spec_id, values), seq in self.applied.items():
+            yield Applied(
+                ingester_id=ingester_id, epoch=epoch, spec_id=spec_id, values=values, seq=seq
+            )
+        yield from self.origins.values()
+        for partition, text in self.checkpoints.items():
+            yield Checkpoint(partition=partition, state=text)
+        if self.horizon is not None:
+            yield Horizon(at=self.horizon)
+        for app_id, version in self.txns.items():
+            yield Txn(app_id=app_id, version=version)
+        yield from chain.from_iterable(self.partitions.values())
+
+
+EMPTY = TableState()
