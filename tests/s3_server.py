@@ -215,7 +215,8 @@ class _Application:
         head: list[Any] = []
 
         def keep(status: str, headers: list[tuple[str, str]], *_: object) -> None:
-            head[:] = [status, headers]
+            # moto names itself twice; in Python's development mode aiohttp refuses that.
+            head[:] = [status, [(name, value) for name, value in headers if name != "server"]]
 
         if "HTTP_IF_NONE_MATCH" in environ:
             with self._one_at_a_time:
