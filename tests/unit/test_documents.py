@@ -1,0 +1,123 @@
+"""What the documents promise about names: links lead somewhere, warnings have their entry."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("wal", "persist", "ingester")
+RUNBOOK = ROOT / "deploy" / "RUNBOOK.md"
+MANIFESTS = ROOT / "deploy" / "kubernetes"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a Markdown file's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ +(.*?)\s*$", document.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def log_calls() -> Iterator[tuple[str, ast.Call]]:
+    """Each (where, call) of `log.warning`, `log.error`, `log.exception` and `log.critical`."""
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in {"warning", "error", "exception", "critical"}
+                    and isinstance(node.func.value, ast.Name)
+                    and node.func.value.id in {"log", "_log", "logger"}
+                ):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", node
+
+
+def test_every_warning_names_an_entry_of_the_runbook() -> None:
+    calls = list(log_calls())
+    assert calls, "no warning found in the code: is the logger still called log?"
+    entries = anchors(RUNBOOK)
+    strays = []
+    for where, call in calls:
+        named = [keyword.value for keyword in call.keywords if keyword.arg == "runbook"]
+        # A name that is computed is for the reader of the code to judge.
+        wrong = [v.value for v in named if isinstance(v, ast.Constant) and v.value not in entries]
+        if wrong or not named:
+            strays.append(f"{where}: {wrong or 'no runbook='}")
+    assert strays == []
+
+
+def test_every_entry_of_the_runbook_says_what_it_means_what_to_look_at_and_what_to_do() -> None:
+    sections = re.split(r"^## ", RUNBOOK.read_text(), flags=re.MULTILINE)[2:]
+    assert len(sections) >= 15
+    for section in sections:
+        found = re.findall(r"^\*\*(.+?)\.\*\*", section, flags=re.MULTILINE)
+        assert found == ["Means", "Look at", "Do"], section.splitlines()[0]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_local_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = document.parent / path if path else document
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked), target
+
+
+def test_the_unit_restarts_neither_after_damage_nor_after_fencing() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "deploy" / "systemd" / "ingester.service")
+    service = unit["Service"]
+    assert service["Restart"] == "on-failure"
+    assert {"5", "6"} <= set(service["RestartPreventExitStatus"].split())
+
+
+def test_the_sample_settings_name_only_known_keys() -> None:
+    from ingester.config_sources import load
+
+    sample = ROOT / "deploy" / "systemd" / "ingester.toml"
+    loaded = load({}, {}, sample)
+    assert str(loaded.settings.data_dir) == tomllib.loads(sample.read_text())["data_dir"]
+
+
+def test_the_pods_variables_name_only_known_keys() -> None:
+    from ingester.config_sources import load
+
+    pod = statefulset()["spec"]["template"]["spec"]
+    # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.
+    assert pod["enableServiceLinks"] is False
+    variables = {item["name"]: item.get("value", "pod-0") for item in pod["containers"][0]["env"]}
+    settings = load({}, variables, None).settings
+    assert settings.id == "pod-0"
+    assert settings.flight.listen == "0.0.0.0:8082"
+
+
+def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
+    container = statefulset()["spec"]["template"]["spec"]["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    services = [
+        item
+        for item in yaml.safe_load_all((MANIFESTS / "services.yaml").read_text())
+        if item["kind"] == "Service"
+    ]
+    assert statefulset()["spec"]["serviceName"] in {item["metadata"]["name"] for item in services}
+    for service in services:
+        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+    assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
+
+
+def statefulset() -> dict:
+    return yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())

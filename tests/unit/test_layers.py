@@ -1,0 +1,56 @@
+"""Which module may import which: `.importlinter` holds, and the pure modules really are listed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).resolve().parents[2]
+EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table"
+NO_CACHE = {"no_cache": True, "no_logo": True}
+
+
+def lint(config: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    exit_code = lint_imports(config_filename=str(config), **NO_CACHE)
+    return exit_code, capsys.readouterr().out
+
+
+def test_no_module_imports_what_its_layer_forbids(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, report = lint(ROOT / ".importlinter", capsys)
+    assert exit_code == 0, report
+
+
+def test_a_module_on_no_line_fails_the_layers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = (ROOT / ".importlinter").read_text()
+    # `disk` stands for a module that somebody forgot to place.
+    assert "settings | disk" in config
+    (tmp_path / "config").write_text(config.replace("settings | disk", "settings"))
+    exit_code, report = lint(tmp_path / "config", capsys)
+    assert exit_code == 1
+    assert "disk" in report.split("Broken contracts")[-1]
+
+
+def test_a_pure_module_that_reads_the_clock_fails(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = (ROOT / ".importlinter").read_text()
+    # `wal.segment` stands for a rule that should have been given the time.
+    (tmp_path / "config").write_text(config.replace("    wal.scan\n", "    wal.segment\n"))
+    exit_code, report = lint(tmp_path / "config", capsys)
+    assert exit_code == 1
+    assert "wal.segment is not allowed to import time" in report
+
+
+def test_what_spark_executors_import_loads_no_trio() -> None:
+    # import-linter sees imports as written; this one sees what is loaded.
+    code = f"import sys, {EXECUTORS}; print(sorted({{'trio', 'wal'}} & set(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
