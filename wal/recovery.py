@@ -91,10 +91,10 @@ def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:
             return LogDamaged(missing, 0, f"segment {expected}", f"segment {verdict.number} next")
         expected = verdict.number + 1
         if state == "newer":
-            fault = _fault(verdict)
+            fault = fault_of(verdict)
             return LogTooNew(path, fault.offset, fault.found)
         if state == "damaged":
-            fault = _fault(verdict)
+            fault = fault_of(verdict)
             return LogDamaged(path, fault.offset, fault.expected, fault.found)
     return None
 
@@ -207,7 +207,7 @@ def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
     header, fault = verdict.header, verdict.fault
     problem = None
     if state not in ("sealed", "open") and (fault is not None or state == "damaged"):
-        fault = _fault(verdict)
+        fault = fault_of(verdict)
         problem = f"at offset {fault.offset}: expected {fault.expected}, found {fault.found}"
     return SegmentFacts(
         number=verdict.number,
@@ -225,7 +225,7 @@ def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
     )
 
 
-def _fault(verdict: Verdict) -> Fault:
+def fault_of(verdict: Verdict) -> Fault:
     """What is wrong; a segment that is whole but not last lacks its seal."""
     return verdict.fault or Fault(verdict.end, "a seal: another segment follows", "none")
 

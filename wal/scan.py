@@ -126,7 +126,11 @@ def scan(source: Source, number: int) -> Verdict:
     verdict = Verdict(number, source.size)
     header = decode_segment_header(source.read(0, SEGMENT_HEADER_BYTES))
     if isinstance(header, SegmentHeader) and header.number != number:
-        header = Mismatch(f"segment {number}, as the file is named", f"segment {header.number}")
+        # Whole, and of another segment: somebody renamed it. No crash does that.
+        expected = f"segment {number}, as the file is named"
+        verdict.fault = Fault(0, expected, f"segment {header.number}")
+        verdict.evidence = 0
+        return verdict
     if isinstance(header, Mismatch):
         verdict.fault = Fault(0, header.expected, header.found, header.too_new)
         verdict.evidence = find_record(source, number, SEGMENT_HEADER_BYTES, beyond=-1)

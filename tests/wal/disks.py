@@ -1,0 +1,291 @@
+"""Law: a disk for a test fails where it is told to, and nowhere else.
+
+`FaultyDisk` is the real disk with faults in it. `CrashDisk` is in memory and can lose power: what
+was not synced is then there or not, sector by sector, name by name, in any combination.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from wal.disk import OsDisk, Piece
+
+SECTOR = 512
+
+
+class FaultyDisk(OsDisk):
+    """Calls are counted by name; a fault may stand before any of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self._faults: dict[str, Callable[[Any], None]] = {}
+        self._short: int | None = None
+        self._lock = threading.Lock()
+
+    def fail(
+        self, call: str, error: int = errno.EIO, *, skip: int = 0, times: int = 10**9,
+        only: Callable[[Any], bool] = lambda _: True,
+    ) -> None:
+        """Let `call` fail with `error`, after `skip` good ones, `times` times."""
+        left = [skip, times]
+
+        def fault(subject: Any) -> None:
+            if not only(subject):
+                return
+            if left[0] > 0:
+                left[0] -= 1
+            elif left[1] > 0:
+                left[1] -= 1
+                raise OSError(error, os.strerror(error))
+
+        self._faults[call] = fault
+
+    def before(self, call: str, action: Callable[[Any], None]) -> None:
+        """Run `action` in the calling thread before each `call`."""
+        self._faults[call] = action
+
+    def heal(self, *calls: str) -> None:
+        """No more faults in `calls`, or anywhere."""
+        for call in calls or tuple(self._faults):
+            self._faults.pop(call, None)
+
+    def write_short_once(self, count: int) -> None:
+        """The next write takes only `count` bytes."""
+        self._short = count
+
+    def names(self) -> list[str]:
+        return [call for call, _ in self.calls]
+
+    def _enter(self, call: str, subject: Any) -> None:
+        with self._lock:
+            self.calls.append((call, subject))
+        if (fault := self._faults.get(call)) is not None:
+            fault(subject)
+
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        self._enter("pwritev", offset)
+        if self._short is not None:
+            count, self._short = self._short, None
+            return super().pwritev(fd, [b"".join(pieces)[:count]], offset)
+        return super().pwritev(fd, pieces, offset)
+
+    def allocate(self, fd: int, size: int) -> None:
+        self._enter("allocate", size)
+        super().allocate(fd, size)
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._enter("truncate", size)
+        super().truncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        self._enter("fdatasync", fd)
+        super().fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        self._enter("fsync", fd)
+        super().fsync(fd)
+
+    def fsync_directory(self, directory: Path) -> None:
+        self._enter("fsync_directory", directory)
+        super().fsync_directory(directory)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._enter("rename", target)
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._enter("unlink", path)
+        super().unlink(path)
+
+
+class PowerLost(Exception):
+    """The machine is gone in the middle of a call."""
+
+
+@dataclass(eq=False)
+class _File:
+    """A file: what is durable, and what was done to it since."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    current: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes] | int] = field(default_factory=list)
+
+    def write(self, offset: int, data: bytes) -> None:
+        _put(self.current, offset, data)
+        self.unsynced.append((offset, data))
+
+    def resize(self, size: int) -> None:
+        _resize(self.current, size)
+        self.unsynced.append(size)
+
+    def sync(self) -> None:
+        self.durable = bytearray(self.current)
+        self.unsynced.clear()
+
+    def after_crash(self, rng: random.Random) -> _File:
+        survived = bytearray(self.durable)
+        for change in self.unsynced:
+            if isinstance(change, int):
+                if rng.random() < 0.5:
+                    _resize(survived, change)
+                continue
+            offset, data = change
+            start = offset
+            while start < offset + len(data):
+                end = min(offset + len(data), start - start % SECTOR + SECTOR)
+                if rng.random() < 0.5:
+                    _put(survived, start, data[start - offset : end - offset])
+                start = end
+        return _File(bytearray(survived), survived)
+
+
+class CrashDisk:
+    """A disk in memory that loses power at the n-th call that changes something."""
+
+    def __init__(self) -> None:
+        self._names: dict[Path, _File] = {}
+        self._durable_names: dict[Path, _File] = {}
+        self._unsynced_names: list[tuple[Path, _File | None]] = []
+        self._open: dict[int, _File] = {}
+        self._next_fd = 100
+        self._lock = threading.Lock()
+        self.calls_left: int | None = None
+        self.lost = False
+
+    def after_crash(self, seed: int) -> CrashDisk:
+        """What a machine finds that comes up again."""
+        rng = random.Random(seed)
+        names = dict(self._durable_names)
+        for path, file in self._unsynced_names:
+            if rng.random() < 0.5:
+                if file is None:
+                    names.pop(path, None)
+                else:
+                    names[path] = file
+        survivors: dict[_File, _File] = {}
+        disk = CrashDisk()
+        for path, file in sorted(names.items()):
+            if file not in survivors:
+                survivors[file] = file.after_crash(rng)
+            disk._names[path] = survivors[file]
+        disk._durable_names = dict(disk._names)
+        return disk
+
+    def contents(self) -> dict[str, bytes]:
+        return {path.name: bytes(file.current) for path, file in self._names.items()}
+
+    def _change(self) -> None:
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                self.lost = True
+        if self.lost:
+            raise PowerLost
+
+    def _name(self, path: Path, file: _File | None) -> None:
+        if file is None:
+            del self._names[path]
+        else:
+            self._names[path] = file
+        self._unsynced_names.append((path, file))
+
+    def make_directory(self, directory: Path) -> None:
+        pass
+
+    def list_directory(self, directory: Path) -> list[str]:
+        return [path.name for path in self._names]
+
+    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+        with self._lock:
+            if mode == "create":
+                self._change()
+                self._name(path, _File())
+            elif path not in self._names:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            self._next_fd += 1
+            self._open[self._next_fd] = self._names[path]
+            return self._next_fd
+
+    def close(self, fd: int) -> None:
+        del self._open[fd]
+
+    def size(self, fd: int) -> int:
+        return len(self._open[fd].current)
+
+    def pread_into(self, fd: int, buffer: Any, offset: int) -> int:
+        piece = self._open[fd].current[offset : offset + len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        with self._lock:
+            data = b"".join(pieces)
+            if self.calls_left == 0:
+                # Power is lost in the middle of a write: some of it went out.
+                self._open[fd].write(offset, data[: len(data) // 2])
+            self._change()
+            self._open[fd].write(offset, data)
+            return len(data)
+
+    def allocate(self, fd: int, size: int) -> None:
+        with self._lock:
+            self._change()
+            if size > len(self._open[fd].current):
+                self._open[fd].resize(size)
+
+    def truncate(self, fd: int, size: int) -> None:
+        with self._lock:
+            self._change()
+            self._open[fd].resize(size)
+
+    def fdatasync(self, fd: int) -> None:
+        with self._lock:
+            self._change()
+            self._open[fd].sync()
+
+    fsync = fdatasync
+
+    def fsync_directory(self, directory: Path) -> None:
+        with self._lock:
+            self._change()
+            self._durable_names = dict(self._names)
+            self._unsynced_names.clear()
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._lock:
+            self._change()
+            file = self._names[source]
+            self._name(target, file)
+            self._name(source, None)
+
+    def link(self, source: Path, target: Path) -> None:
+        with self._lock:
+            self._change()
+            if target in self._names:
+                raise FileExistsError(errno.EEXIST, "exists", str(target))
+            self._name(target, self._names[source])
+
+    def unlink(self, path: Path) -> None:
+        with self._lock:
+            self._change()
+            self._name(path, None)
+
+
+def _resize(data: bytearray, size: int) -> None:
+    if size < len(data):
+        del data[size:]
+    else:
+        data.extend(bytes(size - len(data)))
+
+
+def _put(data: bytearray, offset: int, piece: bytes) -> None:
+    if len(data) < offset + len(piece):
+        _resize(data, offset + len(piece))
+    data[offset : offset + len(piece)] = piece

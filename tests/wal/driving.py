@@ -1,0 +1,111 @@
+"""Law: a test drives the log through its public face, as the ingester does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from wal import Disk, Entry, Log, LogIdentity, LogSettings, Preamble, Record, RecordKind, Recovered
+
+IDENTITY = LogIdentity("ingester-1", "incarnation-1", 1)
+SMALL = LogSettings(segment_bytes=4096)
+
+
+def operation(payload: bytes, *preambles: Preamble) -> Entry:
+    return Entry(RecordKind.OPERATION, [payload], preambles)
+
+
+class Answers:
+    """What became of each entry: None, or the error. Waits are events, not polls."""
+
+    def __init__(self) -> None:
+        self.by_entry: dict[Entry, BaseException | None] = {}
+        self._changed = trio.Event()
+
+    def append(self, log: Log, *entries: Entry) -> None:
+        for entry in entries:
+            entry.on_done = self._note
+            log.append_nowait(entry)
+
+    def _note(self, entry: Entry, error: BaseException | None) -> None:
+        assert entry not in self.by_entry, "an entry is answered once"
+        self.by_entry[entry] = error
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait(self, *entries: Entry) -> list[BaseException | None]:
+        with trio.fail_after(20):
+            while any(entry not in self.by_entry for entry in entries):
+                await self._changed.wait()
+        return [self.by_entry[entry] for entry in entries]
+
+    async def write(self, log: Log, *payloads: bytes) -> list[Entry]:
+        """Append, wait, and see that all were taken."""
+        entries = [operation(payload) for payload in payloads]
+        self.append(log, *entries)
+        errors = await self.wait(*entries)
+        assert errors == [None] * len(entries)
+        return entries
+
+    @property
+    def taken(self) -> list[Entry]:
+        return [entry for entry, error in self.by_entry.items() if error is None]
+
+
+class Running:
+    """A log that runs, and what it handed on."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.answers = Answers()
+        self.applied: list[Entry] = []
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        self.applied += entries
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, settings: LogSettings = SMALL, *, clean: bool = True, first_seq: int | None =
+    None, disk: Disk | None = None, **more: Any,
+) -> AsyncIterator[Running]:
+    """A started log; closed at the end if `clean`, else left as a killed process leaves it."""
+    log = Log(directory, settings, disk=disk, **more)
+    recovered = await log.recover()
+    await log.start(IDENTITY, first_seq or recovered.last_seq + 1)
+    state = Running(log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(log.run, state.apply)
+        yield state
+        if clean:
+            await log.close()
+        nursery.cancel_scope.cancel()
+
+
+async def write_killed(directory: Path, *payloads: bytes, settings: LogSettings = SMALL) -> None:
+    """A log in which each payload was acknowledged alone, and whose process was then killed."""
+    async with running(directory, settings, clean=False) as state:
+        for payload in payloads:
+            await state.answers.write(state.log, payload)
+
+
+async def recovered_records(
+    directory: Path, disk: Disk | None = None
+) -> tuple[Recovered, list[Record]]:
+    """What the log holds, as a start sees it."""
+    log = Log(directory, SMALL, disk=disk)
+    recovered = await log.recover()
+    records = [record async for chunk in log.replay() for record in chunk]
+    return recovered, records
+
+
+def payloads(records: list[Record]) -> list[bytes]:
+    return [bytes(one.payload) for one in records if one.kind == RecordKind.OPERATION]
+
+
+def segment_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.wal"))
