@@ -63,7 +63,7 @@ class TableDefinition:
         properties = state.properties
         assert schema is not None and spec is not None
         return cls(
-            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema.arrow))),
+            schema=read_schema(schema),
             spec=PartitionSpec.parse(spec.fields),
             primary_key=tuple(properties.get("primary_key", ())),
             sort_by=tuple(properties.get("sort_by", ())),
@@ -71,3 +71,8 @@ class TableDefinition:
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
         )
+
+
+def read_schema(action: Schema) -> pa.Schema:
+    """The Arrow schema that a schema action carries."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(action.arrow)))

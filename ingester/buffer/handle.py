@@ -36,12 +36,13 @@ class RowSource(Protocol):
 class Pin:
     """One snapshot's claim on the first ``rows`` rows of a buffer."""
 
-    __slots__ = ("done", "handle", "rows", "started")
+    __slots__ = ("done", "from_files", "handle", "rows", "started")
 
     def __init__(self, handle: BufferHandle, rows: int) -> None:
         self.handle = handle
         self.rows = rows
         self.started = False
+        self.from_files = False
         self.done = False
 
     def source(self) -> BufferedRows | RowSource | tuple[Add, ...]:
@@ -68,6 +69,9 @@ class BufferHandle:
         self.frozen = False
         self.released = False
         self.origins: set[Origin] = set()
+        self.total_rows = 0
+        """Rows at the freeze; before it no release can come."""
+        self._closing = False
         self._files: tuple[Add, ...] = ()
         self._spill: RowSource | None = None
         self._pins: set[Pin] = set()
@@ -91,7 +95,7 @@ class BufferHandle:
             pin.done = True
             self._pins.discard(pin)
             spill = None
-            if self.released and not self._pins:
+            if self.released and not any(self._wants_log_order(pin) for pin in self._pins):
                 spill, self._spill = self._spill, None
         if spill is not None:
             spill.close()
@@ -99,13 +103,15 @@ class BufferHandle:
     def source_for(self, pin: Pin) -> BufferedRows | RowSource | tuple[Add, ...]:
         """See :meth:`Pin.source`."""
         with self._lock:
+            letting_go = self._closing or self.released
+            if pin.from_files or (letting_go and not self._wants_log_order(pin)):
+                pin.from_files = True
+                return self._files
+            pin.started = True
             if not self.released:
-                pin.started = True
                 return self.rows
-            if self._spill is not None and self._wants_log_order(pin):
-                pin.started = True
-                return self._spill
-            return self._files
+            assert self._spill is not None, "released under a pin that needs log order"
+            return self._spill
 
     def needs_spill(self) -> bool:
         """Whether a release would take rows from under a pin that no file can serve."""
@@ -117,24 +123,37 @@ class BufferHandle:
         with self._lock:
             self._spill = spill
 
-    def release(self, files: Sequence[Add]) -> bool:
-        """Let the rows go: committed ``files`` have them. False if a pin needs a spill first.
+    def begin_release(self, files: Sequence[Add]) -> bool:
+        """Send pins that have not begun to the committed ``files``; False if a spill is needed first.
 
-        Atomic on the loop, together with the installation of the manifest version.
+        After True, no pin can come to need a spill any more, until :meth:`release` or
+        :meth:`abort_release`.
         """
         with self._lock:
             if self._spill is None and any(self._wants_log_order(pin) for pin in self._pins):
                 return False
-            self.released = True
             self._files = tuple(files)
+            self._closing = True
+            return True
+
+    def abort_release(self) -> None:
+        """Undo :meth:`begin_release`; pins that were sent to the files stay there."""
+        with self._lock:
+            self._closing = False
+
+    def release(self) -> None:
+        """Let the rows go. Only after :meth:`begin_release` said True."""
+        with self._lock:
+            assert self._closing
+            self.released = True
             self.rows = BufferedRows()
             spill = None
             if not any(self._wants_log_order(pin) for pin in self._pins):
                 spill, self._spill = self._spill, None
         if spill is not None:
             spill.close()
-        return True
 
     def _wants_log_order(self, pin: Pin) -> bool:
-        whole = pin.rows == self.rows.rows or self.released
-        return pin.started or not whole or self.partition.table.definition.keyed
+        if pin.from_files:
+            return False
+        return pin.started or pin.rows < self.total_rows or self.partition.table.definition.keyed

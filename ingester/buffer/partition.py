@@ -60,6 +60,7 @@ class PartitionBuffer:
             return None
         self.active = None
         handle.frozen = True
+        handle.total_rows = handle.rows.rows
         handle.frozen_at = now
         self.frozen.append(handle)
         return handle

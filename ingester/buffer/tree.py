@@ -98,19 +98,19 @@ class BufferTree:
         Returns:
             Buffers that have to be spilled first; empty when it is done.
         """
-        blocked = [handle for handle, _ in persisted if handle.needs_spill()]
-        if blocked:
-            return blocked
-        sizes = [(handle, handle.nbytes, handle.rows.rows) for handle, _ in persisted]
+        closing: list[BufferHandle] = []
         for handle, files in persisted:
-            if not handle.release(files):
-                # A reader began between the look and the release; nothing was let go for it yet.
-                blocked.append(handle)
+            if not handle.begin_release(files):
+                for other in closing:
+                    other.abort_release()
+                return [handle for handle, _ in persisted if handle.needs_spill()] or [handle]
+            closing.append(handle)
         table.install(state)
-        for handle, nbytes, rows in sizes:
-            if handle.released:
-                self._forget(table, handle, nbytes, rows)
-        return blocked
+        for handle in closing:
+            nbytes, rows = handle.nbytes, handle.total_rows
+            handle.release()
+            self._forget(table, handle, nbytes, rows)
+        return []
 
     def first_needed_segment(self, default: int) -> int:
         """The oldest log segment with rows that are not in committed files yet."""

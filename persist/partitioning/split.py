@@ -69,12 +69,15 @@ def _combine(columns: list[Codes]) -> Codes:
 
 
 def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatch]]:
-    """``(a row of the part, the part)``; slices where equal codes already stand together."""
+    """``(a row of the part, the part)``, each in memory of its own.
+
+    Parts live and die apart: a slice would keep the whole batch alive for one of them.
+    """
     steps = np.diff(codes)
     if bool((steps >= 0).all()):
         starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)]))
         return [
-            (int(a), batch.slice(int(a), int(b - a)))
+            (int(a), _own_memory(batch.slice(int(a), int(b - a))))
             for a, b in zip(starts[:-1], starts[1:], strict=True)
         ]
     order = np.argsort(codes, kind="stable")
@@ -84,6 +87,10 @@ def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatc
         (int(order[a]), batch.take(pa.array(order[a:b])))
         for a, b in zip(starts[:-1], starts[1:], strict=True)
     ]
+
+
+def _own_memory(part: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(part.serialize(), part.schema)
 
 
 def _encode(field: PartitionField, column: pa.Array) -> tuple[Codes, Decode]:

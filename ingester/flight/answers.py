@@ -1,0 +1,20 @@
+"""What DoPut sends back for each batch."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PutAnswer(msgspec.Struct, frozen=True):
+    """The metadata of one PutResult; ``sequence`` and ``epoch`` are the ingester's own."""
+
+    accepted: bool
+    sequence: int
+    epoch: int
+    duplicate: bool = False
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+    first: bool = False
+
+
+encode_answer = msgspec.json.Encoder().encode

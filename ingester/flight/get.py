@@ -1,0 +1,71 @@
+"""DoGet: an answer as a Flight stream, and what GetFlightInfo says about it beforehand.
+
+Law of this file: the generator holds the stream and nothing else, so that it is freed, and the
+snapshot with it, when gRPC drops the call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.flight.portal import Portal
+from ingester.flight.refusals import refusals
+from ingester.query.queries import Queries
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import parse_ticket
+from persist.manifest import WriterIdentity
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer_ticket(
+    portal: Portal,
+    queries: Queries,
+    writer: WriterIdentity,
+    body: bytes,
+    *,
+    on_first: Callable[[float], None],
+    on_done: Callable[[AnswerStream], None],
+) -> fl.FlightDataStream:
+    """The stream that pyarrow sends.
+
+    ``on_first`` gets the seconds from the call to the first part; ``on_done`` is called at the end.
+    """
+    began = time.monotonic()
+    stream = portal.call(queries.open, parse_ticket(body))
+    schema = stream.selection.schema.with_metadata(
+        {
+            "ingester_id": writer.ingester_id,
+            "incarnation": writer.incarnation,
+            "epoch": str(writer.epoch),
+            "snapshot_sequence": str(stream.snapshot.sequence),
+            "manifest_version": str(stream.snapshot.version),
+        }
+    )
+    return fl.GeneratorStream(schema, _batches(stream, began, on_first, on_done))
+
+
+def _batches(
+    stream: AnswerStream,
+    began: float,
+    on_first: Callable[[float], None],
+    on_done: Callable[[AnswerStream], None],
+) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+    metadata: dict[tuple[str, str], pa.Buffer] = {}
+    with refusals():
+        for part in stream:
+            if not metadata:
+                on_first(time.monotonic() - began)
+            key = (part.partition, part.source)
+            if key not in metadata:
+                metadata = {key: pa.py_buffer(_encode({"partition": key[0], "source": key[1]}))}
+            batch = part.batch
+            del part
+            yield batch, metadata[key]
+            del batch
+        on_done(stream)

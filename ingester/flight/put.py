@@ -1,0 +1,209 @@
+"""DoPut: one stream of batches, pipelined, answered in order.
+
+    reader thread:   read ─ check ─ normalise ─ split ─ encode ─ post to the loop ──┐
+    handler thread:  write the answer ◀── outcomes, in order ◀── loop ◀─────────────┘
+
+Law of this file: everything that costs per byte is done in the reader's thread. The handler's thread
+answers, and returns as soon as a batch is refused, which ends the call even while the reader waits
+for a client that waits for its answer. At most ``max_unanswered`` batches, or 64 MiB, are between
+the two; then the reader stops reading and gRPC's flow control stops the client.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.errors import InvalidRequest
+from ingester.flight.answers import encode_answer
+from ingester.flight.portal import Portal
+from ingester.flight.requests import (
+    BatchMetadata,
+    WriteCommand,
+    checkpoint_bytes,
+    parse_batch_metadata,
+)
+from ingester.record import encode_operation
+from ingester.sinks import Operation, Part
+from ingester.writes import Outcome, Writes, WriteStream
+from persist.partitioning import PartitionValueTooLong, split_batch
+from wal import Entry, RecordKind
+
+UNANSWERED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PutLimits:
+    """``flight.max_batch_bytes`` and ``flight.max_unanswered``."""
+
+    max_batch_bytes: int
+    max_unanswered: int
+
+
+class _End:
+    """The reader has read everything that the client sent."""
+
+
+class PutCall:
+    """One DoPut call."""
+
+    def __init__(
+        self,
+        portal: Portal,
+        writes: Writes,
+        command: WriteCommand,
+        limits: PutLimits,
+    ) -> None:
+        self._portal = portal
+        self._writes = writes
+        self._command = command
+        self._limits = limits
+        self._outcomes: SimpleQueue[Outcome | _End] = SimpleQueue()
+        self._room = threading.Condition()
+        self._sizes: SimpleQueue[int] = SimpleQueue()
+        self._unanswered = 0
+        self._unanswered_bytes = 0
+        self._over = False
+
+    def serve(self, reader: Any, writer: Any) -> None:
+        """Answer batches until the client has finished; raises what ends the call."""
+        command = self._command
+        schema = _schema_of(reader)
+        stream = self._portal.call(
+            self._writes.open, command.namespace, command.table, command.origin, schema
+        )
+        stream.deliver = self._outcomes.put
+        threading.Thread(target=self._read, args=(reader, stream), name="put-reader", daemon=True).start()
+        try:
+            while not isinstance(outcome := self._outcomes.get(), _End):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                self._answered()
+                writer.write(pa.py_buffer(encode_answer(outcome)))
+        finally:
+            with self._room:
+                self._over = True
+                self._room.notify_all()
+            self._portal.post(stream.close)
+
+    # The reader's thread
+
+    def _read(self, reader: Any, stream: WriteStream) -> None:
+        try:
+            while (chunk := _next_chunk(reader)) is not None:
+                if not self._wait_for_room():
+                    return
+                try:
+                    operation = self._operation(stream, chunk)
+                except BaseException as exc:  # noqa: BLE001 - whatever it is, it is this batch's answer
+                    self._portal.post(stream.refuse, exc)
+                    return
+                with self._room:
+                    self._unanswered += 1
+                    self._unanswered_bytes += operation.nbytes
+                self._sizes.put(operation.nbytes)
+                self._portal.post(_submit, stream, operation)
+        except BaseException as exc:  # noqa: BLE001 - the handler raises it, or has ended
+            self._outcomes.put(exc)
+            return
+        # Through the loop, behind the answers of everything that was posted before.
+        self._portal.post(stream.finish, lambda: self._outcomes.put(_End()))
+
+    def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
+        batch, metadata = _batch_of(chunk), _metadata_of(chunk, stream.origin)
+        nbytes = batch.nbytes
+        if nbytes > self._limits.max_batch_bytes:
+            raise InvalidRequest(
+                f"batch of {nbytes} bytes; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
+                " send smaller batches"
+            )
+        plan = stream.plan
+        try:
+            batch.validate(full=True)
+            split = split_batch(plan.normalise(batch), plan.table.definition.spec)
+        except PartitionValueTooLong as exc:
+            raise InvalidRequest(str(exc)) from exc
+        except pa.ArrowInvalid as exc:
+            raise InvalidRequest(f"batch is not valid: {exc}") from exc
+        parts = tuple(Part(values, rows, int(rows.nbytes)) for values, rows in split)
+        checkpoint = checkpoint_bytes(metadata.checkpoint)
+        sequence = metadata.sequence
+        origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
+        payload = encode_operation(
+            shape=plan.shape,
+            table=plan.table.key,
+            spec_id=plan.table.definition.spec_id,
+            parts=parts,
+            origin=origin,
+            checkpoint=checkpoint,
+        )
+        return Operation(
+            table=plan.table,
+            parts=parts,
+            rows=batch.num_rows,
+            nbytes=sum(part.nbytes for part in parts),
+            shape=plan.shape,
+            origin=stream.origin if origin else None,
+            origin_sequence=sequence,
+            checkpoint=checkpoint,
+            entry=Entry(RecordKind.OPERATION, payload, (plan.preamble,)),
+        )
+
+    def _wait_for_room(self) -> bool:
+        with self._room:
+            self._room.wait_for(
+                lambda: self._over
+                or (
+                    self._unanswered < self._limits.max_unanswered
+                    and self._unanswered_bytes < UNANSWERED_BYTES
+                )
+            )
+            return not self._over
+
+    def _answered(self) -> None:
+        nbytes = self._sizes.get()
+        with self._room:
+            self._unanswered -= 1
+            self._unanswered_bytes -= nbytes
+            self._room.notify()
+
+
+def _submit(stream: WriteStream, operation: Operation) -> None:
+    """On the loop. Nothing may escape: trio has nobody to give it to."""
+    try:
+        stream.submit(operation)
+    except Exception as exc:  # noqa: BLE001 - becomes the batch's answer
+        stream.refuse(exc)
+
+
+def _schema_of(reader: Any) -> pa.Schema:
+    try:
+        return reader.schema
+    except (pa.ArrowException, OSError) as exc:
+        raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+
+
+def _next_chunk(reader: Any) -> Any:
+    try:
+        return reader.read_chunk()
+    except StopIteration:
+        return None
+    except pa.ArrowInvalid as exc:
+        raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
+
+
+def _batch_of(chunk: Any) -> pa.RecordBatch:
+    if chunk.data is None:
+        raise InvalidRequest("a message of the stream has no record batch")
+    return chunk.data
+
+
+def _metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
+    raw = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+    return parse_batch_metadata(raw, origin)
+

@@ -1,0 +1,165 @@
+"""Descriptors, app_metadata and action bodies, checked before anything is done with them.
+
+Law of this file: pure; every field is checked for presence, type and meaning, an unknown one is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TypeVar
+
+import msgspec
+import pyarrow.flight as fl
+
+from ingester.errors import InvalidRequest, NotAvailable
+
+T = TypeVar("T")
+
+MAX_SEQUENCE = 2**63 - 1
+_MAX_ORIGIN_BYTES = 255
+
+
+class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A DoPut descriptor's command, or what a path stands for."""
+
+    type: str
+    namespace: str
+    table: str
+    origin: str | None = None
+
+
+class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An opaque state that travels with a batch; ``state`` is base64."""
+
+    partition: str
+    state: str
+
+
+class BatchMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch's app_metadata."""
+
+    sequence: int | None = None
+    checkpoint: CheckpointField | None = None
+
+
+class TableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``describe_table``"""
+
+    namespace: str
+    table: str
+
+
+class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``create_table``; ``schema`` is an Arrow IPC schema in base64."""
+
+    namespace: str
+    table: str
+    schema: str
+    primary_key: list[str] = []
+    partition_by: list[str] | None = None
+    sort_by: list[str] = []
+    timestamp_unit: str = "us"
+
+
+class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``persist``; without a table all of the namespace, without a namespace everything."""
+
+    namespace: str | None = None
+    table: str | None = None
+    timeout_s: float = 60.0
+
+
+class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``origins``; without a name all of them."""
+
+    origin: str | None = None
+
+
+class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``status``"""
+
+
+def parse_body(what: str, body: bytes, into: type[T]) -> T:
+    """Read a JSON object, an empty body counting as ``{}``, or raise :class:`InvalidRequest`."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=into)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{what}: {exc}") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"{what} is not a JSON object: {exc}") from exc
+
+
+def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
+    """(namespace, table) of a path descriptor."""
+    path = [part.decode(errors="replace") for part in descriptor.path or ()]
+    if len(path) != 2:
+        raise InvalidRequest(f"descriptor path {path} is not [namespace, table]")
+    return path[0], path[1]
+
+
+def parse_write(descriptor: fl.FlightDescriptor) -> WriteCommand:
+    """What a DoPut stream wants.
+
+    Raises:
+        InvalidRequest: malformed.
+        NotAvailable: a type that this version does not have.
+    """
+    if descriptor.descriptor_type == fl.DescriptorType.PATH:
+        namespace, table = parse_table_path(descriptor)
+        return WriteCommand("write", namespace, table)
+    if descriptor.descriptor_type != fl.DescriptorType.CMD:
+        raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
+    kind = _command_type(descriptor.command)
+    if kind in ("delete", "sync"):
+        raise NotAvailable(f"descriptor type {kind!r} is not available in this version")
+    if kind != "write":
+        raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync")
+    command = parse_body("descriptor", descriptor.command, WriteCommand)
+    origin = command.origin
+    if origin is not None and not 0 < len(origin.encode()) <= _MAX_ORIGIN_BYTES:
+        raise InvalidRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
+    return command
+
+
+class _Typed(msgspec.Struct):
+    type: str
+
+
+def _command_type(command: bytes) -> str:
+    return parse_body("descriptor", command, _Typed).type
+
+
+_NO_METADATA = BatchMetadata()
+_metadata = msgspec.json.Decoder(BatchMetadata).decode
+
+
+def parse_batch_metadata(raw: bytes | None, origin: str | None) -> BatchMetadata:
+    """A batch's sequence and checkpoint; neither where it carries no metadata."""
+    if not raw:
+        return _NO_METADATA
+    try:
+        metadata = _metadata(raw)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"app_metadata: {exc}") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"app_metadata is not a JSON object: {exc}") from exc
+    if metadata.sequence is not None:
+        if origin is None:
+            raise InvalidRequest(
+                "app_metadata: 'sequence' needs an 'origin' in the stream's descriptor"
+            )
+        if not 0 <= metadata.sequence <= MAX_SEQUENCE:
+            raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
+    return metadata
+
+
+def checkpoint_bytes(field: CheckpointField | None) -> tuple[str, bytes] | None:
+    """(partition, state) decoded."""
+    if field is None:
+        return None
+    try:
+        return field.partition, base64.b64decode(field.state, validate=True)
+    except binascii.Error as exc:
+        raise InvalidRequest(f"app_metadata: checkpoint state is not base64: {exc}") from exc

@@ -1,0 +1,125 @@
+"""The methods of Flight, each in a gRPC thread of its own.
+
+Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.tracebacklimit`` is 0
+in the process, as pyarrow would put server tracebacks into clients' messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.errors import IngesterError, kind_of
+from ingester.flight.actions import ACTIONS, run_action
+from ingester.flight.get import answer_ticket
+from ingester.flight.portal import Portal
+from ingester.flight.put import PutCall, PutLimits
+from ingester.flight.refusals import refusals
+from ingester.flight.requests import parse_table_path, parse_write
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
+from ingester.runtime import Runtime
+
+_encode = msgspec.json.Encoder().encode
+
+
+class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
+    """Serves one runtime. Threads come from gRPC; the loop is reached through the portal."""
+
+    def __init__(self, location: str, runtime: Runtime, portal: Portal, limits: PutLimits) -> None:
+        """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
+        the loop is busy: it blocks shortly."""
+        self._runtime = runtime
+        self._portal = portal
+        self._limits = limits
+        super().__init__(location)
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Writes; see :mod:`ingester.flight.put`."""
+        with self._counted():
+            PutCall(
+                self._portal, self._runtime.writes, parse_write(descriptor), self._limits
+            ).serve(reader, writer)
+
+    def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
+        """Queries; see :mod:`ingester.query`."""
+        with self._counted():
+            return answer_ticket(
+                self._portal,
+                self._runtime.queries,
+                self._runtime.writer,
+                ticket.ticket,
+                on_first=self._runtime.metrics.first_batch_sent,
+                on_done=self._answered,
+            )
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
+        """Schema, counts and the ticket of a table or of a ticket-shaped command."""
+        with self._counted():
+            return self._portal.call(self._info, self._ticket(descriptor), descriptor)
+
+    def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
+        """The schema that a query would answer with."""
+        with self._counted():
+            ticket = self._ticket(descriptor)
+            schema, _, _ = self._portal.call(self._runtime.preview, ticket)
+            return fl.SchemaResult(schema)
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
+        """All tables, by path."""
+        with self._counted():
+            names = self._portal.call(self._runtime.catalog.names)
+        for namespace, table in names:
+            with self._counted():
+                descriptor = fl.FlightDescriptor.for_path(namespace, table)
+                yield self._portal.call(self._info, Ticket(namespace, table), descriptor)
+
+    def do_action(self, context: Any, action: Any) -> list[fl.Result]:
+        """Actions; see :mod:`ingester.flight.actions`."""
+        with self._counted():
+            body = action.body.to_pybytes() if action.body is not None else b""
+            objects = self._portal.call(run_action, self._runtime, action.type, body)
+            return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
+
+    def list_actions(self, context: Any) -> list[fl.ActionType]:
+        """All actions by name."""
+        return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
+
+    async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
+        schema, rows, nbytes = await self._runtime.preview(ticket)
+        endpoint = fl.FlightEndpoint(encode_ticket(ticket), [])
+        return fl.FlightInfo(schema, descriptor, [endpoint], rows, nbytes)
+
+    def _ticket(self, descriptor: Any) -> Ticket:
+        if descriptor.descriptor_type == fl.DescriptorType.CMD:
+            return parse_ticket(descriptor.command)
+        namespace, table = parse_table_path(descriptor)
+        return Ticket(namespace, table)
+
+    def _answered(self, stream: AnswerStream) -> None:
+        self._runtime.answered(stream)
+
+    def _counted(self) -> Any:
+        return _Counted(self._runtime)
+
+
+class _Counted:
+    """:func:`refusals`, and the refusal is counted."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._inner = refusals()
+
+    def __enter__(self) -> None:
+        self._inner.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
+        if isinstance(error, IngesterError):
+            self._runtime.metrics.refused(kind_of(error).code)
+        return self._inner.__exit__(kind, error, trace)
+
+

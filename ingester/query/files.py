@@ -1,0 +1,137 @@
+"""Parquet files read by row group, through one cache that all answers share.
+
+Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds a
+position and asks again. One thread decodes a row group while the others that want it wait for it.
+Threads only; no loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingester.errors import StoreAway
+from persist.manifest import ColumnStats
+from persist.parquet import stat_value
+from persist.store import NotFound, ObjectStore, StoreError
+
+CACHE_BYTES = 64 << 20
+MAX_FOOTERS = 4096
+
+GroupKey = tuple[str, int, tuple[str, ...]]
+
+
+class RowGroups:
+    """Reads and caches footers and row groups of one store."""
+
+    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._lock = threading.Lock()
+        self._groups: OrderedDict[GroupKey, pa.RecordBatch] = OrderedDict()
+        self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
+        self._loading: dict[GroupKey, threading.Lock] = {}
+        self.nbytes = 0
+
+    def footer(self, path: str) -> pq.FileMetaData:
+        """The file's metadata; read once while it stays in the cache.
+
+        Raises:
+            StoreAway: the file cannot be read now.
+        """
+        with self._lock:
+            footer = self._footers.get(path)
+            if footer is not None:
+                self._footers.move_to_end(path)
+                return footer
+        footer = self._reading(path, lambda: pq.read_metadata(self._store.open(path)))
+        with self._lock:
+            self._footers[path] = footer
+            while len(self._footers) > MAX_FOOTERS:
+                self._footers.popitem(last=False)
+        return footer
+
+    def bounds(self, path: str, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
+        """Bounds of the columns of one row group, from the footer."""
+        footer = self.footer(path)
+        return _bounds(footer.row_group(group), schema)
+
+    def group(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+        """One decoded row group; columns that the file lacks are left out."""
+        key = (path, index, columns)
+        with self._lock:
+            batch = self._groups.get(key)
+            if batch is not None:
+                self._groups.move_to_end(key)
+                return batch
+            loading = self._loading.setdefault(key, threading.Lock())
+        with loading:
+            with self._lock:
+                batch = self._groups.get(key)
+            if batch is None:
+                batch = self._reading(path, lambda: self._decode(path, index, columns))
+                self._keep(key, batch)
+        return batch
+
+    def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+        footer = self.footer(path)
+        with pq.ParquetFile(self._store.open(path), metadata=footer, pre_buffer=True) as file:
+            have = set(file.schema_arrow.names)
+            table = file.read_row_group(
+                index, columns=[name for name in columns if name in have], use_threads=False
+            )
+        batches = table.combine_chunks().to_batches()
+        if batches:
+            return batches[0]
+        return pa.RecordBatch.from_struct_array(
+            pa.array([{}] * footer.row_group(index).num_rows, pa.struct([]))
+        )
+
+    def _keep(self, key: GroupKey, batch: pa.RecordBatch) -> None:
+        with self._lock:
+            self._loading.pop(key, None)
+            self._groups[key] = batch
+            self.nbytes += batch.nbytes
+            while self.nbytes > self._cache_bytes and self._groups:
+                _, old = self._groups.popitem(last=False)
+                self.nbytes -= old.nbytes
+
+    def _reading(self, path: str, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except NotFound as exc:
+            raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
+        except (StoreError, OSError) as exc:
+            raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
+
+
+def _bounds(group: Any, schema: pa.Schema) -> dict[str, ColumnStats]:
+    found = {}
+    for index in range(group.num_columns):
+        column = group.column(index)
+        position = schema.get_field_index(column.path_in_schema)
+        stats = column.statistics
+        if position < 0 or stats is None:
+            continue
+        kind = schema.field(position).type
+        nulls = stats.null_count if stats.has_null_count else None
+        low = high = None
+        if stats.has_min_max and (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+            # The logical values pass through Python's datetime, which has no nanoseconds.
+            low, high = stats.min_raw, stats.max_raw
+        elif stats.has_min_max:
+            low, high = _stat(stats.min, kind), _stat(stats.max, kind)
+        found[column.path_in_schema] = ColumnStats(min=low, max=high, nulls=nulls)
+    return found
+
+
+def _stat(value: Any, kind: pa.DataType) -> Any:
+    try:
+        return stat_value(pa.scalar(value, kind))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,274 @@
+"""Opens answers: from a ticket to a snapshot to a stream, and lets go of those nobody reads.
+
+Law of this file: runs on the loop. A snapshot is taken in one step, after everything that needs the
+store; a stream that makes no progress for ``query.client_timeout`` loses it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+import trio
+
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.catalog import Catalog
+from ingester.errors import InvalidRequest, StaleVersion, StoreAway, TooManyStreams
+from ingester.query.files import RowGroups
+from ingester.query.parts import PART_BYTES
+from ingester.query.predicate import parse_filter
+from ingester.query.reader import PartReader, Selection
+from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_buffered, snapshot_version
+from ingester.query.spill import write_spill
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket
+from persist.manifest import (
+    Add,
+    CommittedVersion,
+    ManifestDamaged,
+    TableState,
+    VersionNotKept,
+    WriterIdentity,
+)
+from persist.store import StoreError
+
+log = structlog.get_logger(__name__)
+
+STALLED_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """What the settings say about queries; seconds."""
+
+    max_streams: int
+    client_timeout_s: float
+    tail_retain_s: float
+    refresh_s: float
+
+
+class Queries:
+    """All open answers. Loop only, but for the closing of streams."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tree: BufferTree,
+        writer: WriterIdentity,
+        limits: QueryLimits,
+        row_groups: RowGroups,
+    ) -> None:
+        self.row_groups = row_groups
+        self.on_expired = lambda: None
+        self._catalog = catalog
+        self._tree = tree
+        self._writer = writer
+        self._limits = limits
+        # Weak: a stream is freed, and so closed, when the gRPC server drops it.
+        self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    async def open(self, ticket: Ticket) -> AnswerStream:
+        """The answer to a ticket.
+
+        Raises:
+            UnknownTable, InvalidRequest, StaleVersion, StoreAway, TooManyStreams
+        """
+        if self.open_streams >= self._limits.max_streams:
+            raise TooManyStreams(
+                f"{self._limits.max_streams} answers are under way, query.max_streams allows no more",
+                retry_after_s=1.0,
+            )
+        table = await self._catalog.open(ticket.namespace, ticket.table)
+        snapshot = await self._snapshot(table, ticket)
+        try:
+            return self._stream(table, snapshot, ticket)
+        except BaseException:
+            snapshot.close()
+            raise
+
+    async def refresh(self, table: TableBuffer) -> None:
+        """See others' commits as a query would."""
+        await self._catalog.refresh(table, self._limits.refresh_s)
+
+    @property
+    def open_streams(self) -> int:
+        """Answers under way that still hold their snapshot."""
+        with self._lock:
+            return sum(1 for stream in self._streams if not stream.expired)
+
+    @property
+    def stalled_streams(self) -> int:
+        """Answers whose client has not asked for more for a while."""
+        before = time.monotonic() - STALLED_AFTER_S
+        with self._lock:
+            return sum(1 for s in self._streams if s.sending_since and s.sending_since < before)
+
+    def answer_bytes(self) -> int:
+        """What answers on the way may hold: one part each."""
+        return len(self._streams) * PART_BYTES
+
+    async def run(self) -> None:
+        """Expire answers that nobody reads, until cancelled."""
+        period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
+        while True:
+            await trio.sleep(period_s)
+            before = time.monotonic() - self._limits.client_timeout_s
+            with self._lock:
+                streams = list(self._streams)
+            expired = [stream for stream in streams if stream.expire(before)]
+            for _ in expired:
+                self.on_expired()
+            if expired:
+                log.warning(
+                    "answers abandoned by their clients were let go",
+                    streams=len(expired),
+                    timeout_s=self._limits.client_timeout_s,
+                    runbook="slow-client",
+                )
+
+    async def wait_idle(self) -> None:
+        """Return when no answer is under way."""
+        while self.open_streams:
+            await trio.sleep(0.02)
+
+    def close_all(self) -> None:
+        """Let go of every snapshot: the process ends."""
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.expire(float("inf"))
+
+    async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
+        if ticket.scope == "version":
+            assert ticket.version is not None
+            return snapshot_version(await self._load(table, ticket.version), self._tree.applied_seq)
+        await self.refresh(table)
+        if ticket.scope == "all":
+            return snapshot_all(table, self._tree.applied_seq)
+        return await self._buffered(table, ticket.version)
+
+    async def _buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
+        if asked is not None and asked > table.state.version:
+            await self._catalog.refresh(table, -1.0)
+        version = table.state.version if asked is None else asked
+        if version > table.state.version:
+            raise InvalidRequest(
+                f"version {version} of {table.namespace}/{table.name} does not exist,"
+                f" the newest is {table.state.version}"
+            )
+        persisted: list[Add] = []
+        seen = version
+        while seen < (head := table.state.version):
+            changes, now = await self._changes(table, seen, head)
+            if seen == version:
+                self._check_age(table, version, changes[0], now)
+            persisted += [
+                action
+                for change in changes
+                for action in change.actions
+                if isinstance(action, Add)
+                and action.kind == "persist"
+                and action.writer == self._writer.ingester_id
+            ]
+            seen = head
+        if table.definition.keyed:
+            # A later persist rewrites the files of an earlier one: only those of the head count.
+            persisted = [add for add in persisted if add.path in table.state.files]
+        # Atomic: no await since the last look at the version.
+        return snapshot_buffered(table, self._tree.applied_seq, version, persisted)
+
+    def _check_age(
+        self, table: TableBuffer, version: int, next_: CommittedVersion, now: dt.datetime
+    ) -> None:
+        age_s = (now - dt.datetime.fromisoformat(next_.at)).total_seconds()
+        if age_s > self._limits.tail_retain_s:
+            raise StaleVersion(
+                f"version {version} of {table.namespace}/{table.name} was replaced {age_s:.1f} s ago,"
+                f" tails are kept for {self._limits.tail_retain_s:g} s (query.tail_retain);"
+                f" load version {table.state.version} and ask again",
+                retry_after_s=0.0,
+                details={"manifest_version": table.state.version, "version": table.state.version},
+            )
+
+    async def _changes(
+        self, table: TableBuffer, since: int, until: int
+    ) -> tuple[list[CommittedVersion], dt.datetime]:
+        manifest = self._catalog.manifest(table.key)
+
+        def read() -> tuple[list[CommittedVersion], dt.datetime]:
+            return list(manifest.changes(since, until)), self._catalog.store.now()
+
+        try:
+            return await trio.to_thread.run_sync(read)
+        except VersionNotKept as exc:
+            raise StaleVersion(
+                f"version {since} is not kept any more; load version {table.state.version}",
+                retry_after_s=0.0,
+                details={"manifest_version": table.state.version, "version": table.state.version},
+            ) from exc
+        except (StoreError, ManifestDamaged) as exc:
+            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+
+    async def _load(self, table: TableBuffer, version: int) -> TableState:
+        manifest = self._catalog.manifest(table.key)
+        try:
+            return await trio.to_thread.run_sync(partial(manifest.load, version))
+        except VersionNotKept as exc:
+            raise InvalidRequest(
+                f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
+                f" is {exc.oldest}, the newest is {exc.newest}"
+            ) from exc
+        except (StoreError, ManifestDamaged) as exc:
+            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+
+    def _stream(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
+        schema = snapshot.definition.schema
+        marks = ticket.scope == "buffered" and snapshot.definition.keyed
+        selection = Selection(
+            schema=_projected(schema, ticket.columns, marks),
+            predicate=parse_filter(ticket.filter, schema),
+            limit=ticket.limit,
+            marks_operations=marks,
+        )
+        folder = f"{table.namespace}/{table.name}/v1"
+        reader = PartReader(snapshot, selection, self.row_groups, folder)
+        stream = AnswerStream(reader, on_close=self._forget)
+        with self._lock:
+            self._streams.add(stream)
+        return stream
+
+    def _forget(self, stream: AnswerStream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+
+def _projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
+    if columns is None:
+        fields = list(schema)
+    else:
+        unknown = [name for name in columns if schema.get_field_index(name) < 0]
+        if unknown:
+            raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
+        fields = [schema.field(name) for name in columns]
+    if marks:
+        fields.append(pa.field("_op", pa.string(), nullable=False))
+    return pa.schema(fields)
+
+
+def spill_handle(folder: Path, handle: BufferHandle) -> int:
+    """Write a buffer's rows to disk for the readers that still need them; bytes written.
+
+    Runs in a thread. Without room on the disk the rows stay in memory: the caller tries again, and
+    the readers end, or are ended, in the meantime.
+    """
+    spill = write_spill(folder, handle.rows.chunks())
+    handle.keep_spill(spill)
+    return spill.nbytes

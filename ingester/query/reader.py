@@ -1,0 +1,201 @@
+"""The rows of a snapshot, one part after another, wherever they are: buffers, spills, files.
+
+Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list of
+rows. Runs in the gRPC thread that asks for the next part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.buffer import BufferedRows, Pin
+from ingester.query.align import align_batch
+from ingester.query.files import RowGroups
+from ingester.query.keyed import KeyedMerge
+from ingester.query.parts import PART_BYTES, copied, window
+from ingester.query.predicate import Predicate
+from ingester.query.snapshot import PartitionView, Snapshot
+from ingester.query.spill import SpillFile
+from persist.manifest import Add
+
+
+class Part(NamedTuple):
+    """What is sent at once: rows of one partition, and where they came from."""
+
+    batch: pa.RecordBatch
+    partition: str
+    source: str
+    """``buffer`` or ``file``."""
+
+
+class Selection(NamedTuple):
+    """Which rows and columns of a snapshot are wanted."""
+
+    schema: pa.Schema
+    """The answer's columns, without metadata."""
+    predicate: Predicate
+    limit: int | None
+    marks_operations: bool = False
+    """Whether the answer has ``_op``: the buffered tail of a keyed table."""
+
+
+class PartReader:
+    """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
+
+    def __init__(
+        self, snapshot: Snapshot, selection: Selection, row_groups: RowGroups, folder: str
+    ) -> None:
+        self.selection = selection
+        self.snapshot = snapshot
+        self._groups = row_groups
+        self._folder = folder
+        self._needed = tuple(
+            dict.fromkeys((*selection.schema.names, *selection.predicate.columns))
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """All parts with at least one row, up to the limit."""
+        return self._limited(self._all_parts())
+
+    def _limited(self, parts: Iterator[Part]) -> Iterator[Part]:
+        left = self.selection.limit
+        if left is None:
+            yield from parts
+            return
+        while left:
+            part = next(parts, None)
+            if part is None:
+                return
+            batch = part.batch if part.batch.num_rows <= left else part.batch.slice(0, left)
+            left -= batch.num_rows
+            yield part._replace(batch=batch)
+
+    def _all_parts(self) -> Iterator[Part]:
+        definition = self.snapshot.definition
+        for view in self.snapshot.partitions():
+            if self._may_match(view):
+                name = view.name(definition.spec)
+                if definition.keyed:
+                    yield from self._keyed_parts(view, name)
+                else:
+                    for add in view.files:
+                        yield from self._file_parts(add, name)
+                    for pin in view.pins:
+                        yield from self._pin_parts(pin, name)
+            for pin in view.pins:
+                pin.close()
+
+    def _may_match(self, view: PartitionView) -> bool:
+        # A partition has at least one row and, where it says something of a column, no nulls in it.
+        return self.selection.predicate.may_match(view.bounds(self.snapshot.definition), 1)
+
+    def _pin_parts(self, pin: Pin, name: str) -> Iterator[Part]:
+        row = 0
+        while row < pin.rows:
+            source = pin.source()
+            if isinstance(source, tuple):
+                for add in source:
+                    yield from self._file_parts(add, name)
+                return
+            start, rows, part = self._part_at(source, row, pin.rows)
+            row = start + rows
+            if part.num_rows:
+                yield Part(part, name, "buffer")
+
+    def _part_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
+        """(first row, rows looked at, the matching ones) of the part that begins at a row."""
+        if isinstance(source, SpillFile):
+            start, batch = source.at(row)
+            view = batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
+            return row, view.num_rows, self._selected(view, own=False)
+        assert isinstance(source, BufferedRows)
+        chunks = source.chunks()
+        chunk = chunks[bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1]
+        first = row - chunk.start
+        view = window(chunk.batch, first, min(chunk.batch.num_rows, stop - chunk.start))
+        own = view.num_rows == chunk.batch.num_rows and chunk.nbytes <= PART_BYTES
+        return row, view.num_rows, self._selected(view, own=own)
+
+    def _file_parts(self, add: Add, name: str) -> Iterator[Part]:
+        predicate = self.selection.predicate
+        if not predicate.may_match(add.stats, add.rows):
+            return
+        path = f"{self._folder}/{add.path}"
+        footer = self._groups.footer(path)
+        for index in range(footer.num_row_groups):
+            rows = footer.row_group(index).num_rows
+            if predicate.conjunctions and not predicate.may_match(
+                self._groups.bounds(path, index, self.snapshot.definition.schema), rows
+            ):
+                continue
+            row = 0
+            while row < rows:
+                # Asked for again for each part: between two parts only the cache may hold it.
+                group = self._groups.group(path, index, self._needed)
+                view = window(group, row, rows)
+                row += view.num_rows
+                part = self._selected(view, own=False)
+                del group, view
+                if part.num_rows:
+                    yield Part(part, name, "file")
+
+    def _keyed_parts(self, view: PartitionView, name: str) -> Iterator[Part]:
+        merge = KeyedMerge(self.snapshot.definition, self._needed)
+        for pin in view.pins:
+            row = 0
+            while row < pin.rows:
+                start, rows, batch = self._rows_at(pin.source(), row, pin.rows)
+                merge.add(batch)
+                row = start + rows
+        newest = merge.newest()
+        for add in view.files:
+            path = f"{self._folder}/{add.path}"
+            footer = self._groups.footer(path)
+            for index in range(footer.num_row_groups):
+                row, rows = 0, footer.row_group(index).num_rows
+                while row < rows:
+                    group = self._groups.group(path, index, merge.columns)
+                    piece = window(group, row, rows)
+                    row += piece.num_rows
+                    part = self._selected(merge.without_newer(piece), own=False)
+                    del group, piece
+                    if part.num_rows:
+                        yield Part(part, name, "file")
+        row = 0
+        while row < newest.num_rows:
+            piece = window(newest, row, newest.num_rows)
+            row += piece.num_rows
+            part = self._selected(piece, own=False)
+            if part.num_rows:
+                yield Part(part, name, "buffer")
+
+    def _rows_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
+        if isinstance(source, SpillFile):
+            start, batch = source.at(row)
+        else:
+            assert isinstance(source, BufferedRows)
+            chunks = source.chunks()
+            start, batch = chunks[bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1][:2]
+        return row, min(batch.num_rows, stop - start) - (row - start), batch.slice(
+            row - start, min(batch.num_rows, stop - start) - (row - start)
+        )
+
+    def _selected(self, view: pa.RecordBatch, *, own: bool) -> pa.RecordBatch:
+        """Matching rows with the answer's columns, in memory that holds nothing else."""
+        predicate = self.selection.predicate
+        schema = self.selection.schema
+        if predicate.conjunctions:
+            fields = [self.snapshot.definition.schema.field(name) for name in predicate.columns]
+            looked_at = align_batch(view, pa.schema(fields))
+            mask = predicate.mask(looked_at)
+            if mask is not None:
+                view, own = view.filter(mask), True
+        if self.selection.marks_operations and view.num_rows:
+            marks = pa.array(["upsert"] * view.num_rows)
+            view = view.append_column("_op", marks) if view.num_columns else view
+        batch = align_batch(view, schema)
+        return batch if own or batch.num_rows == 0 else copied(batch)

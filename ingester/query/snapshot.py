@@ -1,0 +1,107 @@
+"""What one answer holds: a manifest version, and how many rows of which buffers.
+
+Law of this file: a snapshot is taken in one step of the loop, so it is everything acknowledged
+before it and nothing that comes later. It holds positions, not rows: buffers that are let go while
+it is read are replaced by their files or a spill (:mod:`ingester.buffer.handle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ingester.buffer import PartitionKey, Pin, TableBuffer
+from persist.manifest import Add, ColumnStats, TableState
+from persist.partitioning import PartitionSpec, PartitionValues, folder_of
+from persist.partitioning.bounds import partition_bounds
+from persist.table import TableDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition's rows within a snapshot."""
+
+    values: PartitionValues
+    files: tuple[Add, ...]
+    pins: tuple[Pin, ...]
+
+    def name(self, spec: PartitionSpec) -> str:
+        """The folder name, as sent with each part."""
+        return folder_of(spec, self.values)
+
+    def bounds(self, definition: TableDefinition) -> dict[str, ColumnStats]:
+        """What the partition says about its rows' columns."""
+        return partition_bounds(definition.spec, self.values, definition.schema)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A table at one moment. Close it, or the buffers it pins are spilled when they are released."""
+
+    definition: TableDefinition
+    version: int
+    sequence: int
+    files: Iterable[tuple[PartitionKey, tuple[Add, ...]]]
+    pins: dict[PartitionKey, tuple[Pin, ...]]
+    closed: bool = field(default=False)
+
+    def partitions(self) -> Iterator[PartitionView]:
+        """All partitions, one after another; those with files first."""
+        left = dict(self.pins)
+        for key, files in self.files:
+            yield PartitionView(key[1], files, left.pop(key, ()))
+        for key, pins in left.items():
+            yield PartitionView(key[1], (), pins)
+
+    def close(self) -> None:
+        """Let go of everything. Safe from any thread, twice too."""
+        self.closed = True
+        for pins in self.pins.values():
+            for pin in pins:
+                pin.close()
+
+
+def snapshot_all(table: TableBuffer, sequence: int) -> Snapshot:
+    """Files and buffers. Atomic: no await from here to the return."""
+    return Snapshot(
+        definition=table.definition,
+        version=table.state.version,
+        sequence=sequence,
+        files=table.state.partitions.items(),
+        pins=_pins(table),
+    )
+
+
+def snapshot_buffered(
+    table: TableBuffer, sequence: int, version: int, persisted_since: Sequence[Add]
+) -> Snapshot:
+    """Buffers, and the files that this daemon's persists have added after ``version``."""
+    files: dict[PartitionKey, tuple[Add, ...]] = {}
+    for add in persisted_since:
+        files[add.partition] = (*files.get(add.partition, ()), add)
+    return Snapshot(
+        definition=table.definition,
+        version=version,
+        sequence=sequence,
+        files=list(files.items()),
+        pins=_pins(table),
+    )
+
+
+def snapshot_version(state: TableState, sequence: int) -> Snapshot:
+    """Exactly the files of one manifest version."""
+    return Snapshot(
+        definition=TableDefinition.of_state(state),
+        version=state.version,
+        sequence=sequence,
+        files=state.partitions.items(),
+        pins={},
+    )
+
+
+def _pins(table: TableBuffer) -> dict[PartitionKey, tuple[Pin, ...]]:
+    return {
+        key: tuple(handle.pin() for handle in partition.handles())
+        for key, partition in table.partitions.items()
+    }
+

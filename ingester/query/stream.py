@@ -1,0 +1,77 @@
+"""One answer, pulled by the client's flow control.
+
+Law of this file: the stream is freed when the gRPC server drops it, finished or not, and closes its
+snapshot then. The loop only expires it: when the client does not come back in time the snapshot is
+let go, and the next pull says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ingester.errors import TooSlow
+from ingester.query.reader import Part, PartReader, Selection
+
+
+class AnswerStream:
+    """An iterator of :class:`Part`; closes its snapshot at the end, on error, and when dropped."""
+
+    def __init__(self, reader: PartReader, *, on_close: Callable[[AnswerStream], None]) -> None:
+        self.selection: Selection = reader.selection
+        self.snapshot = reader.snapshot
+        self.rows = 0
+        self.nbytes = 0
+        self.sending_since: float | None = time.monotonic()
+        """When the last part was handed over; None while the next one is made."""
+        self.expired = False
+        self._on_close = on_close
+        self._lock = threading.Lock()
+        self._closed = False
+        self._parts = reader.parts()
+
+    def __iter__(self) -> AnswerStream:
+        return self
+
+    def __next__(self) -> Part:
+        with self._lock:
+            if self.expired:
+                raise TooSlow(
+                    "the client made no progress for query.client_timeout; the snapshot was let go",
+                    details={"rows_sent": self.rows},
+                )
+            self.sending_since = None
+        try:
+            part = next(self._parts)
+        except BaseException:
+            self.close()
+            raise
+        self.rows += part.batch.num_rows
+        self.nbytes += part.batch.nbytes
+        with self._lock:
+            self.sending_since = time.monotonic()
+        return part
+
+    def __del__(self) -> None:
+        self.close()
+
+    def expire(self, before: float) -> bool:
+        """Let the snapshot go if the client has not moved since ``before``. Any thread."""
+        with self._lock:
+            if self._closed or self.expired or self.sending_since is None:
+                return False
+            if self.sending_since > before:
+                return False
+            self.expired = True
+        self.snapshot.close()
+        return True
+
+    def close(self) -> None:
+        """Let everything go; twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.snapshot.close()
+        self._on_close(self)

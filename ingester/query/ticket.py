@@ -1,0 +1,66 @@
+"""What a query asks for: the JSON ticket of DoGet.
+
+Law of this file: pure; unknown fields and impossible combinations are refused by name before any
+work is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ingester.errors import InvalidRequest
+
+Comparison = list[Any]
+"""``[column, operator]`` or ``[column, operator, value]``."""
+
+
+class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One query over one table; only namespace and table are required."""
+
+    namespace: str
+    table: str
+    columns: list[str] | None = None
+    filter: list[list[Comparison]] | None = None
+    limit: int | None = None
+    scope: Literal["all", "version", "buffered"] = "all"
+    version: int | None = None
+
+
+_decode = msgspec.json.Decoder(Ticket).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def parse_ticket(body: bytes) -> Ticket:
+    """Read a ticket.
+
+    Raises:
+        InvalidRequest: not JSON, an unknown or missing field, a wrong type, or a combination that
+            means nothing; the message names the field.
+    """
+    try:
+        ticket = _decode(body)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"ticket: {exc}") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"ticket is not a JSON object: {exc}") from exc
+    if ticket.limit is not None and ticket.limit < 0:
+        raise InvalidRequest(f"ticket: limit {ticket.limit} is negative")
+    if ticket.scope == "all" and ticket.version is not None:
+        raise InvalidRequest(
+            "ticket: scope 'all' is the newest state and takes no version; use scope 'version' or"
+            " 'buffered'"
+        )
+    if ticket.scope == "version" and ticket.version is None:
+        raise InvalidRequest("ticket: scope 'version' needs a version")
+    if ticket.version is not None and ticket.version < 1:
+        raise InvalidRequest(f"ticket: version {ticket.version} is below 1, the first")
+    if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
+        raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
+    return ticket
+
+
+def encode_ticket(ticket: Ticket) -> bytes:
+    """What :func:`parse_ticket` reads back."""
+    return _encode(ticket)

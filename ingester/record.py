@@ -1,0 +1,165 @@
+"""An operation as a log record and back. The log itself sees opaque bytes.
+
+    operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
+    schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
+    origins payload   ─ msgpack [(origin, namespace, table, applied sequence), …]
+
+Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands once
+per segment and shape, in a record that the log puts before the first operation that needs it. Parts
+are multiples of 8 bytes, so that replayed columns are aligned.
+
+Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
+anything that does not check out is :class:`DamagedRecord`, never a wrong row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from ingester.sinks.operation import Part
+from persist.partitioning import PartitionValues
+
+_LENGTH = struct.Struct("<I")
+
+
+class DamagedRecord(ValueError):
+    """A record whose checksums are right and whose content is not; needs an operator."""
+
+
+class PartHeader(msgspec.Struct, array_like=True, frozen=True):
+    """One partition's share of an operation."""
+
+    values: PartitionValues
+    nbytes: int
+
+
+class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
+    """Everything of an operation but its rows. Fields are only ever added at the end."""
+
+    shape: int
+    namespace: str
+    table: str
+    spec_id: int
+    parts: tuple[PartHeader, ...]
+    origin: str | None = None
+    origin_sequence: int | None = None
+    checkpoint_partition: str | None = None
+    checkpoint_state: bytes | None = None
+
+
+class SchemaRecord(msgspec.Struct, frozen=True):
+    """The columns that a shape number stands for, within one segment."""
+
+    shape: int
+    namespace: str
+    table: str
+    schema: bytes
+
+
+class LoggedOperation(NamedTuple):
+    """A decoded operation record."""
+
+    header: OperationHeader
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows over all parts."""
+        return sum(part.batch.num_rows for part in self.parts)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_header_of = msgspec.msgpack.Decoder(OperationHeader).decode
+_schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
+_origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
+
+
+def encode_operation(
+    *,
+    shape: int,
+    table: tuple[str, str],
+    spec_id: int,
+    parts: Sequence[Part],
+    origin: tuple[str, int] | None = None,
+    checkpoint: tuple[str, bytes] | None = None,
+) -> list[pa.Buffer | bytes]:
+    """The payload's buffers, in order; rows are copied once, into their IPC form."""
+    bodies = [part.batch.serialize() for part in parts]
+    header = _encode(
+        OperationHeader(
+            shape=shape,
+            namespace=table[0],
+            table=table[1],
+            spec_id=spec_id,
+            parts=tuple(
+                PartHeader(part.values, body.size) for part, body in zip(parts, bodies, strict=True)
+            ),
+            origin=origin[0] if origin else None,
+            origin_sequence=origin[1] if origin else None,
+            checkpoint_partition=checkpoint[0] if checkpoint else None,
+            checkpoint_state=checkpoint[1] if checkpoint else None,
+        )
+    )
+    pad = -(_LENGTH.size + len(header)) % 8
+    return [_LENGTH.pack(len(header)) + header + bytes(pad), *bodies]
+
+
+def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> bytes:
+    """The payload of a schema record."""
+    return _encode(
+        SchemaRecord(shape, table[0], table[1], schema.remove_metadata().serialize().to_pybytes())
+    )
+
+
+def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
+    """The payload of an origins record."""
+    return _encode(list(carried))
+
+
+def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> LoggedOperation:
+    """Read an operation; its columns refer to ``payload`` and keep it alive.
+
+    Raises:
+        DamagedRecord: the content does not fit its own header or schema.
+    """
+    try:
+        (size,) = _LENGTH.unpack_from(payload, 0)
+        header = _header_of(memoryview(payload)[_LENGTH.size : _LENGTH.size + size])
+        schema = schemas.get(header.shape)
+        if schema is None:
+            raise DamagedRecord(f"operation refers to shape {header.shape}, no schema record has it")
+        offset = _LENGTH.size + size
+        offset += -offset % 8
+        parts = []
+        for part in header.parts:
+            body = payload.slice(offset, part.nbytes)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
+            parts.append(Part(part.values, batch, int(batch.nbytes)))
+            offset += part.nbytes
+    except (pa.ArrowException, msgspec.MsgspecError, struct.error, OSError) as exc:
+        raise DamagedRecord(f"operation record does not decode: {exc}") from exc
+    if offset > payload.size:
+        raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
+    return LoggedOperation(header, tuple(parts))
+
+
+def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
+    """Read a schema record."""
+    try:
+        record = _schema_of(payload)
+        return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
+    except (pa.ArrowException, msgspec.MsgspecError, OSError) as exc:
+        raise DamagedRecord(f"schema record does not decode: {exc}") from exc
+
+
+def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
+    """Read an origins record."""
+    try:
+        return _origins_of(payload)
+    except msgspec.MsgspecError as exc:
+        raise DamagedRecord(f"origins record does not decode: {exc}") from exc

@@ -1,0 +1,130 @@
+"""Table definitions from what clients ask for, or from what they first send.
+
+Law of this file: pure; a definition that comes out can be kept by every part of the daemon, and what
+cannot be is refused here with the name of the culprit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ingester.errors import InvalidRequest
+from ingester.schema.names import check_column_names
+from ingester.schema.normalise import kept_schema
+from persist.manifest import TableState
+from persist.partitioning import InvalidPartitionSpec, PartitionSpec, default_spec
+from persist.table import TableDefinition, read_schema
+
+_KEYABLE = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_decimal128,
+)
+
+
+def automatic_definition(sent: pa.Schema) -> TableDefinition:
+    """What a first write makes: every column nullable, ``day(time)`` where there is a time."""
+    kept = kept_schema(sent, "us", ())
+    fields = [field.with_nullable(True) for field in kept]
+    if not fields:
+        raise InvalidRequest(
+            "a table needs at least one column with a type; this batch has none"
+            if not len(sent)
+            else f"columns {sent.names} have no type yet: all values are null"
+        )
+    schema = pa.schema(fields)
+    spec = default_spec(schema)
+    check_column_names(schema.names, spec.names)
+    return TableDefinition(schema, spec)
+
+
+def define_table(
+    schema: pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: Sequence[str] | None = None,
+    sort_by: Sequence[str] = (),
+    timestamp_unit: str = "us",
+) -> TableDefinition:
+    """A definition from what a client asks for.
+
+    Raises:
+        InvalidRequest: a name, type, key, spec or order that cannot be.
+    """
+    if timestamp_unit not in ("us", "ns"):
+        raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
+    kept = kept_schema(schema, timestamp_unit, ())
+    if len(kept) < len(schema) or not len(kept):
+        untyped = [field.name for field in schema if pa.types.is_null(field.type)]
+        raise InvalidRequest(f"columns {untyped}: a table's columns need a type")
+    try:
+        spec = default_spec(kept) if partition_by is None else PartitionSpec.parse(partition_by)
+        spec.check_schema(kept)
+    except InvalidPartitionSpec as exc:
+        raise InvalidRequest(str(exc)) from exc
+    check_column_names(kept.names, spec.names)
+    for kind, names in (("primary_key", primary_key), ("sort_by", sort_by)):
+        _check_listed(kind, names, kept)
+    if primary_key:
+        strangers = [column for column in spec.columns if column not in primary_key]
+        if strangers and partition_by is None:
+            spec = PartitionSpec()
+        elif strangers:
+            raise InvalidRequest(
+                f"partition_by uses {strangers}, which are not in the primary key {list(primary_key)}:"
+                " a key must always be in the same partition"
+            )
+        kept = pa.schema(
+            [f.with_nullable(False) if f.name in primary_key else f for f in kept]
+        )
+    return TableDefinition(
+        kept, spec, tuple(primary_key), tuple(sort_by), timestamp_unit
+    )
+
+
+def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
+    if len(set(names)) != len(names):
+        raise InvalidRequest(f"{kind} {list(names)} names a column twice")
+    for name in names:
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise InvalidRequest(f"{kind}: no column {name!r}")
+        if not any(is_kind(schema.field(index).type) for is_kind in _KEYABLE):
+            raise InvalidRequest(f"{kind}: column {name!r} of type {schema.field(index).type} has no order")
+
+
+def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) -> None:
+    """Raise :class:`InvalidRequest` where a table was not made by this definition.
+
+    Columns that were added since do not count: the same definition again is fine.
+    """
+    have = TableDefinition.of_state(state)
+    for name in ("primary_key", "spec", "sort_by", "timestamp_unit"):
+        if getattr(have, name) != getattr(asked, name):
+            raise InvalidRequest(
+                f"table {key[0]}/{key[1]} exists with {_shown(name, have)}, asked for"
+                f" {_shown(name, asked)}"
+            )
+    schemas = [read_schema(schema) for schema in state.schemas.values()]
+    if not any(schema.equals(asked.schema) for schema in schemas):
+        raise InvalidRequest(
+            f"table {key[0]}/{key[1]} exists with other columns: {_columns(have)}, asked for"
+            f" {_columns(asked)}"
+        )
+
+
+def _shown(name: str, definition: TableDefinition) -> str:
+    if name == "spec":
+        return f"partition_by {list(definition.spec.texts())}"
+    value = getattr(definition, name)
+    return f"{name} {list(value) if isinstance(value, tuple) else value!r}"
+
+
+def _columns(definition: TableDefinition) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in definition.schema)

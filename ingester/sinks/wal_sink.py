@@ -1,0 +1,83 @@
+"""The log as a decorator of the buffer tree: nothing reaches the tree that is not on disk.
+
+Law of this file: operations enter the tree in log order, each group in one step of the event loop
+right after its sync, and every submitter is answered after that. What cannot be applied was refused
+before it came here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
+from ingester.memory import MemoryLedger
+from ingester.sinks.interface import Answer, DmlSink
+from ingester.sinks.operation import Operation
+from wal import Entry, Log, LogClosed, LogFull
+
+DISK_RETRY_S = 1.0
+
+
+class WalSink:
+    """Logs operations, then hands them on; a :class:`ingester.sinks.DmlSink`."""
+
+    def __init__(
+        self,
+        log: Log,
+        inner: DmlSink,
+        ledger: MemoryLedger,
+        *,
+        epoch: int,
+        on_disk_full: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._inner = inner
+        self._ledger = ledger
+        self._epoch = epoch
+        self._on_disk_full = on_disk_full
+        self.last_seq = 0
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Queue the operation for the next group commit."""
+        entry = operation.entry
+        assert entry is not None, "an operation is encoded before it is submitted"
+        entry.tag = operation
+        entry.on_done = lambda _entry, error: self._done(operation, answer, error)
+        self._ledger.pending += operation.nbytes
+        try:
+            self._log.append_nowait(entry)
+        except LogClosed:
+            self._ledger.pending -= operation.nbytes
+            answer(operation, Stopping("the log is closed: the daemon is stopping"))
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Called by the log with a durable group. Atomic: no await until all are in the tree."""
+        for entry in entries:
+            operation = entry.tag
+            assert isinstance(operation, Operation)
+            operation.seq = entry.seq
+            operation.segment = entry.segment
+            operation.epoch = self._epoch
+            self.last_seq = entry.seq
+            self._inner.submit(operation, _nobody)
+
+    def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
+        self._ledger.pending -= operation.nbytes
+        operation.entry = None
+        if isinstance(error, LogFull):
+            self._on_disk_full()
+        answer(operation, None if error is None else _refusal(error))
+
+
+def _nobody(_operation: Operation, error: BaseException | None) -> None:
+    assert error is None, "the tree cannot refuse"
+
+
+def _refusal(error: BaseException) -> IngesterError:
+    if isinstance(error, LogFull):
+        return DiskFull(
+            "the log's disk is full; nothing of this batch was kept", retry_after_s=DISK_RETRY_S
+        )
+    if isinstance(error, LogClosed):
+        return Stopping("the log is closed: the daemon is stopping")
+    return InternalFailure(f"the log could not be written: {error}")

@@ -1,0 +1,189 @@
+"""Streams of writes on the loop's side: opened, superseded, answered in order.
+
+Law of this file: answers of one stream leave in the order of its batches. After a refusal nothing
+later from that stream is applied. There is one open stream per (origin, table); a newer one ends the
+older.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ingester.catalog import Catalog
+from ingester.errors import Stopping, Superseded
+from ingester.flight.answers import PutAnswer
+from ingester.origins import Origins
+from ingester.record import encode_schema
+from ingester.schema import Normaliser
+from ingester.sinks import DmlSink, Operation
+from wal import Preamble, RecordKind
+
+if TYPE_CHECKING:
+    from ingester.buffer import BufferTree, TableBuffer
+
+Outcome = PutAnswer | BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """How batches of one schema become operations of one table."""
+
+    table: TableBuffer
+    normalise: Normaliser
+    shape: int
+    preamble: Preamble
+
+
+class WriteStream:
+    """One DoPut stream. Loop only; ``deliver`` hands outcomes to the stream's own thread."""
+
+    def __init__(
+        self,
+        sink: DmlSink,
+        origins: Origins,
+        plan: WritePlan,
+        origin: str | None,
+        epoch: int,
+    ) -> None:
+        self.plan = plan
+        self.origin = origin
+        self.refusal: BaseException | None = None
+        self.deliver: Callable[[Outcome], None] = lambda outcome: None
+        self.on_closed: Callable[[WriteStream], None] = lambda stream: None
+        self._sink = sink
+        self._origins = origins
+        self._epoch = epoch
+        self._slots: deque[list[Outcome]] = deque()
+        self._on_drained: Callable[[], None] | None = None
+
+    def submit(self, operation: Operation) -> None:
+        """Send one batch on its way; its answer comes through ``deliver``."""
+        slot: list[Outcome] = []
+        self._slots.append(slot)
+        if self.refusal is not None:
+            self._fill(slot, self.refusal)
+            return
+        self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
+
+    def refuse(self, error: BaseException) -> None:
+        """A batch that never became an operation; it ends the stream in its turn."""
+        self.refusal = self.refusal or error
+        slot: list[Outcome] = []
+        self._slots.append(slot)
+        self._fill(slot, error)
+
+    def finish(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything submitted so far has been answered."""
+        if not self._slots:
+            then()
+        else:
+            self._on_drained = then
+
+    def close(self) -> None:
+        """The client has gone or has finished."""
+        self.on_closed(self)
+
+    def _answered(self, slot: list[Outcome], operation: Operation, error: BaseException | None) -> None:
+        if error is not None:
+            self.refusal = self.refusal or error
+            self._fill(slot, error)
+        else:
+            self._fill(slot, self._answer(operation))
+
+    def _answer(self, operation: Operation) -> PutAnswer:
+        memory = durable = None
+        first = False
+        if self.origin is not None:
+            origin = self._origins.get(self.origin)
+            memory, durable = origin.memory_sequence, origin.durable_sequence
+            first, origin.answered = not origin.answered, True
+        return PutAnswer(
+            accepted=True,
+            sequence=operation.seq,
+            epoch=self._epoch,
+            duplicate=operation.duplicate,
+            memory_sequence=memory,
+            durable_sequence=durable,
+            first=first,
+        )
+
+    def _fill(self, slot: list[Outcome], outcome: Outcome) -> None:
+        slot.append(outcome)
+        while self._slots and self._slots[0]:
+            self.deliver(self._slots.popleft()[0])
+        if not self._slots and self._on_drained is not None:
+            self._on_drained()
+
+
+class Writes:
+    """Opens write streams. Loop only."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tree: BufferTree,
+        sink: DmlSink,
+        origins: Origins,
+        epoch: int,
+    ) -> None:
+        self.stopping = False
+        self._catalog = catalog
+        self._tree = tree
+        self._sink = sink
+        self._origins = origins
+        self._epoch = epoch
+        self._shapes = itertools.count(1)
+        self._plans: dict[tuple[tuple[str, str], int, bytes], WritePlan] = {}
+        self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
+
+    async def open(
+        self, namespace: str, table: str, origin: str | None, sent: pa.Schema
+    ) -> WriteStream:
+        """A stream of batches of one schema into one table, which is made when it is new.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway, Stopping
+        """
+        if self.stopping:
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+        buffer = await self._catalog.prepare_write(namespace, table, sent)
+        stream = WriteStream(
+            self._sink, self._origins, self._plan(buffer, sent), origin, self._epoch
+        )
+        if origin is not None:
+            key = (origin, buffer.key)
+            older = self._open.get(key)
+            if older is not None:
+                older.refusal = older.refusal or Superseded(
+                    f"a newer stream of origin {origin!r} into {namespace}/{table} has taken over"
+                )
+            else:
+                self._origins.get(origin).open_streams += 1
+            self._open[key] = stream
+            stream.on_closed = lambda closed: self._closed(key, closed)
+        return stream
+
+    def _closed(self, key: tuple[str, tuple[str, str]], stream: WriteStream) -> None:
+        if self._open.get(key) is stream:
+            del self._open[key]
+            self._origins.get(key[0]).open_streams -= 1
+
+    def _plan(self, table: TableBuffer, sent: pa.Schema) -> WritePlan:
+        """Shared by all streams of one schema, so that its schema record is written once a segment."""
+        normalise = Normaliser(table.definition, sent)
+        key = (table.key, table.definition.schema_id, sent.serialize().to_pybytes())
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= 10_000:
+                self._plans.clear()
+            shape = next(self._shapes)
+            record = encode_schema(shape, table.key, normalise.schema)
+            plan = WritePlan(table, normalise, shape, Preamble(RecordKind.SCHEMA, (record,)))
+            self._plans[key] = plan
+        return plan
