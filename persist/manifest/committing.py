@@ -134,7 +134,6 @@ def _prepare(
 
     Nonsense is refused before it is anywhere: committed, it would be there for ever.
     """
-    apply(base, actions)
     version = base.version + 1
     uid = uuid.uuid4().hex
     lineage = (*base.lineage, (version, uid))
@@ -144,6 +143,7 @@ def _prepare(
         changelog = decode_changelog(data)
     except DamagedFile as exc:
         raise ActionRefused(f"an action has fields of the wrong type: {exc}") from exc
+    apply(base, changelog.actions)
     state = replay(base, manifest.folder, ((version, uid),), [changelog])
     info = manifest.store.put(changelog_path(manifest.folder, version, uid), data)
     record = Commit(

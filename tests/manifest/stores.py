@@ -1,0 +1,78 @@
+"""A store that misbehaves on purpose, around a real one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from persist.store import NotFound, ObjectInfo, ObjectStore, PutInfo, StoreError, StoreUnavailable
+
+
+class FaultyStore:
+    """Passes everything on to ``inner``, and counts it; ``plan`` lets calls fail.
+
+    A plan is (call, part of the path): ``before`` fails instead of doing it, ``after`` does it and
+    loses the answer.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self._plans: list[tuple[str, str, str]] = []
+        self.calls: Counter[str] = Counter()
+        self.bytes_put = 0
+        # Called once, before the next create: what somebody else does in that moment.
+        self.meanwhile: Callable[[], object] | None = None
+
+    def plan(self, when: str, call: str, contains: str = "", times: int = 1) -> None:
+        """Let the next ``times`` such calls fail ``before`` or ``after`` they are carried out."""
+        self._plans += [(when, call, contains)] * times
+
+    def recover(self) -> None:
+        """Forget all plans."""
+        self._plans.clear()
+
+    def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
+        self.calls[call] += 1
+        plan = next((p for p in self._plans if p[1] == call and p[2] in path), None)
+        if plan is None:
+            return work()
+        self._plans.remove(plan)
+        if plan[0] == "after":
+            with suppress(StoreError):  # a refusal is an answer too, and lost as well
+                work()
+        raise StoreUnavailable(f"{call} {path}: no answer, on purpose")
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        self.bytes_put += len(data)
+        return self._do("put", path, lambda: self._inner.put(path, data))  # type: ignore[no-any-return]
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        self.bytes_put += len(data)
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            meanwhile()
+        return self._do("create", path, lambda: self._inner.create(path, data))  # type: ignore[no-any-return]
+
+    def get(self, path: str) -> bytes:
+        return self._do("get", path, lambda: self._inner.get(path))  # type: ignore[no-any-return]
+
+    def open(self, path: str) -> Any:
+        raise NotFound(path)
+
+    def exists(self, path: str) -> ObjectInfo | None:
+        return self._do("exists", path, lambda: self._inner.exists(path))  # type: ignore[no-any-return]
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return self._do("list", prefix, lambda: self._inner.list(prefix, start_after))  # type: ignore[no-any-return]
+
+    def delete(self, path: str) -> None:
+        self._do("delete", path, lambda: self._inner.delete(path))
+
+    def now(self) -> Any:
+        return self._inner.now()
