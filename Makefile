@@ -13,6 +13,8 @@ PACKAGES := wal persist ingester
 READY := $(VENV)/.installed
 ARGS ?=
 PYTHON ?=
+# Else Spark's Python workers are whatever `python3` is on PATH.
+export PYSPARK_PYTHON := $(abspath $(PY))
 
 # The first of these that is 3.11 to 3.13: what the lock was made for.
 FIND_PYTHON = for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \

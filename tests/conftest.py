@@ -1,9 +1,10 @@
-"""What all tests share: no setting of the developer's shell reaches them, and properties are
-tried without a deadline, because a busy machine is not a failure."""
+"""What all tests share: no setting of the developer's shell reaches them, Spark's workers run this
+Python, and properties are tried without a deadline, because a busy machine is not a failure."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import hypothesis
 
@@ -16,3 +17,6 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
     if not _name.startswith("INGESTER_TEST_"):
         del os.environ[_name]
+
+# Else Spark's Python workers are whatever `python3` is on PATH.
+os.environ["PYSPARK_PYTHON"] = sys.executable
