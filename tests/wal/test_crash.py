@@ -1,0 +1,118 @@
+"""Power is lost at any call, twice, and the disk keeps any part of what was not synced.
+
+After each start: everything acknowledged is there once, in order; nothing was never sent; and
+what one start showed, the next one shows too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.wal.disks import CrashDisk, PowerLost
+from tests.wal.driving import SMALL, Answers, operation
+from wal import Log, LogIdentity, LogSettings, Preamble, RecordKind
+
+FOLDER = Path("/log")
+
+
+class Life:
+    """One process: what it sent, what was acknowledged, what it saw when it started."""
+
+    def __init__(self, disk: CrashDisk, settings: LogSettings, epoch: int) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.epoch = epoch
+        self.seen: list[tuple[int, bytes]] | None = None
+        self.sent: list[bytes] = []
+        self.answers = Answers()
+
+    async def live(self, sizes: list[int]) -> None:
+        """Recover, replay, write in bursts, rotate, prune nothing, close; power may be lost."""
+        log = Log(FOLDER, self.settings, disk=self.disk)
+        recovered = await log.recover()
+        seen = []
+        async for chunk in log.replay():
+            for one in chunk:
+                if one.kind == RecordKind.OPERATION:
+                    seen.append((one.first_seq, bytes(one.payload)))
+        self.seen = seen
+        await log.start(LogIdentity("i", f"incarnation-{self.epoch}", self.epoch),
+                        recovered.last_seq + 1)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(log.run, lambda entries: None)
+            schema = Preamble(RecordKind.SCHEMA, (b"schema",))
+            for burst, size in enumerate(sizes):
+                entries = [
+                    operation(b"%d.%d.%d " % (self.epoch, burst, i) + b"x" * size, schema)
+                    for i in range(1 + size % 4)
+                ]
+                self.sent += [b"".join(entry.body.pieces)[: entry.payload_bytes]
+                              for entry in entries]
+                self.answers.append(log, *entries)
+                if any(await self.answers.wait(*entries)):
+                    return
+            await log.close()
+
+    def run(self, sizes: list[int], calls: int) -> None:
+        self.disk.calls_left = calls
+        try:
+            trio.run(self.live, sizes)
+        except* PowerLost:
+            pass
+
+    @property
+    def acknowledged(self) -> list[tuple[int, bytes]]:
+        return [(entry.seq, b"".join(entry.body.pieces)[: entry.payload_bytes])
+                for entry in self.answers.taken]
+
+
+bursts = st.lists(st.integers(0, 1500), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("mode", ["commit", "interval", "off"])
+@settings(max_examples=120)
+@given(bursts, st.lists(st.integers(0, 90), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
+    mode: str, sizes: list[int], crashes: list[int], seed: int
+) -> None:
+    disk = CrashDisk()
+    log_settings = LogSettings(fsync=mode, segment_bytes=4096)  # type: ignore[arg-type]
+    kept: list[tuple[int, bytes]] = []
+    sent: set[bytes] = set()
+    for epoch, calls in enumerate([*crashes, 10**6], start=1):
+        life = Life(disk, log_settings, epoch)
+        life.run(sizes, calls)
+        if life.seen is not None:
+            sequences = [seq for seq, _ in life.seen]
+            assert sequences == list(range(1, len(sequences) + 1))
+            assert life.seen[: len(kept)] == kept
+            assert {payload for _, payload in life.seen} <= sent
+            kept = life.seen
+        sent |= set(life.sent)
+        if mode == "commit":
+            kept = kept + life.acknowledged
+        disk = disk.after_crash(seed + epoch)
+    # The last life was not cut short, and closed its log: nothing is torn now.
+    assert life.seen is not None
+    last = Life(disk, SMALL, 99)
+    last.run([], 10**6)
+    assert last.seen is not None
+    assert last.seen[: len(kept)] == kept
+    assert not [name for name in disk.contents() if name.endswith(".tmp")]
+
+
+def test_the_disk_under_these_tests_does_lose_what_is_not_synced() -> None:
+    disk = CrashDisk()
+    fd = disk.open(FOLDER / "a", "create")
+    disk.pwritev(fd, [b"x" * 4096], 0)
+    assert any(not disk.after_crash(seed).contents() for seed in range(10))
+    disk.fsync_directory(FOLDER)
+    survivors = {disk.after_crash(seed).contents()["a"] for seed in range(20)}
+    assert len(survivors) > 5
+    disk.fdatasync(fd)
+    assert {disk.after_crash(seed).contents()["a"] for seed in range(10)} == {b"x" * 4096}

@@ -1,0 +1,268 @@
+"""A disk that refuses: what is cut, who is told, and whether the log goes on."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.wal.disks import FaultyDisk
+from tests.wal.driving import (
+    IDENTITY,
+    SMALL,
+    Running,
+    operation,
+    payloads,
+    recovered_records,
+    running,
+)
+from wal import Log, LogClosed, LogFailed, LogFull, LogSettings, LogWriteFailed, Preamble
+from wal.format import SEGMENT_HEADER_BYTES, segment_name
+
+FULL = [errno.ENOSPC, errno.EDQUOT]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(errno.EIO, LogWriteFailed), (errno.ENOSPC, LogFull), (errno.EDQUOT, LogFull)],
+)
+def test_a_failed_append_is_cut_back_answered_and_forgotten(
+    tmp_path: Path, error: int, expected: type[Exception]
+) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk, clean=False) as state:
+            await state.answers.write(state.log, b"before")
+            # Some of the group goes out, then the disk refuses, then it takes zeros again.
+            disk.write_short_once(70)
+            disk.fail("pwritev", error, skip=1, times=1)
+            lost = [operation(b"lost" * 20), operation(b"lost too")]
+            state.answers.append(state.log, *lost)
+            errors = await state.answers.wait(*lost)
+            assert [type(one) for one in errors] == [expected, expected]
+            disk.heal()
+            end = SEGMENT_HEADER_BYTES + 48
+            assert not any((tmp_path / segment_name(1)).read_bytes()[end:])
+            (after,) = await state.answers.write(state.log, b"after")
+            assert after.seq == 2
+            assert [entry.body.length for entry in state.applied] == [6, 5]
+            assert state.log.statistics().failed_groups == 1
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"before", b"after"]
+
+    trio.run(write)
+
+
+def test_what_was_cut_back_is_synced_before_its_writers_are_told(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            disk.fail("pwritev", errno.EIO, times=1)
+            disk.calls.clear()
+            entry = operation(b"x")
+            state.answers.append(state.log, entry)
+            await state.answers.wait(entry)
+            assert disk.names()[:2] == ["pwritev", "truncate"]
+            assert disk.names()[-1] == "fsync"
+
+    trio.run(write)
+
+
+def test_a_range_that_takes_no_zeros_is_truncated(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk, clean=False) as state:
+            await state.answers.write(state.log, b"before")
+            disk.write_short_once(70)
+            disk.fail("pwritev", errno.EIO, skip=1)
+            entry = operation(b"lost" * 20)
+            state.answers.append(state.log, entry)
+            assert isinstance((await state.answers.wait(entry))[0], LogWriteFailed)
+            assert (tmp_path / segment_name(1)).stat().st_size == SEGMENT_HEADER_BYTES + 48
+            disk.heal()
+            await state.answers.write(state.log, b"after")
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"before", b"after"]
+
+    trio.run(write)
+
+
+def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        parts = [bytes([i]) * 20_000 for i in range(3)]
+        async with running(tmp_path, LogSettings(segment_bytes=1 << 17), disk=disk) as state:
+            for count in (1, 40, 20_041, 60_000):
+                disk.write_short_once(count)
+                await state.answers.write(state.log, b"".join(parts))
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"".join(parts)] * 4
+
+    trio.run(write)
+
+
+def test_a_preamble_of_a_failed_group_is_written_with_the_next(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        schema = Preamble(1, (b"schema",))
+        async with running(tmp_path, disk=disk) as state:
+            disk.fail("pwritev", errno.EIO, times=1)
+            lost, kept = operation(b"lost", schema), operation(b"kept", schema)
+            state.answers.append(state.log, lost)
+            await state.answers.wait(lost)
+            state.answers.append(state.log, kept)
+            await state.answers.wait(kept)
+        _, records = await recovered_records(tmp_path)
+        assert [bytes(one.payload) for one in records] == [b"schema", b"kept"]
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("fatal", ["fdatasync", "truncate", "fsync"])
+def test_a_failed_sync_or_cut_answers_everyone_and_then_ends_the_log(
+    tmp_path: Path, fatal: str
+) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        log = Log(tmp_path, SMALL, disk=disk)
+        await log.recover()
+        await log.start(IDENTITY, 1)
+        state = Running(log)
+        first, second = operation(b"first"), operation(b"second" * 500)
+        answered_before_the_end: list[int] = []
+
+        async def run() -> None:
+            try:
+                await log.run(state.apply)
+            finally:
+                answered_before_the_end.append(len(state.answers.by_entry))
+
+        if fatal != "fdatasync":
+            disk.fail("pwritev", errno.EIO)
+        disk.fail(fatal)
+        state.answers.append(log, first, second)
+        with pytest.raises(LogFailed):
+            await run()
+        assert answered_before_the_end == [2]
+        assert {type(error) for error in state.answers.by_entry.values()} == {LogFailed}
+        assert state.applied == []
+        with pytest.raises(LogClosed):
+            log.append_nowait(operation(b"late"))
+        disk.calls.clear()
+        await log.close()
+        assert "pwritev" not in disk.names()
+
+    trio.run(write)
+
+
+def test_a_failed_timed_sync_ends_the_log(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        log = Log(tmp_path, LogSettings(fsync="interval", fsync_interval_s=0), disk=disk)
+        await log.recover()
+        await log.start(IDENTITY, 1)
+        state = Running(log)
+        disk.fail("fdatasync")
+        entry = operation(b"x")
+        state.answers.append(log, entry)
+        with trio.fail_after(20), pytest.raises(LogFailed):
+            await log.run(state.apply)
+        assert state.answers.by_entry == {entry: None}
+        await log.close()
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_full_disk_refuses_rotation_and_recovers_alone(tmp_path: Path, error: int) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"x" * 1900)
+            disk.fail("allocate", error)
+            # It still has room for this one, and none for the next.
+            await state.answers.write(state.log, b"y" * 1000)
+            for _ in range(3):
+                entry = operation(b"z" * 1000)
+                state.answers.append(state.log, entry)
+                assert isinstance((await state.answers.wait(entry))[0], LogFull)
+                assert state.log.open_segment == 1
+            with pytest.raises(LogFull):
+                await state.log.rotate()
+            await state.answers.write(state.log, b"s" * 100)
+            disk.heal()
+            await state.answers.write(state.log, b"w" * 1000)
+            assert state.log.open_segment == 2
+        recovered, records = await recovered_records(tmp_path)
+        assert [one[:1] for one in payloads(records)] == [b"x", b"y", b"s", b"w"]
+        assert recovered.foreign == ()
+
+    trio.run(write)
+
+
+def test_a_log_starts_on_a_full_disk_and_takes_writes_when_there_is_room(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, clean=False) as state:
+            await state.answers.write(state.log, b"old")
+        disk.fail("allocate", errno.ENOSPC)
+        async with running(tmp_path, disk=disk) as state:
+            entry = operation(b"x")
+            state.answers.append(state.log, entry)
+            assert isinstance((await state.answers.wait(entry))[0], LogFull)
+            assert await state.log.prune(state.log.open_segment) == [1]
+            disk.heal()
+            (entry,) = await state.answers.write(state.log, b"new")
+            assert (entry.seq, entry.segment) == (2, 2)
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("call", ["pwritev", "rename"])
+def test_a_segment_that_cannot_be_opened_is_tried_again(tmp_path: Path, call: str) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"one")
+            # What fails is the header of the new one, or its name: the old one is sealed then.
+            zeros, seal = 1, 1
+            disk.fail(call, errno.EIO, skip=zeros + seal if call == "pwritev" else 0, times=1)
+            with pytest.raises(LogWriteFailed):
+                await state.log.rotate()
+            assert state.log.statistics().open_bytes == 0
+            (entry,) = await state.answers.write(state.log, b"two")
+            assert (entry.seq, entry.segment) == (2, 2)
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"one", b"two"]
+
+    trio.run(write)
+
+
+def test_a_seal_that_fails_leaves_the_segment_open(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"one")
+            zeros = 1
+            disk.fail("pwritev", errno.EIO, skip=zeros, times=1)
+            with pytest.raises(LogWriteFailed, match="sealing"):
+                await state.log.rotate()
+            disk.heal()
+            (entry,) = await state.answers.write(state.log, b"two")
+            assert (entry.seq, entry.segment) == (2, 1)
+            await state.log.rotate()
+            (entry,) = await state.answers.write(state.log, b"three")
+            assert (entry.seq, entry.segment) == (3, 2)
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"one", b"two", b"three"]
+
+    trio.run(write)
+
+
+def test_an_unsynced_name_of_a_new_segment_ends_the_log(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        log = Log(tmp_path, SMALL, disk=disk)
+        await log.recover()
+        disk.fail("fsync_directory")
+        with pytest.raises(LogFailed):
+            await log.start(IDENTITY, 1)
+
+    trio.run(write)

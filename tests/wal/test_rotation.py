@@ -1,0 +1,231 @@
+"""When a segment ends, what the next one begins with, and which ones may go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from tests.wal.disks import FaultyDisk
+from tests.wal.driving import (
+    SMALL,
+    operation,
+    payloads,
+    recovered_records,
+    running,
+    segment_files,
+)
+from wal import LogSettings, RecordKind
+from wal.format import segment_name
+
+
+def test_a_segment_never_outgrows_its_size(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with running(tmp_path) as state:
+            entries = [operation(b"%04d" % i * (i % 90)) for i in range(300)]
+            state.answers.append(state.log, *entries)
+            assert set(await state.answers.wait(*entries)) == {None}
+            assert [entry.seq for entry in state.applied] == list(range(1, 301))
+            numbers = [entry.segment for entry in state.applied]
+            assert numbers == sorted(numbers)
+            assert numbers[-1] > 5
+        assert max(file.stat().st_size for file in segment_files(tmp_path)) <= 4096
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records) == [b"%04d" % i * (i % 90) for i in range(300)]
+        assert [one.segment for one in records] == numbers
+
+    trio.run(write)
+
+
+def test_a_record_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with running(tmp_path) as state:
+            sizes = [10, 9000, 10, 20_000, 30_000, 10]
+            entries = [operation(b"x" * size) for size in sizes]
+            state.answers.append(state.log, *entries)
+            assert set(await state.answers.wait(*entries)) == {None}
+            assert [entry.segment for entry in entries] == [1, 2, 3, 4, 5, 6]
+        assert [len(one) for one in payloads((await recovered_records(tmp_path))[1])] == sizes
+
+    trio.run(write)
+
+
+def test_a_segment_ends_by_age_when_it_holds_an_operation(tmp_path: Path) -> None:
+    async def write() -> None:
+        settings = LogSettings(segment_bytes=4096, segment_age_s=60)
+        async with running(tmp_path, settings) as state:
+            clock.jump(1000)
+            await trio.testing.wait_all_tasks_blocked()
+            assert state.log.open_segment == 1
+            await state.answers.write(state.log, b"x")
+            clock.jump(59)
+            await state.answers.write(state.log, b"y")
+            assert state.log.open_segment == 1
+            clock.jump(1)
+            (entry,) = await state.answers.write(state.log, b"z")
+            assert entry.segment == 2
+
+    clock = trio.testing.MockClock()
+    trio.run(write, clock=clock)
+
+
+def test_a_quiet_log_rotates_by_age_although_nobody_writes(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        settings = LogSettings(segment_bytes=4096, segment_age_s=60)
+        async with running(tmp_path, settings, disk=disk) as state:
+            await state.answers.write(state.log, b"x")
+            await trio.testing.wait_all_tasks_blocked()
+            token, opened = trio.lowlevel.current_trio_token(), trio.Event()
+            disk.before("rename", lambda _: token.run_sync_soon(opened.set))
+            clock.jump(60)
+            with trio.fail_after(20):
+                await opened.wait()
+
+    clock = trio.testing.MockClock()
+    trio.run(write, clock=clock)
+
+
+def test_rotating_an_unused_segment_is_nothing_unless_forced(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with running(tmp_path) as state:
+            await state.log.rotate()
+            assert state.log.open_segment == 1
+            await state.log.rotate(force=True)
+            assert state.log.open_segment == 2
+            await state.answers.write(state.log, b"x")
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(state.log.rotate)
+            assert state.log.open_segment == 3
+
+    trio.run(write)
+
+
+def test_what_is_carried_stands_first_in_each_new_segment_and_is_as_of_its_opening(
+    tmp_path: Path,
+) -> None:
+    async def write() -> None:
+        applied: list[bytes] = []
+
+        def carry() -> Sequence[tuple[int, Sequence[bytes]]]:
+            return [(RecordKind.ORIGINS, [b"applied: ", b"%d" % len(state.applied)])] if applied \
+                else [(RecordKind.ORIGINS, [b"nothing"])]
+
+        async with running(tmp_path, carry=carry) as state:
+            applied.append(b"from here on")
+            await state.answers.write(state.log, b"a", b"b", b"c")
+            await state.log.rotate()
+            await state.answers.write(state.log, b"d")
+            # A segment that was never written to holds what it was opened with.
+            await state.log.rotate()
+        _, records = await recovered_records(tmp_path)
+        got = [(one.segment, bytes(one.payload)) for one in records]
+        assert got == [
+            (1, b"nothing"), (1, b"a"), (1, b"b"), (1, b"c"),
+            (2, b"applied: 3"), (2, b"d"), (3, b"applied: 4"),
+        ]
+        assert records[4].first_seq == 4
+
+    trio.run(write)
+
+
+def test_a_segment_is_named_only_when_its_header_and_what_it_carries_are_synced(
+    tmp_path: Path,
+) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        on_disk: list[bytes] = []
+        temporary = tmp_path / (segment_name(1) + ".tmp")
+        disk.before("rename", lambda target: on_disk.append(temporary.read_bytes()))
+        async with running(tmp_path, disk=disk, carry=lambda: [(3, [b"carried"])]):
+            names = disk.names()
+        assert b"INGSTLOG" in on_disk[0]
+        assert b"carried" in on_disk[0]
+        at = names.index("rename")
+        assert names[at - 1 : at + 2] == ["fdatasync", "rename", "fsync_directory"]
+
+    trio.run(write)
+
+
+def test_the_next_segment_is_prepared_before_it_is_needed(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            prepared = trio.Event()
+            token = trio.lowlevel.current_trio_token()
+            disk.before("fsync", lambda _: token.run_sync_soon(prepared.set))
+            await state.answers.write(state.log, b"x" * 1000)
+            assert not prepared.is_set()
+            await state.answers.write(state.log, b"x" * 1000)
+            await prepared.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (tmp_path / (segment_name(2) + ".tmp")).stat().st_size == 4096
+            disk.fail("allocate")
+            await state.answers.write(state.log, b"x" * 3000)
+            assert state.log.open_segment == 2
+            disk.heal()
+        assert [file.name for file in sorted(tmp_path.iterdir())] == [
+            segment_name(1), segment_name(2),
+        ]
+
+    trio.run(write)
+
+
+def test_prune_deletes_sealed_segments_in_order_and_syncs_the_folder(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            for i in range(4):
+                await state.answers.write(state.log, b"%d" % i)
+                await state.log.rotate()
+            disk.calls.clear()
+            assert await state.log.prune(3) == [1, 2]
+            assert disk.names() == ["unlink", "fsync_directory"] * 2
+            assert await state.log.prune(3) == []
+            assert await state.log.prune(999) == [3, 4]
+            assert state.log.statistics().segments == 1
+            await state.answers.write(state.log, b"still open")
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records) == [b"still open"]
+        assert records[0].first_seq == 5
+
+    trio.run(write)
+
+
+def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with running(tmp_path, SMALL) as state:
+            for i in range(4):
+                await state.answers.write(state.log, b"%d" % i)
+                await state.log.rotate()
+            removed: list[int] = []
+
+            async def prune() -> None:
+                removed.extend(await state.log.prune(5))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(prune)
+                nursery.start_soon(prune)
+            assert sorted(removed) == [1, 2, 3, 4]
+
+    trio.run(write)
+
+
+def test_statistics_count_what_happened(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with running(tmp_path) as state:
+            await state.answers.write(state.log, b"a", b"b")
+            await state.log.rotate()
+            await state.answers.write(state.log, b"c")
+            facts = state.log.statistics()
+            assert (facts.segments, facts.open_segment, facts.rotations) == (2, 2, 1)
+            assert (facts.records, facts.groups, facts.syncs) == (3, 2, 2)
+            assert (facts.last_seq, state.log.next_seq) == (3, 4)
+            assert facts.open_bytes == 512 + 48
+            assert facts.bytes == 512 + 96 + 512 + 48
+            assert facts.last_sync_s > 0
+
+    trio.run(write)
