@@ -174,6 +174,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     store_options: dict[str, Any] = {}
     auto_create: bool = True
+    stop_deadline: float = 60.0
+    """How long a stop may take to finish queries and persist; what is left stays in the log."""
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
     wal: WalSettings = WalSettings()
@@ -184,6 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:
+        _check("stop_deadline", self.stop_deadline, 0, DAY_S, format_duration)
         # The id becomes a folder name in the store and a field of every claim.
         if not self.id or len(self.id) > 128 or not all(c.isalnum() or c in "_.-" for c in self.id):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")

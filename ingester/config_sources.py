@@ -38,6 +38,7 @@ _SIZES = {
     "memory.high",
 }
 _DURATIONS = {
+    "stop_deadline",
     "wal.fsync_interval",
     "wal.segment_age",
     "persist.max_age",

@@ -50,6 +50,8 @@ class WriteStream:
         plan: WritePlan,
         origin: str | None,
         epoch: int,
+        *,
+        newest_seq: Callable[[], int],
     ) -> None:
         self.plan = plan
         self.origin = origin
@@ -59,6 +61,8 @@ class WriteStream:
         self._sink = sink
         self._origins = origins
         self._epoch = epoch
+        # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.
+        self._newest_seq = newest_seq
         self._slots: deque[list[Outcome]] = deque()
         self._on_drained: Callable[[], None] | None = None
 
@@ -105,7 +109,7 @@ class WriteStream:
             first, origin.answered = not origin.answered, True
         return PutAnswer(
             accepted=True,
-            sequence=operation.seq,
+            sequence=operation.seq or self._newest_seq(),
             epoch=self._epoch,
             duplicate=operation.duplicate,
             memory_sequence=memory,
@@ -154,7 +158,12 @@ class Writes:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
         buffer = await self._catalog.prepare_write(namespace, table, sent)
         stream = WriteStream(
-            self._sink, self._origins, self._plan(buffer, sent), origin, self._epoch
+            self._sink,
+            self._origins,
+            self._plan(buffer, sent),
+            origin,
+            self._epoch,
+            newest_seq=lambda: self._tree.applied_seq,
         )
         if origin is not None:
             key = (origin, buffer.key)

@@ -31,8 +31,6 @@ class BufferTree:
         origins: Origins,
         *,
         max_partition_bytes: int,
-        on_freeze: Callable[[BufferHandle], None],
-        on_first_row: Callable[[], None],
     ) -> None:
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
@@ -41,8 +39,8 @@ class BufferTree:
         self._ledger = ledger
         self._origins = origins
         self._max_partition_bytes = max_partition_bytes
-        self._on_freeze = on_freeze
-        self._on_first_row = on_first_row
+        self.on_freeze: Callable[[BufferHandle], None] = lambda handle: None
+        self.on_first_row: Callable[[], None] = lambda: None
         self._segments: dict[int, int] = {}
 
     def submit(self, operation: Operation, answer: Answer) -> None:
@@ -85,7 +83,7 @@ class BufferTree:
         del self.by_age[handle]
         self._ledger.buffered -= handle.nbytes
         self._ledger.frozen += handle.nbytes
-        self._on_freeze(handle)
+        self.on_freeze(handle)
         return handle
 
     def install(
@@ -137,7 +135,7 @@ class BufferTree:
             self.by_age[handle] = None
             self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
             if len(self.by_age) == 1:
-                self._on_first_row()
+                self.on_first_row()
         return handle
 
     def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:

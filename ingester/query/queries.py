@@ -10,6 +10,7 @@ import datetime as dt
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,8 @@ class Queries:
         row_groups: RowGroups,
     ) -> None:
         self.row_groups = row_groups
-        self.on_expired = lambda: None
+        self.on_expired: Callable[[], None] = lambda: None
+        self.on_opened: Callable[[AnswerStream], None] = lambda stream: None
         self._catalog = catalog
         self._tree = tree
         self._writer = writer
@@ -149,7 +151,7 @@ class Queries:
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
             assert ticket.version is not None
-            return snapshot_version(await self._load(table, ticket.version), self._tree.applied_seq)
+            return snapshot_version(await self.load_version(table, ticket.version), self._tree.applied_seq)
         await self.refresh(table)
         if ticket.scope == "all":
             return snapshot_all(table, self._tree.applied_seq)
@@ -217,7 +219,8 @@ class Queries:
         except (StoreError, ManifestDamaged) as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
-    async def _load(self, table: TableBuffer, version: int) -> TableState:
+    async def load_version(self, table: TableBuffer, version: int) -> TableState:
+        """The files of one manifest version."""
         manifest = self._catalog.manifest(table.key)
         try:
             return await trio.to_thread.run_sync(partial(manifest.load, version))
@@ -233,14 +236,15 @@ class Queries:
         schema = snapshot.definition.schema
         marks = ticket.scope == "buffered" and snapshot.definition.keyed
         selection = Selection(
-            schema=_projected(schema, ticket.columns, marks),
+            schema=projected(schema, ticket.columns, marks),
             predicate=parse_filter(ticket.filter, schema),
             limit=ticket.limit,
             marks_operations=marks,
         )
         folder = f"{table.namespace}/{table.name}/v1"
         reader = PartReader(snapshot, selection, self.row_groups, folder)
-        stream = AnswerStream(reader, on_close=self._forget)
+        stream = AnswerStream(table.key, reader, on_close=self._forget)
+        self.on_opened(stream)
         with self._lock:
             self._streams.add(stream)
         return stream
@@ -250,7 +254,8 @@ class Queries:
             self._streams.discard(stream)
 
 
-def _projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
+def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
+    """The answer's columns; with ``marks`` also ``_op``."""
     if columns is None:
         fields = list(schema)
     else:

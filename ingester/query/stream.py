@@ -18,7 +18,14 @@ from ingester.query.reader import Part, PartReader, Selection
 class AnswerStream:
     """An iterator of :class:`Part`; closes its snapshot at the end, on error, and when dropped."""
 
-    def __init__(self, reader: PartReader, *, on_close: Callable[[AnswerStream], None]) -> None:
+    def __init__(
+        self,
+        table: tuple[str, str],
+        reader: PartReader,
+        *,
+        on_close: Callable[[AnswerStream], None],
+    ) -> None:
+        self.table = table
         self.selection: Selection = reader.selection
         self.snapshot = reader.snapshot
         self.rows = 0

@@ -7,6 +7,7 @@ nothing behind. Queries go on whatever this sink says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingester.errors import DiskFull, FencedOff, IngesterError, MemoryFull, Saturated, Stopping
@@ -25,18 +26,24 @@ class AdmissionState:
     stopping: bool = False
     fenced: bool = False
     disk_full: bool = False
-    queued_bytes: int = 0
 
 
 class AdmissionSink:
     """The gate; a :class:`ingester.sinks.DmlSink`."""
 
     def __init__(
-        self, ledger: MemoryLedger, state: AdmissionState, inner: DmlSink, *, queue_bytes: int
+        self,
+        ledger: MemoryLedger,
+        state: AdmissionState,
+        inner: DmlSink,
+        *,
+        queued_bytes: Callable[[], int],
+        queue_bytes: int,
     ) -> None:
         self._ledger = ledger
         self._state = state
         self._inner = inner
+        self._queued_bytes = queued_bytes
         self._queue_bytes = queue_bytes
 
     def submit(self, operation: Operation, answer: Answer) -> None:
@@ -64,10 +71,11 @@ class AdmissionSink:
                     retry_after_s=RETRY_S,
                 )
             )
-        if state.queued_bytes > self._queue_bytes:
+        queued = self._queued_bytes()
+        if queued > self._queue_bytes:
             found.append(
                 Saturated(
-                    f"persist queue: {state.queued_bytes} bytes wait, at most {self._queue_bytes}"
+                    f"persist queue: {queued} bytes wait, at most {self._queue_bytes}"
                     " may; is the object store away or slow?",
                     retry_after_s=RETRY_S * 4,
                 )

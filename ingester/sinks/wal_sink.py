@@ -35,7 +35,7 @@ class WalSink:
         self._ledger = ledger
         self._epoch = epoch
         self._on_disk_full = on_disk_full
-        self.last_seq = 0
+        self.on_group: Callable[[], None] = lambda: None
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Queue the operation for the next group commit."""
@@ -58,8 +58,8 @@ class WalSink:
             operation.seq = entry.seq
             operation.segment = entry.segment
             operation.epoch = self._epoch
-            self.last_seq = entry.seq
             self._inner.submit(operation, _nobody)
+        self.on_group()
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
         self._ledger.pending -= operation.nbytes

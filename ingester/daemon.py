@@ -1,0 +1,299 @@
+"""One daemon from start to stop: who starts when, who ends whom.
+
+    lock ─ log recovered ─ store checked ─ epoch claimed ─ HTTP (not ready) ─ workers ─ replay
+         ─ new segment ─ group commit ─ Flight ─ "ready" … SIGTERM … refuse ─ drain ─ persist ─ exit
+
+Law of this file: an epoch is in the store before anything is replayed, the log takes nothing before
+replay is over, and clients connect last. A stop undoes it in the other order; when its deadline
+passes the log keeps what is left. The process ends by itself after its last sync: pyarrow's server
+cannot be shut down while one client stalls.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import structlog
+import trio
+
+from ingester.config import Settings, split_address
+from ingester.flight.portal import Portal
+from ingester.flight.put import PutLimits
+from ingester.flight.server import IngesterServer
+from ingester.http.app import create_app
+from ingester.http.server import ListenError, serve_http
+from ingester.logs import RecentProblems, configure_logs
+from ingester.query.spill import empty_spill_folder
+from ingester.record import DamagedRecord
+from ingester.replaying import LogWithoutTable, Replay
+from ingester.reporting import Reporter, StartingStatus, StatusSwitch
+from ingester.runtime import Runtime, log_settings
+from persist.backoff import Backoff
+from persist.manifest import Fenced, ManifestDamaged, WriterIdentity, claim_epoch
+from persist.store import (
+    ObjectStore,
+    StoreDenied,
+    StoreUnavailable,
+    StoreUnsuitable,
+    check_store,
+    open_store,
+)
+from wal import (
+    DirectoryLock,
+    DirectoryLocked,
+    Log,
+    LogDamaged,
+    LogError,
+    LogIdentity,
+    LogTooNew,
+    Recovered,
+)
+
+log = structlog.get_logger(__name__)
+
+Ready = Callable[[dict[str, Any]], None]
+
+EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
+
+_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, ManifestDamaged)
+_SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
+
+
+def serve(settings: Settings, on_ready: Ready) -> int:
+    """Run a daemon until it is told to stop or has to; its exit code. Blocks.
+
+    ``on_ready`` is called once, on the loop, when writes are accepted.
+    """
+    # pyarrow puts server tracebacks into clients' messages unless there are none.
+    sys.tracebacklimit = 0
+    problems = configure_logs(settings.log.level, settings.log.format)
+    try:
+        with DirectoryLock(_made(settings.data_dir)):
+            return trio.run(partial(_main, settings, on_ready, problems), strict_exception_groups=True)
+    except BaseException as exc:  # noqa: BLE001 - every way out has its code and its line
+        return _exit_code(exc)
+
+
+def end_process(code: int) -> None:
+    """Leave now. Server threads of clients that stall cannot be joined, so nothing is."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
+    empty_spill_folder(settings.data_dir / "spill")
+    source = StatusSwitch(StartingStatus(settings, problems.newest_first))
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            http_url = await nursery.start(
+                partial(serve_http, create_app(source), *split_address(settings.http.listen))
+            )
+            runtime = await _assemble(settings)
+            runtime.http_url = http_url
+            reporter = Reporter(runtime, problems.newest_first)
+            runtime.status = reporter.status
+            source.current = reporter
+            code = await _serve(runtime, on_ready, signals)
+        nursery.cancel_scope.cancel()
+    return code
+
+
+async def _assemble(settings: Settings) -> Runtime:
+    """The runtime of a new epoch. The log is checked first: a damaged one must not cost an epoch."""
+    carry: list[Callable[[], Any]] = [list]
+    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=lambda: carry[0]())
+    recovered = await wal.recover()
+    store = await trio.to_thread.run_sync(
+        partial(open_store, settings.store_url, **settings.store_options)
+    )
+    await _store_ready(store)
+    writer = await _claim(store, settings.id, recovered)
+    runtime = Runtime(settings, store, writer, wal, recovered)
+    carry[0] = runtime.carried_records
+    return runtime
+
+
+async def _serve(runtime: Runtime, on_ready: Ready, signals: Any) -> int:
+    async with trio.open_nursery() as workers:
+        stop = trio.Event()
+        workers.start_soon(_watch_signals, signals, stop)
+        workers.start_soon(runtime.persister.run)
+        workers.start_soon(runtime.lifecycle.run)
+        workers.start_soon(runtime.queries.run)
+        workers.start_soon(_prune_log, runtime)
+        await _replay(runtime)
+        await workers.start(runtime.wal.run, runtime.wal_sink.apply)
+        server = await _listen(runtime)
+        runtime.state = "ready"
+        on_ready(_ready_line(runtime))
+        await stop.wait()
+        code = await _stop(runtime)
+        workers.cancel_scope.cancel()
+    # Never shut down: that would wait for clients that stall. The process ends instead.
+    assert server.port
+    return code
+
+
+async def _watch_signals(signals: Any, stop: trio.Event) -> None:
+    async for number in signals:
+        log.info("signal received", signal=signal.Signals(number).name)
+        stop.set()
+
+
+async def _store_ready(store: ObjectStore) -> None:
+    """Return when the store answers and can do what is needed; waits while it is away."""
+    backoff = Backoff(0.2, 10.0, Random())
+    while True:
+        try:
+            await trio.to_thread.run_sync(check_store, store)
+            return
+        except StoreUnavailable as exc:
+            wait_s = backoff.next_s()
+            log.warning(
+                "store not reached, trying again",
+                store=store.url,
+                error=str(exc),
+                wait_s=round(wait_s, 3),
+                runbook="store-away",
+            )
+            await trio.sleep(wait_s)
+
+
+async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> WriterIdentity:
+    incarnation = secrets.token_hex(8)
+    body = {"incarnation": incarnation, "pid": os.getpid(), "at": store.now().isoformat()}
+    claim = partial(claim_epoch, store, ingester_id, recovered.highest_epoch + 1, body)
+    epoch = await trio.to_thread.run_sync(claim)
+    log.info("epoch claimed", ingester_id=ingester_id, epoch=epoch, incarnation=incarnation)
+    return WriterIdentity(ingester_id, incarnation, epoch)
+
+
+async def _replay(runtime: Runtime) -> None:
+    began = time.monotonic()
+    recovered = runtime.recovered
+    if recovered.torn_bytes:
+        runtime.metrics.tail_cut(recovered.torn_bytes)
+    replay = Replay(
+        runtime.catalog, runtime.tree, runtime.origins, runtime.ledger, runtime.writer.ingester_id
+    )
+    report = await replay.run(runtime.wal)
+    runtime.metrics.replayed(report.operations)
+    writer = runtime.writer
+    await runtime.wal.start(
+        LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
+        first_seq=recovered.last_seq + 1,
+    )
+    log.info(
+        "log replayed",
+        segments=len(recovered.segments),
+        operations=report.operations,
+        rows=report.rows,
+        rows_already_in_files=report.skipped_rows,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+async def _listen(runtime: Runtime) -> IngesterServer:
+    settings, portal = runtime.settings, Portal()
+    host, port = split_address(settings.flight.listen)
+    limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered)
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        server = await trio.to_thread.run_sync(
+            lambda: IngesterServer(f"grpc://{shown}:{port}", runtime, portal, limits)
+        )
+    except Exception as exc:
+        raise ListenError(f"flight.listen {settings.flight.listen}: {exc}") from exc
+    runtime.flight_url = f"grpc://{shown}:{server.port}"
+    return server
+
+
+async def _prune_log(runtime: Runtime) -> None:
+    """Remove segments that nothing refers to, after each release."""
+    while True:
+        await runtime.released.wait()
+        await prune(runtime)
+
+
+async def prune(runtime: Runtime) -> None:
+    """Remove the sealed segments whose every operation is in committed files."""
+    keep_from = runtime.tree.first_needed_segment(default=runtime.wal.open_segment)
+    removed = await runtime.wal.prune(keep_from)
+    if removed:
+        runtime.metrics.segments_removed(len(removed))
+
+
+async def _stop(runtime: Runtime) -> int:
+    """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
+    began = time.monotonic()
+    runtime.state = "stopping"
+    runtime.admission.stopping = runtime.writes.stopping = True
+    log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
+    with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
+        while runtime.wal.pending or runtime.ledger.pending:
+            await trio.sleep(0.005)
+        runtime.lifecycle.freeze_all()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.queries.wait_idle)
+            for handle in list(runtime.tree.unreleased()):
+                await runtime.until_released(handle)
+        for table in list(runtime.tree.tables.values()):
+            await runtime.catalog.close_writer(table)
+        await runtime.wal.rotate()
+        await prune(runtime)
+    runtime.queries.close_all()
+    await runtime.wal.close()
+    left = sum(1 for _ in runtime.tree.unreleased())
+    if deadline.cancelled_caught:
+        log.warning("stop deadline passed", buffers_left=left, runbook="stop-deadline")
+    log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
+    return EXIT_DEADLINE if deadline.cancelled_caught else EXIT_DONE
+
+
+def _ready_line(runtime: Runtime) -> dict[str, Any]:
+    return {
+        "event": "ready",
+        "flight": runtime.flight_url,
+        "http": runtime.http_url,
+        "ingester_id": runtime.writer.ingester_id,
+        "incarnation": runtime.writer.incarnation,
+        "epoch": runtime.writer.epoch,
+        "pid": os.getpid(),
+    }
+
+
+def _exit_code(error: BaseException) -> int:
+    """The code of the first cause that has one, after a line in the log that says it."""
+    causes = _leaves(error)
+    for kinds, code, event, runbook in (
+        ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
+        (_DAMAGE, EXIT_DAMAGED, "damaged data", "damaged-log"),
+        (_SETUP, EXIT_FAILED, "cannot serve", "cannot-serve"),
+    ):
+        for cause in causes:
+            if isinstance(cause, kinds):
+                log.error(event, error=str(cause), runbook=runbook)
+                return code
+    log.error("failed", exc_info=error)
+    return EXIT_FAILED
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]

@@ -1,0 +1,78 @@
+"""When a partition's buffer is frozen: age, memory, a full disk. (Size: in the tree itself.)
+
+Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards; pressure
+and new buffers wake the loop; nobody polls.
+"""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+from ingester.buffer import BufferTree
+from ingester.memory import MemoryLedger
+
+
+class Lifecycle:
+    """Freezes buffers that are due. Loop only."""
+
+    def __init__(self, tree: BufferTree, ledger: MemoryLedger, *, max_age_s: float) -> None:
+        self._tree = tree
+        self._ledger = ledger
+        self._max_age_s = max_age_s
+        self._wake = trio.Event()
+        self._disk_full = False
+
+    def wake(self) -> None:
+        """A buffer was opened, or something else changed that a deadline depends on."""
+        self._wake.set()
+
+    def after_group(self) -> None:
+        """Operations were applied: look at the low watermark."""
+        if self._ledger.used > self._ledger.watermarks.low:
+            self._wake.set()
+
+    def relieve_disk(self) -> None:
+        """The log's disk is full: only persisting gives room back."""
+        self._disk_full = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Freeze what is due until cancelled."""
+        while True:
+            self._wake = trio.Event()
+            self._freeze_due()
+            with trio.move_on_after(self._sleep_s()):
+                await self._wake.wait()
+
+    def freeze_all(self) -> None:
+        """Freeze every active buffer."""
+        for handle in list(self._tree.by_age):
+            self._tree.freeze(handle.partition)
+
+    def _sleep_s(self) -> float:
+        oldest = next(iter(self._tree.by_age), None)
+        if oldest is None:
+            return float("inf")
+        return max(0.0, oldest.opened_at + self._max_age_s - time.monotonic())
+
+    def _freeze_due(self) -> None:
+        if self._disk_full:
+            self._disk_full = False
+            self.freeze_all()
+        due_before = time.monotonic() - self._max_age_s
+        while (oldest := next(iter(self._tree.by_age), None)) is not None:
+            if oldest.opened_at > due_before:
+                break
+            self._tree.freeze(oldest.partition)
+        if self._ledger.used > self._ledger.watermarks.low:
+            self._freeze_largest()
+
+    def _freeze_largest(self) -> None:
+        """Freeze the largest buffers until what stays active is half the low watermark."""
+        enough = self._ledger.watermarks.low // 2
+        for handle in sorted(self._tree.by_age, key=lambda handle: -handle.nbytes):
+            if self._ledger.buffered <= enough:
+                return
+            self._tree.freeze(handle.partition)

@@ -1,0 +1,155 @@
+"""From the log back into the buffers, after a crash or a stop that ran out of time.
+
+Law of this file: oldest first, through the same tree as live writes; parts that a committed manifest
+version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits hold: replay
+waits for persists, which run meanwhile. A crash in here changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+import trio
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.catalog import Catalog
+from ingester.errors import UnknownTable
+from ingester.memory import MemoryLedger
+from ingester.origins import Origins
+from ingester.record import (
+    DamagedRecord,
+    LoggedOperation,
+    decode_operation,
+    decode_origins,
+    decode_schema,
+)
+from ingester.sinks import Operation
+from wal import Log, Record, RecordKind
+
+log = structlog.get_logger(__name__)
+
+
+class LogWithoutTable(Exception):
+    """The log has rows of a table that the store does not know: most likely the wrong store."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What replay found."""
+
+    operations: int = 0
+    rows: int = 0
+    skipped_rows: int = 0
+    """Rows that committed files had already."""
+
+
+class Replay:
+    """Feeds a recovered log to the tree."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tree: BufferTree,
+        origins: Origins,
+        ledger: MemoryLedger,
+        ingester_id: str,
+    ) -> None:
+        self.report = ReplayReport()
+        self._catalog = catalog
+        self._tree = tree
+        self._origins = origins
+        self._ledger = ledger
+        self._ingester_id = ingester_id
+        self._segment = -1
+        self._schemas: dict[int, pa.Schema] = {}
+        self._shape_of: dict[int, int] = {}
+        self._shapes: dict[bytes, int] = {}
+        # Below zero, where live streams never number theirs, and not the tree's -1.
+        self._next_shape = itertools.count(-2, -1)
+
+    async def run(self, wal: Log) -> ReplayReport:
+        """Replay everything.
+
+        Raises:
+            LogDamaged, DamagedRecord: something does not check out.
+            LogWithoutTable: the log does not belong to this store.
+            Fenced: a later process runs under this id.
+        """
+        async for records in wal.replay(allocate=pa.allocate_buffer):
+            for record in records:
+                try:
+                    await self._replay(record)
+                except DamagedRecord as exc:
+                    raise DamagedRecord(
+                        f"log segment {record.segment}, offset {record.offset}: {exc}"
+                    ) from exc
+            await self._wait_for_memory()
+        return self.report
+
+    async def _replay(self, record: Record) -> None:
+        if record.segment != self._segment:
+            self._segment = record.segment
+            self._schemas.clear()
+        if record.kind == RecordKind.SCHEMA:
+            header, schema = decode_schema(record.payload)
+            self._schemas[header.shape] = schema
+            key = schema.serialize().to_pybytes()
+            if key not in self._shapes:
+                self._shapes[key] = next(self._next_shape)
+            self._shape_of[header.shape] = self._shapes[key]
+        elif record.kind == RecordKind.ORIGINS:
+            for name, namespace, table, sequence in decode_origins(record.payload):
+                self._origins.restore(name, (namespace, table), sequence)
+        elif record.kind == RecordKind.OPERATION:
+            await self._apply(record, decode_operation(record.payload, self._schemas))
+
+    async def _apply(self, record: Record, logged: LoggedOperation) -> None:
+        header = logged.header
+        table = self._tree.tables.get((header.namespace, header.table))
+        if table is None or not table.registered:
+            table = await self._register(header.namespace, header.table)
+        parts = tuple(
+            part
+            for part in logged.parts
+            if table.state.applied_to(self._ingester_id, record.epoch, header.spec_id, part.values)
+            < record.first_seq
+        )
+        rows = sum(part.batch.num_rows for part in parts)
+        self.report.operations += 1
+        self.report.rows += rows
+        self.report.skipped_rows += logged.rows - rows
+        self._tree.apply(
+            Operation(
+                table=table,
+                parts=parts,
+                rows=rows,
+                nbytes=sum(part.nbytes for part in parts),
+                shape=self._shape_of[header.shape],
+                origin=header.origin,
+                origin_sequence=header.origin_sequence,
+                seq=record.first_seq,
+                epoch=record.epoch,
+                segment=record.segment,
+            )
+        )
+
+    async def _register(self, namespace: str, name: str) -> TableBuffer:
+        """Our new epoch goes into the manifest first, then what is applied there counts."""
+        try:
+            table = await self._catalog.open(namespace, name)
+        except UnknownTable as exc:
+            raise LogWithoutTable(
+                f"the log has acknowledged rows of table {namespace}/{name}, which store"
+                f" {self._catalog.store.url} does not have; is this the right store?"
+            ) from exc
+        await self._catalog.register(table)
+        return table
+
+    async def _wait_for_memory(self) -> None:
+        while self._ledger.used > self._ledger.watermarks.high and (
+            self._ledger.buffered or self._ledger.frozen
+        ):
+            await trio.sleep(0.01)

@@ -1,0 +1,272 @@
+"""Everything a running daemon consists of, put together in one place.
+
+Law of this file: who holds whom is visible here and nowhere else. The write path, from outside in:
+
+    MetricsSink ─ OriginSink ─ AdmissionSink ─ WalSink ─ BufferTree
+"""
+
+from __future__ import annotations
+
+import time
+import pyarrow as pa
+import structlog
+import trio
+from prometheus_client import CollectorRegistry
+
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.catalog import Catalog
+from ingester.config import Settings
+from ingester.errors import TooSlow, UnknownTable
+from ingester.http.rates import RateCounter
+from ingester.http.status import PersistRun, State, Status
+from ingester.lifecycle import Lifecycle
+from ingester.memory import MemoryLedger, Watermarks
+from ingester.metrics import Metrics
+from ingester.origins import Origins
+from ingester.persisting import Persister
+from ingester.query.files import RowGroups
+from ingester.query.predicate import parse_filter
+from ingester.query.queries import Queries, QueryLimits, projected, spill_handle
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket
+from ingester.record import encode_origins
+from ingester.schema.names import check_table_name
+from ingester.sinks.admission_sink import AdmissionSink, AdmissionState
+from ingester.sinks.metrics_sink import MetricsSink
+from ingester.sinks.origin_sink import OriginSink
+from ingester.sinks.tracing_sink import with_tracing
+from ingester.sinks.wal_sink import WalSink
+from ingester.writes import Writes
+from persist.manifest import Add, WriterIdentity
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+from wal import Log, LogSettings, RecordKind, Recovered
+
+log = structlog.get_logger(__name__)
+
+LAST_PERSISTS = 10
+
+
+class Runtime:
+    """The parts of one incarnation. Made on the loop, after its epoch is claimed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ObjectStore,
+        writer: WriterIdentity,
+        wal: Log,
+        recovered: Recovered,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.writer = writer
+        self.started_at = time.time()
+        self.started_monotonic = time.monotonic()
+        self.state: State = "starting"
+        self.flight_url = ""
+        self.http_url = ""
+        self.last_persists: list[PersistRun] = []
+        self.persisted_totals = [0, 0, 0]
+        self.failed_attempts = 0
+        self._build_read_side(settings, store, writer)
+        self.wal = wal
+        self.recovered = recovered
+        self._build_write_side(settings, writer)
+
+    def _build_read_side(self, settings: Settings, store: ObjectStore, writer: WriterIdentity) -> None:
+        memory = settings.memory
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry)
+        self.rates = RateCounter(time.monotonic)
+        self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
+        self.origins = Origins()
+        self.admission = AdmissionState()
+        self.tree = BufferTree(
+            self.ledger, self.origins, max_partition_bytes=settings.persist.max_partition_bytes
+        )
+        self.catalog = Catalog(
+            store, self.tree, writer, auto_create=settings.auto_create, spill=self._spill
+        )
+        self.row_groups = RowGroups(store)
+        self.queries = Queries(
+            self.catalog,
+            self.tree,
+            writer,
+            QueryLimits(
+                max_streams=settings.query.max_streams,
+                client_timeout_s=settings.query.client_timeout,
+                tail_retain_s=settings.query.tail_retain,
+                refresh_s=settings.manifest.refresh,
+            ),
+            self.row_groups,
+        )
+        self.queries.on_expired = self.metrics.stream_timed_out
+        self.queries.on_opened = self._query_opened
+        self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
+        self.ledger.gauge("answers", self.queries.answer_bytes)
+
+    def _build_write_side(self, settings: Settings, writer: WriterIdentity) -> None:
+        self.persister = Persister(
+            self.catalog,
+            self.ledger,
+            writer,
+            workers=settings.persist.workers,
+            target_file_bytes=settings.persist.target_file_bytes,
+        )
+        self.persister.on_persisted = self._persisted
+        self.persister.on_failed = self._persist_failed
+        self.lifecycle = Lifecycle(self.tree, self.ledger, max_age_s=settings.persist.max_age)
+        self.tree.on_freeze = self.persister.enqueue
+        self.tree.on_first_row = self.lifecycle.wake
+        self.wal_sink = WalSink(
+            self.wal,
+            self.tree,
+            self.ledger,
+            epoch=writer.epoch,
+            on_disk_full=self.lifecycle.relieve_disk,
+        )
+        self.wal_sink.on_group = self.lifecycle.after_group
+        self.gate = AdmissionSink(
+            self.ledger,
+            self.admission,
+            self.wal_sink,
+            queued_bytes=lambda: self.persister.queue.queued_bytes,
+            queue_bytes=settings.persist.queue_bytes,
+        )
+        sink = with_tracing(OriginSink(self.origins, self.gate))
+        self.sink = MetricsSink(self.metrics, self.rates, sink)
+        self.writes = Writes(self.catalog, self.tree, self.sink, self.origins, writer.epoch)
+        self.released = trio.Event()
+
+        self.status: Callable[[], Status]
+        """Set by whoever reports: :mod:`ingester.reporting`."""
+
+    # What clients ask for beside rows
+
+    async def persist(
+        self, namespace: str | None, table: str | None, timeout_s: float
+    ) -> list[TableBuffer]:
+        """Commit everything acknowledged before the call; the tables in question.
+
+        Raises:
+            UnknownTable: it does not exist.
+            TooSlow: it is not done within the time; the work goes on.
+        """
+        tables = await self._chosen(namespace, table)
+        waiting = set()
+        for chosen in tables:
+            for partition in list(chosen.partitions.values()):
+                self.tree.freeze(partition)
+                waiting.update(partition.frozen)
+        with trio.move_on_after(timeout_s):
+            for handle in waiting:
+                await self.until_released(handle)
+        left = sum(1 for handle in waiting if not handle.released)
+        if left:
+            raise TooSlow(
+                f"persist: {left} of {len(waiting)} buffers are not committed after {timeout_s:g} s;"
+                " the work goes on"
+            )
+        return tables
+
+    async def until_released(self, handle: BufferHandle) -> None:
+        """Return when the buffer's rows are in committed files."""
+        while not handle.released:
+            await self.released.wait()
+
+    async def preview(self, ticket: Ticket) -> tuple[pa.Schema, int, int]:
+        """(schema, rows, bytes) of an answer; an upper bound where filtered, -1 where unknown."""
+        table = await self.catalog.open(ticket.namespace, ticket.table)
+        await self.queries.refresh(table)
+        if ticket.scope == "version":
+            assert ticket.version is not None
+            state = await self.queries.load_version(table, ticket.version)
+            definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
+        elif ticket.scope == "all":
+            definition = table.definition
+            rows, nbytes = table.state.rows + table.rows, table.state.bytes + table.nbytes
+        else:
+            definition, rows, nbytes = table.definition, -1, -1
+            if ticket.version in (None, table.state.version):
+                rows, nbytes = table.rows, table.nbytes
+        parse_filter(ticket.filter, definition.schema)
+        marks = ticket.scope == "buffered" and definition.keyed
+        schema = projected(definition.schema, ticket.columns, marks)
+        if ticket.limit is not None and rows >= 0:
+            rows = min(rows, ticket.limit)
+        return schema, rows, nbytes
+
+    def answered(self, stream: AnswerStream) -> None:
+        """An answer was sent to its end. Any thread."""
+        self.metrics.table(*stream.table).answered(stream.rows, stream.nbytes)
+
+    # What the parts tell each other
+
+    def _query_opened(self, stream: AnswerStream) -> None:
+        self.metrics.table(*stream.table).queried()
+        self.rates.add(queries=1)
+
+    def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
+        """What a new log segment has to remember of the older ones: the origins."""
+        carried = self.origins.carried()
+        return [(RecordKind.ORIGINS, (encode_origins(carried),))] if carried else []
+
+    def _spill(self, handle: BufferHandle) -> None:
+        """Runs in a thread."""
+        nbytes = spill_handle(self.settings.data_dir / "spill", handle)
+        self.metrics.spilled(nbytes)
+
+    def _persisted(
+        self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
+    ) -> None:
+        table = handle.partition.table
+        nbytes = sum(add.bytes for add in adds)
+        self.metrics.persist_finished(queued_s, active_s, queued_s + active_s)
+        self.metrics.table(table.namespace, table.name).persisted(
+            len(adds), handle.total_rows, nbytes
+        )
+        for index, count in enumerate((handle.total_rows, nbytes, len(adds))):
+            self.persisted_totals[index] += count
+        run = PersistRun(
+            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            namespace=table.namespace,
+            table=table.name,
+            partition=handle.partition.name,
+            rows=handle.total_rows,
+            bytes=nbytes,
+            queued_s=queued_s,
+            active_s=active_s,
+            total_s=queued_s + active_s,
+        )
+        self.last_persists = [run, *self.last_persists][:LAST_PERSISTS]
+        self.released.set()
+        self.released = trio.Event()
+
+    def _persist_failed(self) -> None:
+        self.failed_attempts += 1
+        self.metrics.persist_failed()
+
+    async def _chosen(self, namespace: str | None, table: str | None) -> list[TableBuffer]:
+        if namespace is not None and table is not None:
+            return [await self.catalog.open(namespace, table)]
+        if namespace is not None:
+            check_table_name("namespace", namespace)
+        tables = [t for t in self.tree.tables.values() if namespace in (None, t.namespace)]
+        if namespace is not None and not tables:
+            names = await self.catalog.names()
+            tables = [await self.catalog.open(*name) for name in names if name[0] == namespace]
+            if not tables:
+                raise UnknownTable(f"namespace {namespace} does not exist")
+        return sorted(tables, key=lambda t: t.key)
+
+
+def log_settings(settings: Settings) -> LogSettings:
+    """The log's part of the settings."""
+    wal = settings.wal
+    return LogSettings(
+        fsync=wal.fsync,
+        fsync_interval_s=wal.fsync_interval,
+        segment_bytes=wal.segment_bytes,
+        segment_age_s=wal.segment_age,
+    )
