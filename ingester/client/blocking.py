@@ -1,0 +1,364 @@
+"""The blocking client: one method per thing the daemon does. Threads may share one client.
+
+Every call converts what pyarrow raises into :mod:`ingester.client.errors`. Calls that change
+nothing, or the same thing again, are retried under the client's :class:`RetryPolicy`; writes are
+retried by their :class:`Writer`, exactly once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from .errors import NotFound, Unimplemented, from_arrow
+from .link import Link
+from .origins import OriginLease, OriginPool
+from .reading import QueryStream
+from .retry import RetryPolicy, RetryState
+from .splitting import Data, batches_of
+from .window import WindowLimits
+from .wire import (
+    OriginState,
+    Persisted,
+    Request,
+    TableDescription,
+    TableSummary,
+    WriteResult,
+    encode,
+    encode_schema,
+    given,
+    write_command,
+)
+from .writer import Writer, WriterOptions
+
+DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
+# A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
+TABLE_BATCH_BYTES = 16 * 1024**2
+
+# gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
+# back sooner. A pool of its own keeps one client's backoff away from another's.
+_CHANNEL_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to one daemon. Nothing is sent before the first call.
+
+    Args:
+        endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``.
+        timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
+            writer an answer.
+        retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = 30.0,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.endpoint = endpoint if "://" in endpoint else f"grpc://{endpoint}"
+        self._timeout_s = timeout_s
+        self._retry = retry
+        self._origins = OriginPool()
+        try:
+            self._flight = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
+        except (pa.ArrowException, OSError) as exc:
+            raise from_arrow(exc) from exc
+
+    def close(self) -> None:
+        """Drop the connection. Open writers and streams end as if it was lost."""
+        self._flight.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def write(
+        self,
+        namespace: str,
+        table: str,
+        data: Data,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        exactly_once: bool = True,
+    ) -> WriteResult:
+        """What was acknowledged, once all of it is on disk at the daemon and visible.
+
+        Args:
+            data: a Table (chunks over 16 MiB are cut into several operations), a RecordBatch (one
+                operation), or an iterable of RecordBatches of one schema. Empty ones are skipped.
+            origin, first_sequence, exactly_once: as for :meth:`writer`.
+
+        Raises:
+            InvalidRequest: a type clash, a bad name, a batch over the daemon's limit.
+            Unavailable: refused until the retry policy gave up.
+            Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
+        """
+        schema, batches = batches_of(data, TABLE_BATCH_BYTES)
+        if schema is None:
+            return WriteResult()
+        with self.writer(
+            namespace,
+            table,
+            schema,
+            origin=origin,
+            first_sequence=first_sequence,
+            exactly_once=exactly_once,
+        ) as writer:
+            for batch in batches:
+                writer.write(batch)
+            return writer.close()
+
+    def writer(
+        self,
+        namespace: str,
+        table: str,
+        schema: pa.Schema,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        max_unanswered: int | None = None,
+        exactly_once: bool = True,
+    ) -> Writer:
+        """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
+
+        Args:
+            origin: who writes. At most one writer at a time per origin and table: a newer one
+                ends the older. Without one the client makes one up, unless ``exactly_once`` is
+                false: then a lost connection with batches on the way raises UnknownOutcome.
+            first_sequence: the first batch's sequence; pass it to repeat what an earlier process
+                may have written: batches the daemon has already are answered as duplicates.
+                Default: one after the last that the daemon knows of this origin.
+            max_unanswered: batches that may wait for their answer (default 512); the daemon's own
+                limit is ``flight.max_unanswered``.
+
+        Raises:
+            ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
+        """
+        lease: OriginLease | None = None
+        if origin is not None:
+            start = self._next_sequence(origin) if first_sequence is None else first_sequence
+            lease = OriginLease(origin, start, exclusive=first_sequence is None)
+        elif exactly_once:
+            lease = self._origins.lease(namespace, table)
+        command = write_command(namespace, table, lease.origin if lease else None)
+        window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
+        options = WriterOptions(window=window, answer_timeout_s=self._timeout_s, retry=self._retry)
+        return Writer(lambda: Link(self._flight, command, schema), schema, lease, options)
+
+    def _next_sequence(self, origin: str) -> int:
+        known = [state.memory_sequence for state in self.origins(origin)]
+        return max((sequence for sequence in known if sequence is not None), default=0) + 1
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def query(
+        self,
+        namespace: str,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # the name that pyarrow.parquet's readers would have it
+        limit: int | None = None,
+        *,
+        scope: str = "all",
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> pa.Table:
+        """The rows of one snapshot as a table; everything acknowledged before the call is in it.
+
+        Args:
+            columns: which, in this order; default all.
+            filter: ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists of which one
+                must hold; :func:`ingester.client.filter_text.parse_filter` makes one from text.
+            limit: at most so many rows.
+            scope: ``all``, ``version`` (implied by ``version``) or ``buffered``.
+            version: a manifest version.
+            timeout_s: for the whole answer; default none.
+
+        Raises:
+            NotFound: no such table. InvalidRequest: no such column, a bad filter.
+            Unavailable: refused for now; ``stale`` names a newer version in ``details``.
+        """
+        request = Request(
+            namespace=namespace,
+            table=table,
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            scope=scope,
+            version=version,
+        )
+        ticket = flight.Ticket(request.ticket())
+
+        def read() -> pa.Table:
+            return self._flight.do_get(ticket, _options(timeout_s)).read_all()
+
+        return self._call(read)
+
+    def query_stream(
+        self,
+        namespace: str,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+        *,
+        scope: str = "all",
+        version: int | None = None,
+    ) -> QueryStream:
+        """The same rows as :meth:`query`, batch by batch, in little memory. Use it in ``with``."""
+        request = Request(
+            namespace=namespace,
+            table=table,
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            scope=scope,
+            version=version,
+        )
+        ticket = flight.Ticket(request.ticket())
+        return self._call(lambda: QueryStream(self._flight.do_get(ticket)))
+
+    def tables(self) -> list[TableSummary]:
+        """All tables, by namespace and name."""
+
+        def listing() -> list[TableSummary]:
+            found = []
+            for info in self._flight.list_flights(options=_options(self._timeout_s)):
+                namespace, table = (part.decode() for part in info.descriptor.path)
+                rows, size = int(info.total_records), int(info.total_bytes)
+                found.append(TableSummary(namespace, table, rows, size))
+            return sorted(found, key=lambda t: (t.namespace, t.table))
+
+        return self._call(listing)
+
+    def schema(self, namespace: str, table: str) -> pa.Schema:
+        """The table's Arrow schema. Raises NotFound."""
+        descriptor = flight.FlightDescriptor.for_path(namespace, table)
+        options = _options(self._timeout_s)
+        return self._call(lambda: self._flight.get_schema(descriptor, options).schema)
+
+    # ------------------------------------------------------------------------------------- actions
+
+    def describe(self, namespace: str, table: str) -> TableDescription:
+        """The table's columns, keys, partitions and sizes. Raises NotFound."""
+        results = self.action("describe_table", {"namespace": namespace, "table": table})
+        return msgspec.convert(results[0], TableDescription)
+
+    def create_table(
+        self,
+        namespace: str,
+        table: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        timestamp_unit: str | None = None,
+    ) -> TableDescription:
+        """The description of the table, made or found with the same definition.
+
+        Args:
+            partition_by: as ``["day(time)", "bucket(16, host)"]``.
+            timestamp_unit: ``"us"`` (default) or ``"ns"``.
+
+        Raises:
+            InvalidRequest: the table exists with another definition, or this one is not possible.
+        """
+        body = {
+            "namespace": namespace,
+            "table": table,
+            "schema": encode_schema(schema),
+            "primary_key": None if primary_key is None else list(primary_key),
+            "partition_by": None if partition_by is None else list(partition_by),
+            "sort_by": None if sort_by is None else list(sort_by),
+            "timestamp_unit": timestamp_unit,
+        }
+        return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
+
+    def persist(
+        self, namespace: str | None = None, table: str | None = None, timeout_s: float = 60.0
+    ) -> list[Persisted]:
+        """Per table, the version in which everything acknowledged before the call is committed.
+
+        Raises:
+            TimedOut: not within ``timeout_s``; the work goes on.
+        """
+        body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
+        # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
+        results = self.action("persist", body, timeout_s=timeout_s + self._timeout_s)
+        return msgspec.convert(results, list[Persisted])
+
+    def origins(self, origin: str | None = None) -> list[OriginState]:
+        """How far each origin has come, or the one named (empty when it is not known)."""
+        try:
+            results = self.action("origins", given({"origin": origin}))
+        except NotFound:
+            return []
+        return msgspec.convert(results, list[OriginState])
+
+    def status(self) -> dict[str, Any]:
+        """What ``/api/status`` has."""
+        return self.action("status", {})[0]
+
+    def action(
+        self, kind: str, body: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The JSON results of any action of the daemon.
+
+        Raises:
+            Unimplemented: the daemon does not have it.
+        """
+        request = flight.Action(kind, encode(body))
+        options = _options(self._timeout_s if timeout_s is None else timeout_s)
+
+        def act() -> list[dict[str, Any]]:
+            results: Iterable[flight.Result] = self._flight.do_action(request, options)
+            decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
+            if not decoded and kind in ("describe_table", "create_table", "status"):
+                raise Unimplemented(f"the daemon answered {kind} with nothing")
+            return decoded
+
+        return self._call(act)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """The result of ``call``, retried while a retry may help."""
+        retry = RetryState(self._retry, random.random)
+        while True:
+            try:
+                return call()
+            except (pa.ArrowException, OSError) as exc:
+                error = from_arrow(exc)
+                error.__cause__ = exc
+            except Exception as exc:
+                error = from_arrow(exc)
+                if error is not exc:
+                    raise
+            delay_s = retry.failed(error, time.monotonic())
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+
+
+def _options(timeout_s: float | None) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(timeout=timeout_s)

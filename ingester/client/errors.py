@@ -1,0 +1,187 @@
+"""What a call may raise, by who must act: a class per row of the contract's error table.
+
+    ClientError
+    ├── InvalidRequest, NotFound, Unimplemented     change the request
+    ├── Unauthenticated, Forbidden                  bring another token
+    ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed
+    ├── TimedOut, Unreachable                       retry; a write may or may not have happened
+    ├── UnknownOutcome, OriginClash                 look before writing again
+    └── Internal                                    an operator looks; the message has the log's id
+
+Messages are the daemon's own sentence, without what gRPC and Arrow wrap around it.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+# Refusals that pass by themselves, or with a restart of the daemon.
+TRANSIENT_CODES = frozenset(
+    {"memory", "saturated", "disk_full", "limit", "store", "stopping", "fenced", "unavailable"}
+)
+# Refusals at the door: nothing of the stream was applied from the refused batch on.
+ADMISSION_CODES = frozenset({"memory", "saturated", "disk_full", "limit", "stopping"})
+
+
+class ClientError(Exception):
+    """Any failure of a call. ``code`` is the contract's; ``details`` what else the daemon sent."""
+
+    default_code = "unknown"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+        self.details = details or {}
+
+    @property
+    def message(self) -> str:
+        """One clear sentence."""
+        return str(self)
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """When the daemon thinks a retry helps, in seconds; None where it did not say."""
+        value = self.details.get("retry_after_s")
+        return float(value) if isinstance(value, int | float) else None
+
+
+class InvalidRequest(ClientError):
+    """The request cannot be served as it is: malformed, unknown column, type clash, missing key."""
+
+    default_code = "invalid"
+
+
+class NotFound(ClientError):
+    """There is no such namespace or table."""
+
+    default_code = "not_found"
+
+
+class Unimplemented(ClientError):
+    """The daemon has no such action or feature."""
+
+    default_code = "unimplemented"
+
+
+class Unauthenticated(ClientError):
+    """No token, or a wrong one."""
+
+    default_code = "unauthenticated"
+
+
+class Forbidden(ClientError):
+    """The token lacks the right."""
+
+    default_code = "forbidden"
+
+
+class Unavailable(ClientError):
+    """Refused for now, with nothing changed: ``code`` says why, ``retry_after_s`` when to retry."""
+
+    default_code = "unavailable"
+
+
+class TimedOut(ClientError):
+    """A deadline passed. The daemon may still do what it was asked."""
+
+    default_code = "timeout"
+
+
+class Unreachable(ClientError):
+    """No connection, or it was lost on the way."""
+
+    default_code = "unreachable"
+
+
+class UnknownOutcome(ClientError):
+    """A batch was sent without an origin and the connection was lost before its answer.
+
+    It may have been applied; sending it again may double its rows.
+    """
+
+    default_code = "unknown_outcome"
+
+
+class OriginClash(ClientError):
+    """Someone else wrote under this origin and sequence: the daemon took our batch for a duplicate.
+
+    The batch was not written. Give each writer its own origin, or pass ``first_sequence``.
+    """
+
+    default_code = "origin_clash"
+
+
+class Internal(ClientError):
+    """The daemon failed; the message has an id that is in its log."""
+
+    default_code = "internal"
+
+
+# Most specific first: several of these derive from others.
+_BY_TYPE: tuple[tuple[type[BaseException], type[ClientError]], ...] = (
+    (flight.FlightUnavailableError, Unavailable),
+    (flight.FlightTimedOutError, TimedOut),
+    (flight.FlightUnauthenticatedError, Unauthenticated),
+    (flight.FlightUnauthorizedError, Forbidden),
+    (flight.FlightCancelledError, Unreachable),
+    (flight.FlightInternalError, Internal),
+    (flight.FlightServerError, Internal),
+    (flight.FlightError, Internal),
+    (pa.ArrowKeyError, NotFound),
+    (pa.ArrowNotImplementedError, Unimplemented),
+    (pa.ArrowCancelled, Unreachable),
+    (pa.ArrowInvalid, InvalidRequest),
+    (pa.ArrowTypeError, InvalidRequest),
+    (OSError, Unreachable),  # pyarrow's "server disconnect?" while writing
+)
+_BY_CODE = {
+    kind.default_code: kind
+    for kind in (InvalidRequest, NotFound, Unimplemented, Unauthenticated, Forbidden, TimedOut)
+} | {Internal.default_code: Internal}
+
+_WRAPPING = re.compile(r"^Flight (?:returned|RPC failed)[^:]*(?:, with message)?: ", re.DOTALL)
+_NOISE = re.compile(
+    r"\s*\.?\s*(?:Detail: (?:Python exception|Unavailable|Internal|Failed|Timed|Unauth)|"
+    r"gRPC client debug context:|Client context:|Additionally, could not finish writing|"
+    r"Traceback \(most recent call last\)).*",
+    re.DOTALL,
+)
+_TRANSPORT = re.compile(
+    r"Stream removed|RST_STREAM|Socket closed|GOAWAY|Connection reset|Broken pipe|recvmsg|sendmsg"
+)
+
+
+def clean_message(text: str) -> str:
+    """The daemon's own sentence in what pyarrow's client raised."""
+    return _NOISE.sub("", _WRAPPING.sub("", text)).strip() or text.strip()
+
+
+def from_arrow(exc: BaseException) -> ClientError:
+    """The typed error for whatever a pyarrow Flight call raised. A ClientError passes through."""
+    if isinstance(exc, ClientError):
+        return exc
+    kind = next((ours for theirs, ours in _BY_TYPE if isinstance(exc, theirs)), Internal)
+    details = _details(exc)
+    message = details.get("message") or clean_message(str(exc))
+    if "code" in details:
+        code = str(details["code"])
+        return _BY_CODE.get(code, kind)(message, code=code, details=details)
+    # Without a code it was not our daemon that spoke, but the transport.
+    if kind is Unavailable or (kind is Internal and _TRANSPORT.search(message)):
+        kind = Unreachable
+    return kind(message, details=details)
+
+
+def _details(exc: BaseException) -> dict[str, Any]:
+    raw = getattr(exc, "extra_info", None)
+    if not raw:
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}

@@ -1,0 +1,61 @@
+"""One DoPut stream to the daemon: a thin cover over pyarrow's two halves of it.
+
+One thread sends, another reads. The reader sees only that the stream ended; the reason comes from
+``end``, which must not run beside ``send``. pyarrow offers no way to cancel a DoPut: a link that is
+given up lives on in its threads until the daemon moves or its connection breaks.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from .errors import ClientError, from_arrow
+from .wire import Answer
+
+
+class Link:
+    """A stream of batches out and answers back, in the same order."""
+
+    def __init__(self, client: flight.FlightClient, command: bytes, schema: pa.Schema) -> None:
+        """Open the stream.
+
+        Raises:
+            pa.ArrowException, OSError: no connection. Convert with ``errors.from_arrow``.
+        """
+        descriptor = flight.FlightDescriptor.for_command(command)
+        self._writer, self._reader = client.do_put(descriptor, schema)
+        self.ended = False  # set by the reading thread, under the writer's lock
+
+    def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
+        """Hand a batch to gRPC. Blocks while the daemon does not read."""
+        if metadata is None:
+            self._writer.write_batch(batch)
+        else:
+            self._writer.write_with_metadata(batch, metadata)
+
+    def answers(self) -> Iterator[Answer]:
+        """Answers as they come, until the stream ends for whatever reason."""
+        while True:
+            try:
+                raw = self._reader.read()
+            except (pa.ArrowException, OSError):
+                return  # the reason is in end()
+            if raw is None:
+                return
+            yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
+
+    def finish_sending(self) -> None:
+        """Tell the daemon that no batch follows; it answers the rest and ends the stream."""
+        with contextlib.suppress(pa.ArrowException, OSError):  # the reason is in end()
+            self._writer.done_writing()
+
+    def end(self) -> ClientError | None:
+        """Why the stream ended; None when the daemon ended it in good order."""
+        try:
+            self._writer.close()
+        except (pa.ArrowException, OSError) as exc:
+            return from_arrow(exc)
+        return None

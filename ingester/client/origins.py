@@ -1,0 +1,62 @@
+"""Origins and their sequences: who writes, and how far they have come.
+
+The daemon knows a batch by (origin, table, sequence). It keeps one small entry per origin for ever,
+so a client makes up few of them: each is lent to one writer at a time and reused after it closed.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+
+
+class OriginLease:
+    """One writer's origin and its next sequence. Not thread-safe: the writer locks.
+
+    ``exclusive``: the sequences are of our own choosing, so a batch that the daemon calls a
+    duplicate though it was sent only once was never written.
+    """
+
+    def __init__(
+        self,
+        origin: str,
+        next_sequence: int,
+        *,
+        exclusive: bool,
+        on_release: Callable[["OriginLease"], None] | None = None,
+    ) -> None:
+        self.origin = origin
+        self.next_sequence = next_sequence
+        self.exclusive = exclusive
+        self._on_release = on_release
+
+    def take(self) -> int:
+        """The next sequence."""
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        return sequence
+
+    def release(self) -> None:
+        """Give the origin back. Only after everything taken was answered."""
+        if self._on_release is not None:
+            self._on_release(self)
+
+
+class OriginPool:
+    """Made-up origins of one client, free ones by table. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        self._lock = threading.Lock()
+
+    def lease(self, namespace: str, table: str) -> OriginLease:
+        """An origin that no open writer uses."""
+        key = (namespace, table)
+        with self._lock:
+            free = self._free.setdefault(key, [])
+            origin, next_sequence = free.pop() if free else (f"client-{uuid.uuid4().hex}", 1)
+
+        def give_back(lease: OriginLease) -> None:
+            with self._lock:
+                self._free[key].append((lease.origin, lease.next_sequence))
+
+        return OriginLease(origin, next_sequence, exclusive=True, on_release=give_back)

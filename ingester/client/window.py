@@ -1,0 +1,113 @@
+"""What was written and not yet answered. Pure: no thread, no socket, no clock; its owner locks.
+
+    append ──► unsent ──take──► sent ──answered──► gone
+                  ▲               │
+                  └────rewind─────┘     (the connection was lost)
+
+Invariant: sequences rise from the oldest sent to the newest unsent, also after a rewind. So
+answers, which come in order, always belong to the oldest one sent.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from .ack import Ack
+
+
+class WindowLimits(msgspec.Struct, frozen=True):
+    """How much may wait for its answer. One batch may always, however large.
+
+    The daemon stops reading beyond its own limits (1024 batches or 64 MiB by default), so ours
+    stay below them.
+    """
+
+    batches: int = 512
+    bytes: int = 32 * 1024**2
+
+
+class Pending:
+    """A batch that waits for its answer."""
+
+    __slots__ = ("ack", "batch", "metadata", "nbytes", "sent_at", "sequence", "times_sent")
+
+    def __init__(
+        self, batch: pa.RecordBatch, metadata: bytes | None, sequence: int | None, ack: "Ack"
+    ) -> None:
+        self.batch = batch
+        self.metadata = metadata
+        self.sequence = sequence
+        self.ack = ack
+        self.nbytes = int(batch.nbytes)
+        self.times_sent = 0
+        self.sent_at = 0.0
+
+
+class SendWindow:
+    """Batches in order of their sequence: first those sent, then those not."""
+
+    def __init__(self, limits: WindowLimits) -> None:
+        self._limits = limits
+        self._sent: deque[Pending] = deque()
+        self._unsent: deque[Pending] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sent) + len(self._unsent)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether :meth:`take` gives something."""
+        return bool(self._unsent)
+
+    @property
+    def sent_count(self) -> int:
+        """How many were sent on this connection and wait for their answer."""
+        return len(self._sent)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a batch of ``nbytes`` may be appended now."""
+        if not len(self):
+            return True
+        return len(self) < self._limits.batches and self._bytes + nbytes <= self._limits.bytes
+
+    def append(self, pending: Pending) -> None:
+        """Add the newest."""
+        self._unsent.append(pending)
+        self._bytes += pending.nbytes
+
+    def take(self, now: float) -> Pending:
+        """The oldest unsent, which counts as sent at ``now`` from here on."""
+        pending = self._unsent.popleft()
+        pending.times_sent += 1
+        pending.sent_at = now
+        self._sent.append(pending)
+        return pending
+
+    def answered(self) -> Pending | None:
+        """Let the oldest sent go and return it; None when nothing was sent."""
+        if not self._sent:
+            return None
+        pending = self._sent.popleft()
+        self._bytes -= pending.nbytes
+        return pending
+
+    def oldest_sent_at(self) -> float | None:
+        """When the batch whose answer comes next was sent; None when none was."""
+        return self._sent[0].sent_at if self._sent else None
+
+    def rewind(self) -> None:
+        """Everything is unsent again, in its order."""
+        self._unsent.extendleft(reversed(self._sent))
+        self._sent.clear()
+
+    def drain(self) -> list[Pending]:
+        """Take everything out, oldest first."""
+        everything = [*self._sent, *self._unsent]
+        self._sent.clear()
+        self._unsent.clear()
+        self._bytes = 0
+        return everything

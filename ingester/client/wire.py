@@ -1,0 +1,241 @@
+"""The JSON bodies of the Flight protocol, as the client sends and reads them.
+
+What we send leaves out what was not given, since the daemon refuses unknown and empty fields alike.
+What we read ignores unknown fields: a newer daemon may say more.
+"""
+
+import base64
+import datetime
+import decimal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from .errors import InvalidRequest
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A source's position, stored with the batch that reaches it."""
+
+    partition: str
+    state: bytes
+
+
+class BatchMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What travels beside a batch."""
+
+    sequence: int | None = None
+    checkpoint: Checkpoint | None = None  # msgspec writes bytes as base64
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The daemon's answer to one batch: it is on disk and visible.
+
+    ``sequence`` and ``epoch`` are the daemon's own. ``memory_sequence`` is the origin's last
+    sequence that survives a crash of the process, ``durable_sequence`` its last one up to which
+    everything is committed in object storage; None where nothing is known.
+    """
+
+    accepted: bool
+    sequence: int | None = None
+    epoch: int | None = None
+    duplicate: bool = False
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+    first: bool = False
+
+
+class WriteResult(msgspec.Struct, frozen=True):
+    """What was acknowledged: counts of this writer, and the newest numbers the daemon told."""
+
+    rows: int = 0
+    batches: int = 0
+    duplicates: int = 0
+    sequence: int | None = None
+    epoch: int | None = None
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table; ``type`` in Arrow's notation."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class BufferedSize(msgspec.Struct, frozen=True):
+    """What a table has in memory."""
+
+    rows: int = 0
+    bytes: int = 0
+    partitions: int = 0
+
+
+class PersistedSize(msgspec.Struct, frozen=True):
+    """What a table has in files of its current manifest version."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
+class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as the daemon describes it."""
+
+    namespace: str
+    table: str
+    schema: list[Column]
+    primary_key: list[str] | None = None
+    partition_by: list[str] | None = None
+    sort_by: list[str] | None = None
+    timestamp_unit: str = "us"
+    manifest_version: int | None = None
+    buffered: BufferedSize = BufferedSize()
+    persisted: PersistedSize = PersistedSize()
+
+
+class TableSummary(msgspec.Struct, frozen=True):
+    """A table in a listing; -1 where a count is not known."""
+
+    namespace: str
+    table: str
+    rows: int
+    bytes: int
+
+
+class Persisted(msgspec.Struct, frozen=True):
+    """A table whose rows, acknowledged before the call, are all in this version or an earlier."""
+
+    namespace: str
+    table: str
+    manifest_version: int | None = None
+
+
+class OriginState(msgspec.Struct, frozen=True):
+    """How far an origin has come, and whether it has an open stream."""
+
+    origin: str
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+    open: bool = False
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True):
+    """Which moment an answer shows. ``snapshot_sequence`` compares within an epoch only."""
+
+    ingester_id: str | None = None
+    incarnation: str | None = None
+    epoch: int | None = None
+    snapshot_sequence: int | None = None
+    manifest_version: int | None = None
+
+
+class BatchSource(msgspec.Struct, frozen=True):
+    """Where a batch of an answer came from: ``buffer`` or ``file``, and its partition."""
+
+    partition: str = ""
+    source: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A query: which rows of which table, of which moment."""
+
+    namespace: str
+    table: str
+    columns: Sequence[str] | None = None
+    filter: Any = None
+    limit: int | None = None
+    scope: str = "all"
+    version: int | None = None
+
+    def ticket(self) -> bytes:
+        """The DoGet ticket. ``version`` alone means ``scope="version"``."""
+        scope = "version" if self.scope == "all" and self.version is not None else self.scope
+        body = {
+            "namespace": self.namespace,
+            "table": self.table,
+            "columns": None if self.columns is None else list(self.columns),
+            "filter": None if self.filter is None else encode_filter(self.filter),
+            "limit": self.limit,
+            "scope": None if scope == "all" else scope,
+            "version": self.version,
+        }
+        return encode(given(body))
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def encode(body: object) -> bytes:
+    """``body`` as UTF-8 JSON."""
+    return msgspec.json.encode(body)
+
+
+def write_command(namespace: str, table: str, origin: str | None) -> bytes:
+    """The DoPut descriptor's command."""
+    fields = {"type": "write", "namespace": namespace, "table": table, "origin": origin}
+    return encode(given(fields))
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """A schema as base64 Arrow IPC, for ``create_table``."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def snapshot_info(schema: pa.Schema) -> SnapshotInfo:
+    """What an answer's schema metadata says about its moment; None where it says nothing."""
+    texts = {k.decode(): v.decode() for k, v in (schema.metadata or {}).items()}
+    known = {f: texts[f] for f in SnapshotInfo.__struct_fields__ if texts.get(f)}
+    return msgspec.convert(known, SnapshotInfo, strict=False)
+
+
+def encode_filter(filter_: Any) -> list[list[list[Any]]]:
+    """A filter in the protocol's form, from what pyarrow.parquet takes.
+
+    Args:
+        filter_: a list of conjunctions, each a list of ``(column, operator, value)`` or
+            ``(column, "is null")``; or one such conjunction.
+
+    Raises:
+        InvalidRequest: not of this form, or a value that has no JSON form.
+    """
+    if not isinstance(filter_, list | tuple) or not filter_:
+        raise InvalidRequest(f"filter: expected a list of terms, got {filter_!r}")
+    first = filter_[0]
+    conjunctions = [filter_] if first and isinstance(first[0], str) else filter_
+    return [[_encode_term(term) for term in conjunction] for conjunction in conjunctions]
+
+
+def _encode_term(term: Any) -> list[Any]:
+    if not isinstance(term, list | tuple) or len(term) not in (2, 3):
+        raise InvalidRequest(f"filter: {term!r} is not (column, operator, value)")
+    if len(term) == 2:
+        return list(term)
+    column, operator, value = term
+    if value is None:
+        raise InvalidRequest(f"filter: {column!r} {operator} None is never true; use 'is null'")
+    return [column, operator, _encode_value(value)]
+
+
+def _encode_value(value: Any) -> Any:
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    elif hasattr(value, "item") and not isinstance(value, Iterable):
+        value = value.item()  # a numpy scalar
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime.datetime | datetime.date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_encode_value(item) for item in value]
+    raise InvalidRequest(f"filter: cannot send a value of type {type(value).__name__}")
