@@ -1,9 +1,10 @@
 """The daemon's tables: opened, created, widened, and committed to, one step at a time per table.
 
-Law of this file: whatever an acknowledgement depends on (the table, its columns, this daemon's epoch)
-is in the manifest before the operation goes to the log. Everything that changes a table's manifest
-goes through one lock per table, and a new version is installed in the same step of the loop that
-releases the buffers whose files it has: a refresh can never show a file beside its buffer.
+Law of this file: whatever an acknowledgement depends on (the table, its columns, this daemon's
+epoch) is in the manifest before the operation goes to the log. Everything that changes a table's
+manifest goes through one lock per table, and a new version is installed in the same step of the
+loop that releases the buffers whose files it has: a refresh can never show a file beside its
+buffer.
 
 Finished persists that wait while a commit is under way go into the next one together.
 """
@@ -136,7 +137,10 @@ class Catalog:
                 state = await trio.to_thread.run_sync(refresh, limiter=self._limiter)
             except StoreError as exc:
                 log.warning(
-                    "manifest refresh failed", table=table.key, error=str(exc), runbook="refresh-failed"
+                    "manifest refresh failed",
+                    table=table.key,
+                    error=str(exc),
+                    runbook="refresh-failed",
                 )
             else:
                 table.install(state)

@@ -78,8 +78,10 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
         with DirectoryLock(_made(settings.data_dir)):
-            return trio.run(partial(_main, settings, on_ready, problems), strict_exception_groups=True)
-    except BaseException as exc:  # noqa: BLE001 - every way out has its code and its line
+            return trio.run(
+                partial(_main, settings, on_ready, problems), strict_exception_groups=True
+            )
+    except BaseException as exc:
         return _exit_code(exc)
 
 
@@ -114,7 +116,7 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
 
 
 async def _assemble(settings: Settings) -> Runtime:
-    """The runtime of a new epoch. The log is checked first: a damaged one must not cost an epoch."""
+    """The runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
     carry: list[Callable[[], Any]] = [list]
     wal = Log(settings.data_dir / "wal", log_settings(settings), carry=lambda: carry[0]())
     recovered = await wal.recover()

@@ -32,7 +32,11 @@ class IngesterError(Exception):
     """
 
     def __init__(
-        self, message: str, *, retry_after_s: float | None = None, details: dict[str, object] | None = None
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        details: dict[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

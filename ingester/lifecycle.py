@@ -1,7 +1,7 @@
 """When a partition's buffer is frozen: age, memory, a full disk. (Size: in the tree itself.)
 
-Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards; pressure
-and new buffers wake the loop; nobody polls.
+Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards;
+pressure and new buffers wake the loop; nobody polls.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Loop only. One pair of integers is kept per operation of an origin until its row
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 TableKey = tuple[str, str]
@@ -42,7 +42,7 @@ class Origin:
         self._durable: int | None = None
         self._stale = False
 
-    def note_applied(self, origin_seq: int, op_seq: int, holders: list[Hashable]) -> None:
+    def note_applied(self, origin_seq: int, op_seq: int, holders: Sequence[Hashable]) -> None:
         """An operation of this origin is in the buffers ``holders`` (none: already in files)."""
         if self.memory_sequence is None or origin_seq > self.memory_sequence:
             self.memory_sequence = origin_seq
@@ -140,7 +140,7 @@ class Origins:
         return stream.under_way.pop(sequence, [])
 
     def note_applied(
-        self, name: str, table: TableKey, sequence: int, op_seq: int, holders: list[Hashable]
+        self, name: str, table: TableKey, sequence: int, op_seq: int, holders: Sequence[Hashable]
     ) -> None:
         """An operation is applied to the buffers, or was found in the log at replay."""
         stream = self._stream(name, table)

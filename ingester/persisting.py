@@ -1,9 +1,9 @@
 """From a frozen buffer to a committed file: sort, encode, put, commit, release.
 
-Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh name
-for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition are
-uploaded in order and join the table's commits in that order; the next buffer is encoded while the
-one before waits for its commit, so commits are shared.
+Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh
+name for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition
+are uploaded in order and join the table's commits in that order; the next buffer is encoded while
+the one before waits for its commit, so commits are shared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Persister:
         target_file_bytes: int,
     ) -> None:
         self.queue: PersistQueue[BufferHandle] = PersistQueue(workers)
-        self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = None
+        self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = (
+            None
+        )
         self.on_failed: Callable[[], None] | None = None
         self._catalog = catalog
         self._ledger = ledger
@@ -109,9 +111,7 @@ class Persister:
                 )
                 await trio.sleep(wait_s)
 
-    def _encode_and_put(
-        self, handle: BufferHandle, definition: TableDefinition
-    ) -> tuple[Add, ...]:
+    def _encode_and_put(self, handle: BufferHandle, definition: TableDefinition) -> tuple[Add, ...]:
         """Runs in a worker thread; the frozen buffer does not change under it."""
         table, (spec_id, values) = handle.partition.table, handle.partition.key
         folder = folder_of(definition.spec, values)
@@ -130,7 +130,9 @@ class Persister:
         for file in encode_sorted(
             rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
         ):
-            path = "/".join(part for part in ("data", folder, f"{uuid.uuid4().hex}.parquet") if part)
+            path = "/".join(
+                part for part in ("data", folder, f"{uuid.uuid4().hex}.parquet") if part
+            )
             put = self._catalog.store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
             adds.append(
                 Add(
@@ -183,5 +185,3 @@ class Persister:
         )
         if self.on_persisted is not None:
             self.on_persisted(handle, adds, queued_s, active_s)
-
-

@@ -4,9 +4,9 @@
     schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
     origins payload   ─ msgpack [(origin, namespace, table, applied sequence), …]
 
-Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands once
-per segment and shape, in a record that the log puts before the first operation that needs it. Parts
-are multiples of 8 bytes, so that replayed columns are aligned.
+Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
+once per segment and shape, in a record that the log puts before the first operation that needs it.
+Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
 Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
 anything that does not check out is :class:`DamagedRecord`, never a wrong row.
@@ -132,7 +132,9 @@ def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> Logge
         header = _header_of(memoryview(payload)[_LENGTH.size : _LENGTH.size + size])
         schema = schemas.get(header.shape)
         if schema is None:
-            raise DamagedRecord(f"operation refers to shape {header.shape}, no schema record has it")
+            raise DamagedRecord(
+                f"operation refers to shape {header.shape}, no schema record has it"
+            )
         offset = _LENGTH.size + size
         offset += -offset % 8
         parts = []

@@ -1,8 +1,8 @@
 """From the log back into the buffers, after a crash or a stop that ran out of time.
 
-Law of this file: oldest first, through the same tree as live writes; parts that a committed manifest
-version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits hold: replay
-waits for persists, which run meanwhile. A crash in here changes nothing.
+Law of this file: oldest first, through the same tree as live writes; parts that a committed
+manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
+hold: replay waits for persists, which run meanwhile. A crash in here changes nothing.
 """
 
 from __future__ import annotations

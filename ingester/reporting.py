@@ -25,13 +25,13 @@ from ingester.http.status import (
     OriginStatus,
     Persisted,
     PersistStatus,
-    Problem,
     RateSpans,
     Reason,
     Status,
     StreamStatus,
     TableStatus,
 )
+from ingester.logs import Problem
 from ingester.metrics import Levels
 from ingester.runtime import Runtime
 

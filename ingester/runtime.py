@@ -8,6 +8,8 @@ Law of this file: who holds whom is visible here and nowhere else. The write pat
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+
 import pyarrow as pa
 import structlog
 import trio
@@ -74,7 +76,9 @@ class Runtime:
         self.recovered = recovered
         self._build_write_side(settings, writer)
 
-    def _build_read_side(self, settings: Settings, store: ObjectStore, writer: WriterIdentity) -> None:
+    def _build_read_side(
+        self, settings: Settings, store: ObjectStore, writer: WriterIdentity
+    ) -> None:
         memory = settings.memory
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
@@ -154,7 +158,7 @@ class Runtime:
             TooSlow: it is not done within the time; the work goes on.
         """
         tables = await self._chosen(namespace, table)
-        waiting = set()
+        waiting: set[BufferHandle] = set()
         for chosen in tables:
             for partition in list(chosen.partitions.values()):
                 self.tree.freeze(partition)
@@ -162,10 +166,10 @@ class Runtime:
         with trio.move_on_after(timeout_s):
             for handle in waiting:
                 await self.until_released(handle)
-        left = sum(1 for handle in waiting if not handle.released)
+        left = len([handle for handle in waiting if not handle.released])
         if left:
             raise TooSlow(
-                f"persist: {left} of {len(waiting)} buffers are not committed after {timeout_s:g} s;"
+                f"persist: {left} of {len(waiting)} buffers are not in files after {timeout_s:g} s;"
                 " the work goes on"
             )
         return tables

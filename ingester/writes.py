@@ -1,8 +1,8 @@
 """Streams of writes on the loop's side: opened, superseded, answered in order.
 
 Law of this file: answers of one stream leave in the order of its batches. After a refusal nothing
-later from that stream is applied. There is one open stream per (origin, table); a newer one ends the
-older.
+later from that stream is applied. There is one open stream per (origin, table); a newer one ends
+the older.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class WriteStream:
         """The client has gone or has finished."""
         self.on_closed(self)
 
-    def _answered(self, slot: list[Outcome], operation: Operation, error: BaseException | None) -> None:
+    def _answered(
+        self, slot: list[Outcome], operation: Operation, error: BaseException | None
+    ) -> None:
         if error is not None:
             self.refusal = self.refusal or error
             self._fill(slot, error)
@@ -184,7 +186,7 @@ class Writes:
             self._origins.get(key[0]).open_streams -= 1
 
     def _plan(self, table: TableBuffer, sent: pa.Schema) -> WritePlan:
-        """Shared by all streams of one schema, so that its schema record is written once a segment."""
+        """Shared by all streams of one schema: its schema record is written once a segment."""
         normalise = Normaliser(table.definition, sent)
         key = (table.key, table.definition.schema_id, sent.serialize().to_pybytes())
         plan = self._plans.get(key)

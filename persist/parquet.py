@@ -1,8 +1,8 @@
 """Sorted rows to the bytes of Parquet files, with what the manifest records about them.
 
-Law of this file: zstd, dictionaries where they pay, statistics and page index, row groups of
-128 Ki rows; nanoseconds only where the table asks for them. The Arrow schema is not stored: types
-that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the manifest has the rest.
+Law of this file: zstd, dictionaries where they pay, statistics and page index, row groups of 128 Ki
+rows; nanoseconds only where the table asks for them. The Arrow schema is not stored: types that
+Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the manifest has the rest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def encode_sorted(
 def encode(table: pa.Table, metadata: Mapping[str, str]) -> pa.Buffer:
     """One Parquet file over the rows as they are ordered."""
     # Parquet has no type for a column without any: it reads as null when the schema names it.
-    typed = [name for name in table.column_names if not pa.types.is_null(table.schema.field(name).type)]
+    typed = [
+        name for name in table.column_names if not pa.types.is_null(table.schema.field(name).type)
+    ]
     table = table.select(typed)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(

@@ -1,11 +1,11 @@
-"""Frozen buffers on their way to workers: one queue a worker, each partition always at the same one.
+"""Frozen buffers on their way to workers: a queue a worker, a partition always at the same one.
 
     put(key, job) ──▶ worker_for(key) ──▶ that worker's queue ──▶ process(job), one after another
 
-Law of this file: jobs of one key are processed in the order they were put, never two at a time; jobs
-of different keys run in parallel on different workers. A job stays counted until it is processed.
-The queue is not bounded here: the daemon refuses writes when ``queued_bytes`` grows too large, and
-dropping or blocking a frozen buffer could not give its memory back.
+Law of this file: jobs of one key are processed in the order they were put, never two at a time;
+jobs of different keys run in parallel on different workers. A job stays counted until it is
+processed. The queue is not bounded here: the daemon refuses writes when ``queued_bytes`` grows too
+large, and dropping or blocking a frozen buffer could not give its memory back.
 
 Imports trio: not for Spark executors.
 """

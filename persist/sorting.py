@@ -3,9 +3,9 @@
 Law of this file: the order is total over the named columns with nulls last, ties keep the order of
 arrival, and no row is lost; in a keyed table only the last row of a key stays.
 
-Strings are not compared row by row: each is dictionary-encoded once, the dictionary alone is sorted,
-and what remains is a sort of integers. Where the combined codes and the last column fit into 63 bits,
-that is one integer a row.
+Strings are not compared row by row: each is dictionary-encoded once, the dictionary alone is
+sorted, and what remains is a sort of integers. Where the combined codes and the last column fit
+into 63 bits, that is one integer a row.
 """
 
 from __future__ import annotations
@@ -112,14 +112,18 @@ def _key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, _Key]:
 def _plain_numbers(array: pa.Array) -> Codes | None:
     if pa.types.is_uint64(array.type):
         return None
-    numbers = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array.cast(pa.int64())
+    numbers = (
+        array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array.cast(pa.int64())
+    )
     if numbers.null_count == len(numbers):
         return np.zeros(len(numbers), dtype=np.int64)
     low, high = (value.as_py() for value in pc.min_max(numbers).values())
     if high - low >= 1 << _BITS:
         return None
     # Nulls come last: one above the largest value.
-    return np.asarray(pc.fill_null(numbers, high + 1).to_numpy(zero_copy_only=False)) - low
+    filled = pc.fill_null(numbers, high + 1).to_numpy(zero_copy_only=False)
+    shifted: Codes = np.asarray(filled, dtype=np.int64) - np.int64(low)
+    return shifted
 
 
 def _shifted(name: str, numbers: Codes, array: pa.Array) -> _Key:
@@ -155,7 +159,7 @@ def _stable(codes: Codes, span: int) -> npt.NDArray[np.int64]:
     rows = len(codes)
     if span * rows < 1 << _BITS:
         # With the row number as last digit every code is unique: the fast sort is stable too.
-        return np.sort(codes * rows + np.arange(rows, dtype=np.int64)) % rows
+        return _in_order(codes * rows + np.arange(rows, dtype=np.int64), rows)
     # numpy's stable sort is four times slower than its fast one: sort fast, then put equal codes
     # back into order by run number and row number.
     order = np.argsort(codes)
@@ -163,18 +167,25 @@ def _stable(codes: Codes, span: int) -> npt.NDArray[np.int64]:
     if bool(rises.all()):
         return order
     runs = np.concatenate(([0], np.cumsum(rises)))
-    return np.sort(runs * rows + order) % rows
+    return _in_order(runs * rows + order, rows)
+
+
+def _in_order(numbered: Codes, rows: int) -> Codes:
+    """The row numbers of ``code * rows + row number``, by code."""
+    order: Codes = np.sort(numbered) % rows
+    return order
 
 
 def _last_of_each_key(order: npt.NDArray[np.int64], keys: list[_Key]) -> npt.NDArray[np.int64]:
-    """Of neighbours with equal keys the last: the one that was written last, as the sort is stable."""
+    """Of neighbours with equal keys the last: the one written last, as the sort is stable."""
     if len(order) < 2:
         return order
     differs = np.zeros(len(order) - 1, dtype=bool)
     for key in keys:
         ordered = key.codes[order]
         differs |= ordered[1:] != ordered[:-1]
-    return order[np.append(differs, True)]
+    last: npt.NDArray[np.int64] = order[np.append(differs, True)]
+    return last
 
 
 def _is_identity(order: npt.NDArray[np.int64], rows: int) -> bool:

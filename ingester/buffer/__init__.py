@@ -1,8 +1,8 @@
 """The buffer tree: namespace, table, partition, and in each partition the rows not yet in files.
 
-    BufferTree ── TableBuffer ── PartitionBuffer ── BufferHandle (active, then frozen, then released)
-                                                       │
-                                                       └── BufferedRows, a spill file, or Parquet files
+    BufferTree ── TableBuffer ── PartitionBuffer ── BufferHandle (active, frozen, released)
+                                                           │
+                              BufferedRows, a spill file, or Parquet files
 
 Writes go to a partition's active buffer. A freeze moves it to the partition's queue of frozen
 buffers, from where a persist worker takes it; it stays readable until the manifest version that has

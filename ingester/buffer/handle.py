@@ -57,7 +57,9 @@ class Pin:
 class BufferHandle:
     """One buffer of one partition from its first row to its release."""
 
-    def __init__(self, partition: PartitionBuffer, *, epoch: int, first_seq: int, segment: int) -> None:
+    def __init__(
+        self, partition: PartitionBuffer, *, epoch: int, first_seq: int, segment: int
+    ) -> None:
         self.partition = partition
         self.epoch = epoch
         self.first_seq = first_seq
@@ -124,7 +126,7 @@ class BufferHandle:
             self._spill = spill
 
     def begin_release(self, files: Sequence[Add]) -> bool:
-        """Send pins that have not begun to the committed ``files``; False if a spill is needed first.
+        """Send pins that have not begun to the ``files``; False if a spill is needed first.
 
         After True, no pin can come to need a spill any more, until :meth:`release` or
         :meth:`abort_release`.

@@ -1,7 +1,7 @@
 """One table in the daemon: its definition, the installed manifest version, and its partitions.
 
-Law of this file: ``state`` (files) and ``partitions`` (buffers) together hold every acknowledged row
-exactly once at every moment between two steps of the event loop.
+Law of this file: ``state`` (files) and ``partitions`` (buffers) together hold every acknowledged
+row exactly once at every moment between two steps of the event loop.
 """
 
 from __future__ import annotations

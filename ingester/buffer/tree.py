@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
@@ -52,7 +52,7 @@ class BufferTree:
         """Put every part into its partition's active buffer."""
         table = operation.table
         spec_id = table.definition.spec_id
-        holders: list[Hashable] = []
+        holders: list[BufferHandle] = []
         for values, batch, nbytes in operation.parts:
             handle = self._active(table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
@@ -71,7 +71,6 @@ class BufferTree:
                 operation.origin, table.key, operation.origin_sequence, operation.seq, holders
             )
         for handle in holders:
-            assert isinstance(handle, BufferHandle)
             if handle.rows.nbytes >= self._max_partition_bytes:
                 self.freeze(handle.partition)
 
@@ -87,7 +86,10 @@ class BufferTree:
         return handle
 
     def install(
-        self, table: TableBuffer, state: TableState, persisted: Sequence[tuple[BufferHandle, Sequence[Add]]]
+        self,
+        table: TableBuffer,
+        state: TableState,
+        persisted: Sequence[tuple[BufferHandle, Sequence[Add]]],
     ) -> list[BufferHandle]:
         """Install a manifest version and let go of the buffers whose files it has.
 

@@ -1,7 +1,7 @@
 """DoAction: what can be asked of a daemon beside reading and writing rows.
 
-Law of this file: one entry of :data:`ACTIONS` per action; each takes a checked body, runs on the loop
-and gives JSON objects.
+Law of this file: one entry of :data:`ACTIONS` per action; each takes a checked body, runs on the
+loop and gives JSON objects.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ async def _create_table(runtime: Runtime, body: CreateTableBody) -> Objects:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.schema, validate=True)))
     except (binascii.Error, pa.ArrowException, OSError) as exc:
-        raise InvalidRequest(f"create_table: 'schema' is not an Arrow IPC schema in base64: {exc}") from exc
+        raise InvalidRequest(
+            f"create_table: 'schema' is not an Arrow IPC schema in base64: {exc}"
+        ) from exc
     definition = define_table(
         schema,
         primary_key=body.primary_key,
@@ -122,7 +124,9 @@ async def _later(_runtime: Runtime, _body: Any) -> Objects:
 ACTIONS: dict[str, Action] = {
     "create_table": Action("Create a table", CreateTableBody, _create_table),
     "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
-    "persist": Action("Commit everything acknowledged so far to object storage", PersistBody, _persist),
+    "persist": Action(
+        "Commit everything acknowledged so far to object storage", PersistBody, _persist
+    ),
     "origins": Action("How far each origin's writes have come", OriginsBody, _origins),
     "checkpoint_get": Action("Read a checkpoint (not available yet)", dict, _later),
     "checkpoint_put": Action("Write a checkpoint (not available yet)", dict, _later),

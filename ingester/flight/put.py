@@ -3,10 +3,10 @@
     reader thread:   read ─ check ─ normalise ─ split ─ encode ─ post to the loop ──┐
     handler thread:  write the answer ◀── outcomes, in order ◀── loop ◀─────────────┘
 
-Law of this file: everything that costs per byte is done in the reader's thread. The handler's thread
-answers, and returns as soon as a batch is refused, which ends the call even while the reader waits
-for a client that waits for its answer. At most ``max_unanswered`` batches, or 64 MiB, are between
-the two; then the reader stops reading and gRPC's flow control stops the client.
+Law of this file: everything that costs per byte is done in the reader's thread. The handler's
+thread answers, and returns as soon as a batch is refused, which ends the call even while the reader
+waits for a client that waits for its answer. At most ``max_unanswered`` batches, or 64 MiB, are
+between the two; then the reader stops reading and gRPC's flow control stops the client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
@@ -78,7 +77,9 @@ class PutCall:
             self._writes.open, command.namespace, command.table, command.origin, schema
         )
         stream.deliver = self._outcomes.put
-        threading.Thread(target=self._read, args=(reader, stream), name="put-reader", daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(reader, stream), name="put-reader", daemon=True
+        ).start()
         try:
             while not isinstance(outcome := self._outcomes.get(), _End):
                 if isinstance(outcome, BaseException):
@@ -100,7 +101,7 @@ class PutCall:
                     return
                 try:
                     operation = self._operation(stream, chunk)
-                except BaseException as exc:  # noqa: BLE001 - whatever it is, it is this batch's answer
+                except BaseException as exc:
                     self._portal.post(stream.refuse, exc)
                     return
                 with self._room:
@@ -108,7 +109,7 @@ class PutCall:
                     self._unanswered_bytes += operation.nbytes
                 self._sizes.put(operation.nbytes)
                 self._portal.post(_submit, stream, operation)
-        except BaseException as exc:  # noqa: BLE001 - the handler raises it, or has ended
+        except BaseException as exc:
             self._outcomes.put(exc)
             return
         # Through the loop, behind the answers of everything that was posted before.
@@ -119,7 +120,7 @@ class PutCall:
         nbytes = batch.nbytes
         if nbytes > self._limits.max_batch_bytes:
             raise InvalidRequest(
-                f"batch of {nbytes} bytes; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
+                f"batch has {nbytes} B; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
                 " send smaller batches"
             )
         plan = stream.plan
@@ -157,10 +158,12 @@ class PutCall:
     def _wait_for_room(self) -> bool:
         with self._room:
             self._room.wait_for(
-                lambda: self._over
-                or (
-                    self._unanswered < self._limits.max_unanswered
-                    and self._unanswered_bytes < UNANSWERED_BYTES
+                lambda: (
+                    self._over
+                    or (
+                        self._unanswered < self._limits.max_unanswered
+                        and self._unanswered_bytes < UNANSWERED_BYTES
+                    )
                 )
             )
             return not self._over
@@ -177,7 +180,7 @@ def _submit(stream: WriteStream, operation: Operation) -> None:
     """On the loop. Nothing may escape: trio has nobody to give it to."""
     try:
         stream.submit(operation)
-    except Exception as exc:  # noqa: BLE001 - becomes the batch's answer
+    except Exception as exc:
         stream.refuse(exc)
 
 
@@ -206,4 +209,3 @@ def _batch_of(chunk: Any) -> pa.RecordBatch:
 def _metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
     raw = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
     return parse_batch_metadata(raw, origin)
-

@@ -1,8 +1,8 @@
 """Errors as Flight clients see them.
 
 Law of this file: every error leaves through :func:`flight_error`. The first three statuses are
-Arrow's own errors, the others Flight errors with ``extra_info``; nothing that we did not write for a
-caller (a traceback, a path of the source, an unknown exception's text) gets out.
+Arrow's own errors, the others Flight errors with ``extra_info``; nothing that we did not write for
+a caller (a traceback, a path of the source, an unknown exception's text) gets out.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ def flight_error(error: BaseException) -> Exception:
     known = error if isinstance(error, IngesterError) else _wrapped(error)
     kind = kind_of(known)
     if kind.status in _ARROW:
-        return _ARROW[kind.status](known.message)
+        refusal: Exception = _ARROW[kind.status](known.message)
+        return refusal
     extra: dict[str, Any] = {"code": kind.code, "message": known.message, **known.details}
     if known.retry_after_s is not None:
         extra["retry_after_s"] = known.retry_after_s
-    return _FLIGHT[kind.status](known.message, msgspec.json.encode(extra))
+    failure: Exception = _FLIGHT[kind.status](known.message, msgspec.json.encode(extra))
+    return failure
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The methods of Flight, each in a gRPC thread of its own.
 
-Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.tracebacklimit`` is 0
-in the process, as pyarrow would put server tracebacks into clients' messages.
+Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.tracebacklimit`` is
+0 in the process, as pyarrow would put server tracebacks into clients' messages.
 """
 
 from __future__ import annotations
@@ -121,5 +121,3 @@ class _Counted:
         if isinstance(error, IngesterError):
             self._runtime.metrics.refused(kind_of(error).code)
         return self._inner.__exit__(kind, error, trace)
-
-

@@ -1,7 +1,7 @@
 """Answers: a snapshot of one table, streamed part by part.
 
-    ticket.py     what was asked            predicate.py  which rows, partitions and files can match
-    snapshot.py   what the answer holds     stream.py     one part after another, pulled by the client
-    files.py      Parquet by row group      spill.py      buffers that were let go under a reader
-    align.py      older rows in the table's columns
+ticket.py     what was asked            predicate.py  which rows, partitions and files can match
+snapshot.py   what the answer holds     stream.py     one part after another, pulled by the client
+files.py      Parquet by row group      spill.py      buffers that were let go under a reader
+align.py      older rows in the table's columns
 """

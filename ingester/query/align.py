@@ -25,9 +25,7 @@ def align_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(index)
         columns.append(column if column.type == field.type else column.cast(field.type))
     if not columns:
-        return pa.RecordBatch.from_struct_array(
-            pa.array([{}] * batch.num_rows, pa.struct([]))
-        )
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -1,7 +1,7 @@
 """Parquet files read by row group, through one cache that all answers share.
 
-Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds a
-position and asks again. One thread decodes a row group while the others that want it wait for it.
+Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds
+a position and asks again. One thread decodes a row group while the others that want it wait for it.
 Threads only; no loop.
 """
 

@@ -21,7 +21,11 @@ class KeyedMerge:
         self._key = definition.primary_key
         self.columns = tuple(dict.fromkeys((*self._key, *needed)))
         self._schema = pa.schema(
-            [definition.schema.field(name) for name in self.columns if name in definition.schema.names]
+            [
+                definition.schema.field(name)
+                for name in self.columns
+                if name in definition.schema.names
+            ]
         )
         self._batches: list[pa.RecordBatch] = []
         self._newest: pa.Table | None = None

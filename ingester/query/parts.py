@@ -1,8 +1,8 @@
 """Rows cut into the parts that an answer is sent in.
 
-Law of this file: a part is at most :data:`PART_BYTES`, or one row. A part that is cut from something
-larger is copied out of it, so that a client that stops reading holds that part in the server and
-nothing else.
+Law of this file: a part is at most :data:`PART_BYTES`, or one row. A part that is cut from
+something larger is copied out of it, so that a client that stops reading holds that part in the
+server and nothing else.
 """
 
 from __future__ import annotations

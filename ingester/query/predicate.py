@@ -1,7 +1,7 @@
 """A filter: which rows match, and which partitions, files and row groups cannot have any.
 
-A filter is a disjunction of conjunctions of ``[column, operator, value]``. Comparisons with null are
-never true, for ``!=`` and ``not in`` too; only ``is null`` and ``is not null`` look at nulls.
+A filter is a disjunction of conjunctions of ``[column, operator, value]``. Comparisons with null
+are never true, for ``!=`` and ``not in`` too; only ``is null`` and ``is not null`` look at nulls.
 
 Law of this file: pure. Pruning errs towards keeping: an unknown bound prunes nothing. What survives
 is always looked at row by row.

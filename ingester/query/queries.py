@@ -85,7 +85,7 @@ class Queries:
         """
         if self.open_streams >= self._limits.max_streams:
             raise TooManyStreams(
-                f"{self._limits.max_streams} answers are under way, query.max_streams allows no more",
+                f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
                 retry_after_s=1.0,
             )
         table = await self._catalog.open(ticket.namespace, ticket.table)
@@ -151,7 +151,9 @@ class Queries:
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
             assert ticket.version is not None
-            return snapshot_version(await self.load_version(table, ticket.version), self._tree.applied_seq)
+            return snapshot_version(
+                await self.load_version(table, ticket.version), self._tree.applied_seq
+            )
         await self.refresh(table)
         if ticket.scope == "all":
             return snapshot_all(table, self._tree.applied_seq)
@@ -193,7 +195,7 @@ class Queries:
         age_s = (now - dt.datetime.fromisoformat(next_.at)).total_seconds()
         if age_s > self._limits.tail_retain_s:
             raise StaleVersion(
-                f"version {version} of {table.namespace}/{table.name} was replaced {age_s:.1f} s ago,"
+                f"version {version} of {table.namespace}/{table.name} ended {age_s:.0f} s ago,"
                 f" tails are kept for {self._limits.tail_retain_s:g} s (query.tail_retain);"
                 f" load version {table.state.version} and ask again",
                 retry_after_s=0.0,

@@ -1,7 +1,7 @@
 """The rows of a snapshot, one part after another, wherever they are: buffers, spills, files.
 
-Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list of
-rows. Runs in the gRPC thread that asks for the next part.
+Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list
+of rows. Runs in the gRPC thread that asks for the next part.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class PartReader:
         self.snapshot = snapshot
         self._groups = row_groups
         self._folder = folder
-        self._needed = tuple(
-            dict.fromkeys((*selection.schema.names, *selection.predicate.columns))
-        )
+        self._needed = tuple(dict.fromkeys((*selection.schema.names, *selection.predicate.columns)))
 
     def parts(self) -> Iterator[Part]:
         """All parts with at least one row, up to the limit."""
@@ -180,8 +178,10 @@ class PartReader:
             assert isinstance(source, BufferedRows)
             chunks = source.chunks()
             start, batch = chunks[bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1][:2]
-        return row, min(batch.num_rows, stop - start) - (row - start), batch.slice(
-            row - start, min(batch.num_rows, stop - start) - (row - start)
+        return (
+            row,
+            min(batch.num_rows, stop - start) - (row - start),
+            batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start)),
         )
 
     def _selected(self, view: pa.RecordBatch, *, own: bool) -> pa.RecordBatch:

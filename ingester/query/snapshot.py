@@ -36,7 +36,7 @@ class PartitionView:
 
 @dataclass(slots=True)
 class Snapshot:
-    """A table at one moment. Close it, or the buffers it pins are spilled when they are released."""
+    """A table at one moment. Close it, or the buffers it pins cost disk space when released."""
 
     definition: TableDefinition
     version: int
@@ -104,4 +104,3 @@ def _pins(table: TableBuffer) -> dict[PartitionKey, tuple[Pin, ...]]:
         key: tuple(handle.pin() for handle in partition.handles())
         for key, partition in table.partitions.items()
     }
-

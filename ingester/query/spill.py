@@ -1,8 +1,8 @@
 """Rows of a released buffer on local disk, for readers that were in the middle of it.
 
-Law of this file: rows stand in log order, cut into parts as they are sent. The file has lost its name
-as soon as it is written, so it is gone with its last reader, and with the process whatever happens.
-It is read part by part, not mapped: mapped pages would count as the daemon's memory.
+Law of this file: rows stand in log order, cut into parts as they are sent. The file has lost its
+name as soon as it is written, so it is gone with its last reader, and with the process whatever
+happens. It is read part by part, not mapped: mapped pages would count as the daemon's memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ingester.query.parts import cut
 class SpillFile:
     """A spilled buffer, open for reading by position. Threads."""
 
-    def __init__(self, file: pa.NativeFile, starts: list[int], offsets: list[int], nbytes: int) -> None:
+    def __init__(
+        self, file: pa.NativeFile, starts: list[int], offsets: list[int], nbytes: int
+    ) -> None:
         self._file = file
         self._starts = starts
         self._offsets = offsets

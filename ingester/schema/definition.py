@@ -1,7 +1,7 @@
 """Table definitions from what clients ask for, or from what they first send.
 
-Law of this file: pure; a definition that comes out can be kept by every part of the daemon, and what
-cannot be is refused here with the name of the culprit.
+Law of this file: pure; a definition that comes out can be kept by every part of the daemon, and
+what cannot be is refused here with the name of the culprit.
 """
 
 from __future__ import annotations
@@ -77,15 +77,11 @@ def define_table(
             spec = PartitionSpec()
         elif strangers:
             raise InvalidRequest(
-                f"partition_by uses {strangers}, which are not in the primary key {list(primary_key)}:"
+                f"partition_by uses {strangers}, not in the primary key {list(primary_key)}:"
                 " a key must always be in the same partition"
             )
-        kept = pa.schema(
-            [f.with_nullable(False) if f.name in primary_key else f for f in kept]
-        )
-    return TableDefinition(
-        kept, spec, tuple(primary_key), tuple(sort_by), timestamp_unit
-    )
+        kept = pa.schema([f.with_nullable(False) if f.name in primary_key else f for f in kept])
+    return TableDefinition(kept, spec, tuple(primary_key), tuple(sort_by), timestamp_unit)
 
 
 def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
@@ -96,7 +92,9 @@ def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
         if index < 0:
             raise InvalidRequest(f"{kind}: no column {name!r}")
         if not any(is_kind(schema.field(index).type) for is_kind in _KEYABLE):
-            raise InvalidRequest(f"{kind}: column {name!r} of type {schema.field(index).type} has no order")
+            raise InvalidRequest(
+                f"{kind}: column {name!r} of type {schema.field(index).type} has no order"
+            )
 
 
 def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) -> None:

@@ -104,9 +104,7 @@ class Normaliser:
 
     def _check_type(self, field: pa.Field, sent: pa.DataType) -> None:
         if not widens(table_type(field.name, sent, self._unit), field.type):
-            raise InvalidRequest(
-                f"column {field.name!r}: table has {field.type}, batch has {sent}"
-            )
+            raise InvalidRequest(f"column {field.name!r}: table has {field.type}, batch has {sent}")
 
     def _convert(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_dictionary(column.type):
@@ -139,4 +137,3 @@ class Normaliser:
                 " microseconds; round them before sending (for example cast to timestamp('us')"
                 ' with safe=False), or create the table with timestamp_unit = "ns"'
             )
-

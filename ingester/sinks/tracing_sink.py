@@ -1,7 +1,7 @@
 """A span for every operation, from admission to acknowledgement, where OpenTelemetry is set up.
 
-Law of this file: without the ``otel`` extra, or without a tracer provider of the operator's, there is
-no decorator in the chain at all.
+Law of this file: without the ``otel`` extra, or without a tracer provider of the operator's, there
+is no decorator in the chain at all.
 """
 
 from __future__ import annotations

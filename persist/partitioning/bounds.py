@@ -18,7 +18,7 @@ _PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_00
 def partition_bounds(
     spec: PartitionSpec, values: PartitionValues, schema: pa.Schema
 ) -> dict[str, ColumnStats]:
-    """Bounds of the columns that the partition is made from; a column it says nothing of is absent."""
+    """Bounds of the columns that the partition is made from, where it says something of them."""
     found = {}
     for field, value in zip(spec.fields, values, strict=True):
         index = schema.get_field_index(field.column)
@@ -53,6 +53,6 @@ def _span(transform: str, value: str) -> tuple[int, int]:
         day = np.datetime64(value.rsplit("-", 1)[0], "D")
         return int(day.astype(int)), int(day.astype(int)) + 1
     unit = {"day": "D", "month": "M", "year": "Y"}[transform]
-    start = np.datetime64(value, unit)
-    end = start + 1
-    return int(start.astype("datetime64[D]").astype(int)), int(end.astype("datetime64[D]").astype(int))
+    start = np.array([value], dtype=f"datetime64[{unit}]")
+    first, last = np.concatenate((start, start + 1)).astype("datetime64[D]").astype(np.int64)
+    return int(first), int(last)

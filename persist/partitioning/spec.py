@@ -1,4 +1,4 @@
-"""A partition spec: a tuple of transforms over columns, such as ``day(time)`` or ``bucket(16, host)``.
+"""A partition spec: a tuple of transforms over columns, as ``day(time)`` or ``bucket(9, host)``.
 
 Law of this file: pure values, no rows. A spec is written as text in the manifest and parsed back to
 the same value; its field names are the folder names (``time_day``), which no data column may have.
@@ -124,7 +124,7 @@ class PartitionSpec:
         return tuple(field.column for field in self.fields)
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """Raise :class:`InvalidPartitionSpec` where the schema lacks a column or its type is unfit."""
+        """Raise :class:`InvalidPartitionSpec` where a column is missing or of an unfit type."""
         for field in self.fields:
             index = schema.get_field_index(field.column)
             if index < 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import mmh3
@@ -76,17 +77,11 @@ def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatc
     steps = np.diff(codes)
     if bool((steps >= 0).all()):
         starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)]))
-        return [
-            (int(a), _own_memory(batch.slice(int(a), int(b - a))))
-            for a, b in zip(starts[:-1], starts[1:], strict=True)
-        ]
+        return [(int(a), _own_memory(batch.slice(int(a), int(b - a)))) for a, b in pairwise(starts)]
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1, [len(codes)]))
-    return [
-        (int(order[a]), batch.take(pa.array(order[a:b])))
-        for a, b in zip(starts[:-1], starts[1:], strict=True)
-    ]
+    return [(int(order[a]), batch.take(pa.array(order[a:b]))) for a, b in pairwise(starts)]
 
 
 def _own_memory(part: pa.RecordBatch) -> pa.RecordBatch:
@@ -206,7 +201,9 @@ def _bucket(value: Any, buckets: int) -> int:
         data = value
     elif isinstance(value, Decimal):
         unscaled = int(value.scaleb(-int(value.as_tuple().exponent)))
-        data = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+        data = unscaled.to_bytes(
+            (unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True
+        )
     elif isinstance(value, dt.date):
         data = (value - _EPOCH).days.to_bytes(8, "little", signed=True)
     else:
