@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from persist.backoff import Backoff
 from persist.manifest.actions import Action, WriterIdentity
 from persist.manifest.chain import replay
-from persist.manifest.draft import apply
-from persist.manifest.errors import ActionRefused, CommitUnclear, TableNotFound
+from persist.manifest.errors import ActionRefused, CommitUnclear, ManifestDamaged, TableNotFound
 from persist.manifest.files import (
     Commit,
     DamagedFile,
@@ -143,8 +142,10 @@ def _prepare(
         changelog = decode_changelog(data)
     except DamagedFile as exc:
         raise ActionRefused(f"an action has fields of the wrong type: {exc}") from exc
-    apply(base, changelog.actions)
-    state = replay(base, manifest.folder, ((version, uid),), [changelog])
+    try:
+        state = replay(base, manifest.folder, ((version, uid),), [changelog])
+    except ManifestDamaged as exc:
+        raise ActionRefused(exc.reason) from exc
     info = manifest.store.put(changelog_path(manifest.folder, version, uid), data)
     record = Commit(
         version=version,

@@ -15,6 +15,9 @@ from tests.s3_server import S3Server
 
 BUCKET = "manifest-bucket"
 
+# For tests that make many versions, where the kind of store changes nothing but the time.
+LOCAL_ONLY = pytest.mark.parametrize("real_store", ["local"], indirect=True)
+
 
 @pytest.fixture(scope="session")
 def manifest_s3_server() -> Iterator[S3Server]:

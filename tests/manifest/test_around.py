@@ -21,6 +21,7 @@ from persist.manifest import (
 )
 from persist.manifest.names import snapshot_path
 from persist.store import StoreUnavailable
+from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import DEFINITION, ME, grown, table
 from tests.manifest.stores import FaultyStore
 
@@ -88,6 +89,7 @@ def _due_at(manifest: Manifest, versions: int) -> list[int]:
     return due
 
 
+@LOCAL_ONLY
 def test_snapshots_get_rarer_as_the_table_grows(manifest: Manifest) -> None:
     due = _due_at(manifest, 80)
     distances = [later - before for before, later in pairwise(due)]

@@ -20,6 +20,7 @@ from persist.manifest import (
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.names import changelog_path, commit_path, snapshot_path
+from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import ME, grown, persist, table
 from tests.manifest.stores import FaultyStore
 
@@ -121,7 +122,7 @@ def test_files_of_other_uids_are_never_read(manifest: Manifest) -> None:
     for state in states:
         for uid in ("00000000", "ffffffff"):
             plant(manifest, state, uid)
-        lie = grown_in_memory(state)
+        lie = replace(grown_in_memory(state), uid="ffffffff")
         manifest.store.put(
             snapshot_path(manifest.folder, state.version, "ffffffff"), encode_snapshot(lie)
         )
@@ -195,6 +196,30 @@ def test_a_changelog_made_on_top_of_another_is_damage(
         fresh(manifest).load()
 
 
+def test_a_commit_made_on_top_of_another_is_not_followed(
+    manifest: Manifest, store: FaultyStore
+) -> None:
+    states = history(manifest, 2)
+    lineage = (states[0].lineage[0], (2, "another"), (3, "third"))
+    store.put(changelog_path(manifest.folder, 3, "third"), encode_changelog(lineage, persist(2)))
+    third = Commit(version=3, uid="third", parent="another", writer=ME, at="now")
+    store.put(commit_path(manifest.folder, 3), encode_commit(third))
+    with pytest.raises(ManifestDamaged, match="another"):
+        manifest.refresh(states[1])
+    with pytest.raises(VersionNotKept):
+        manifest.changes(1, 3)
+
+
+def test_a_commit_that_names_another_parent_than_its_changelog_is_damage(
+    manifest: Manifest, store: FaultyStore
+) -> None:
+    states = history(manifest, 3)
+    third = Commit(version=3, uid=states[2].uid, parent="another", writer=ME, at="now")
+    store.put(commit_path(manifest.folder, 3), encode_commit(third))
+    with pytest.raises(ManifestDamaged, match="its commit says another"):
+        fresh(manifest).load()
+
+
 def test_nonsense_in_a_changelog_is_damage(manifest: Manifest, store: FaultyStore) -> None:
     states = history(manifest, 3)
     path = changelog_path(manifest.folder, 3, states[2].uid)
@@ -235,6 +260,7 @@ def test_a_commit_below_a_gap_does_not_count(manifest: Manifest, store: FaultySt
     assert manifest.refresh(states[1]) == states[7]
 
 
+@LOCAL_ONLY
 @pytest.mark.parametrize("behind", [0, 1, 5, 31, 32, 40])
 def test_a_reader_that_holds_a_state_gets_the_newest(manifest: Manifest, behind: int) -> None:
     known = table(manifest, 2)
@@ -314,6 +340,7 @@ def test_changes_of_versions_that_are_gone_are_refused(
         manifest.changes(2, 6)
 
 
+@LOCAL_ONLY
 @pytest.mark.parametrize("hint", [0, 1, 60, 100])
 def test_the_head_is_found_in_few_requests(
     manifest: Manifest, store: FaultyStore, hint: int
@@ -355,6 +382,7 @@ def test_another_table_version_is_another_table(manifest: Manifest, store: Fault
         fresh(manifest).load()
 
 
+@LOCAL_ONLY
 @pytest.mark.parametrize("name", ["", "_x", "a/b", "..", "a b", "x" * 129])
 def test_names_that_could_leave_their_folder_are_refused(store: FaultyStore, name: str) -> None:
     with pytest.raises(ValueError, match="does not match"):
