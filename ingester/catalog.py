@@ -228,6 +228,12 @@ class Catalog:
                 member.committed = True
             gate.waiting = group[taken:]
 
+    async def commit_alone(self, table: TableBuffer, persisted: PersistedBuffer) -> None:
+        """Commit a keyed buffer's files in a version of their own; see :meth:`commit_joined`."""
+        async with self._gate(table.key).lock:
+            state = await self._commit_with_retries(table, persisted.actions)
+            await self._install(table, state, [(persisted.handle, persisted.adds)])
+
     async def _install(
         self,
         table: TableBuffer,

@@ -64,7 +64,7 @@ Ready = Callable[[dict[str, Any]], None]
 
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
-_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, ManifestDamaged)
+_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable)
 _SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
 
 
@@ -284,6 +284,7 @@ def _exit_code(error: BaseException) -> int:
     causes = _leaves(error)
     for kinds, code, event, runbook in (
         ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
+        ((ManifestDamaged,), EXIT_DAMAGED, "damaged manifest", "damaged-manifest"),
         (_DAMAGE, EXIT_DAMAGED, "damaged data", "damaged-log"),
         (_SETUP, EXIT_FAILED, "cannot serve", "cannot-serve"),
     ):
@@ -291,7 +292,7 @@ def _exit_code(error: BaseException) -> int:
             if isinstance(cause, kinds):
                 log.error(event, error=str(cause), runbook=runbook)
                 return code
-    log.error("failed", exc_info=error)
+    log.error("failed", exc_info=error, runbook="internal-error")
     return EXIT_FAILED
 
 

@@ -13,7 +13,9 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
+import pyarrow as pa
 import structlog
 import trio
 
@@ -22,8 +24,9 @@ from ingester.catalog import Catalog, PersistedBuffer
 from ingester.memory import MemoryLedger
 from ingester.query.align import align_table
 from persist.backoff import Backoff
-from persist.manifest import Add, Applied, WriterIdentity
-from persist.parquet import encode_sorted
+from persist.keyed import overlapping, read_rows
+from persist.manifest import Add, Applied, Remove, RewriteVoid, TableState, WriterIdentity
+from persist.parquet import column_stats, encode_sorted
 from persist.partitioning import folder_of
 from persist.queue import PersistQueue
 from persist.store import StoreError
@@ -33,6 +36,14 @@ log = structlog.get_logger(__name__)
 
 MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
+
+
+class Upload(NamedTuple):
+    """What one attempt has put into the store."""
+
+    adds: tuple[Add, ...]
+    replaces: tuple[str, ...]
+    """Paths of files whose rows it has too: a keyed table's."""
 
 
 class Persister:
@@ -80,21 +91,24 @@ class Persister:
         nbytes = handle.nbytes
         self._ledger.jobs += nbytes
         try:
-            adds = await self._upload(handle)
+            upload = await self._upload(handle)
         finally:
             self._ledger.jobs -= nbytes
+        if handle.partition.table.definition.keyed:
+            await self._commit_keyed(handle, upload, started)
+            return
         await self._commits.acquire()
         assert self._nursery is not None
-        ticket = self._ticket(handle, adds)
+        ticket = self._ticket(handle, upload)
         self._catalog.join_commit(handle.partition.table, ticket)
         self._nursery.start_soon(self._commit, handle, ticket, started)
 
-    async def _upload(self, handle: BufferHandle) -> tuple[Add, ...]:
+    async def _upload(self, handle: BufferHandle) -> Upload:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
                 return await trio.to_thread.run_sync(
-                    partial(self._encode_and_put, handle, handle.partition.table.definition),
+                    partial(self._encode_and_put, handle, handle.partition.table.state),
                     limiter=self._threads,
                 )
             except (StoreError, OSError) as exc:
@@ -111,8 +125,9 @@ class Persister:
                 )
                 await trio.sleep(wait_s)
 
-    def _encode_and_put(self, handle: BufferHandle, definition: TableDefinition) -> tuple[Add, ...]:
+    def _encode_and_put(self, handle: BufferHandle, state: TableState) -> Upload:
         """Runs in a worker thread; the frozen buffer does not change under it."""
+        definition = TableDefinition.of_state(state)
         table, (spec_id, values) = handle.partition.table, handle.partition.key
         folder = folder_of(definition.spec, values)
         metadata = {
@@ -126,6 +141,9 @@ class Persister:
             "schema_id": str(definition.schema_id),
         }
         rows = align_table(handle.rows.batches(), definition.schema)
+        replaced: tuple[Add, ...] = ()
+        if definition.keyed:
+            rows, replaced = self._with_older_rows(handle, rows, state, definition)
         adds = []
         for file in encode_sorted(
             rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
@@ -151,9 +169,26 @@ class Persister:
                     at=put.at.isoformat(),
                 )
             )
-        return tuple(adds)
+        return Upload(tuple(adds), tuple(add.path for add in replaced))
 
-    def _ticket(self, handle: BufferHandle, adds: tuple[Add, ...]) -> PersistedBuffer:
+    def _with_older_rows(
+        self,
+        handle: BufferHandle,
+        rows: pa.Table,
+        state: TableState,
+        definition: TableDefinition,
+    ) -> tuple[pa.Table, tuple[Add, ...]]:
+        """The rows behind those of the files that may have the same keys, and these files."""
+        table = handle.partition.table
+        touched = column_stats(rows.select(list(definition.primary_key)))
+        files = overlapping(
+            state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
+        )
+        older = read_rows(self._catalog.store, f"{table.namespace}/{table.name}/v1", files)
+        batches = [batch for each in older for batch in each.to_batches()]
+        return pa.concat_tables([align_table(batches, definition.schema), rows]), files
+
+    def _ticket(self, handle: BufferHandle, upload: Upload) -> PersistedBuffer:
         spec_id, values = handle.partition.key
         applied = Applied(
             ingester_id=self._writer.ingester_id,
@@ -162,14 +197,31 @@ class Persister:
             values=values,
             seq=handle.last_seq,
         )
-        return PersistedBuffer(handle, adds, (*adds, applied))
+        removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
+        return PersistedBuffer(handle, upload.adds, (*removes, *upload.adds, applied))
 
     async def _commit(self, handle: BufferHandle, ticket: PersistedBuffer, started: float) -> None:
-        table, adds = handle.partition.table, ticket.adds
         try:
-            await self._catalog.commit_joined(table, ticket)
+            await self._catalog.commit_joined(handle.partition.table, ticket)
         finally:
             self._commits.release()
+        self._report(handle, ticket.adds, started)
+
+    async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
+        """Alone, and before the next buffer of the partition, which may replace its files."""
+        table = handle.partition.table
+        while True:
+            ticket = self._ticket(handle, upload)
+            try:
+                await self._catalog.commit_alone(table, ticket)
+                break
+            except RewriteVoid:
+                await self._catalog.refresh(table, -1.0)
+                upload = await self._upload(handle)
+        self._report(handle, ticket.adds, started)
+
+    def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
+        table = handle.partition.table
         finished = time.monotonic()
         queued_s, active_s = started - handle.frozen_at, finished - started
         log.info(

@@ -80,6 +80,11 @@ class TrioWriter:
         """The origin that the batches carry."""
         return self._writer.origin
 
+    @property
+    def acknowledged(self) -> WriteResult:
+        """What was acknowledged so far."""
+        return self._writer.acknowledged
+
     async def write(
         self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None = None
     ) -> TrioAck:

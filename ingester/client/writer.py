@@ -90,6 +90,12 @@ class Writer:
         """The origin that the batches carry."""
         return None if self._lease is None else self._lease.origin
 
+    @property
+    def acknowledged(self) -> WriteResult:
+        """What was acknowledged so far."""
+        with self._lock:
+            return self._total
+
     def write(
         self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None = None
     ) -> Ack:

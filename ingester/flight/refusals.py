@@ -72,5 +72,5 @@ def _wrapped(error: BaseException) -> IngesterError:
     if isinstance(error, ManifestDamaged):
         return InternalFailure(f"the table's manifest is damaged: {error}")
     failure_id = uuid.uuid4().hex[:12]
-    log.error("request failed", failure_id=failure_id, exc_info=error)
+    log.error("request failed", failure_id=failure_id, exc_info=error, runbook="internal-error")
     return InternalFailure(f"internal error {failure_id}; the daemon's log has the details")

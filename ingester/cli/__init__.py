@@ -1,0 +1,19 @@
+"""The command line: ``ingester serve | write | query | …``. Start-up imports neither pyarrow nor trio.
+
+Facts go to standard output, everything else to standard error. A failure is one clear line and an
+exit code (see :mod:`ingester.cli.exits`), never a traceback.
+"""
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line (default: this process's) and leave the process with its exit code."""
+    from .app import app
+    from .exits import ended
+
+    with ended():
+        app(arguments, prog_name="ingester")
+
+
+__all__ = ["main"]

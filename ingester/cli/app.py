@@ -1,0 +1,242 @@
+"""The commands and their options; what they do is in the modules beside this one.
+
+Those are imported when a command runs, so that ``ingester --help`` does not wait for pyarrow.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from ingester import __version__
+from ingester.config_sources import endpoint as default_endpoint
+
+from .exits import USAGE, CommandFailed
+
+app = typer.Typer(
+    name="ingester",
+    help="Rows in over gRPC, durable and readable at once, Parquet out to object storage.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
+app.add_typer(wal_app, name="wal", no_args_is_help=True)
+
+Endpoint = Annotated[
+    str, typer.Option("--endpoint", help="The daemon, grpc://HOST:PORT. [env: INGESTER_ENDPOINT]")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
+TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
+Config = Annotated[
+    Optional[Path], typer.Option("--config", help="TOML file. [env: INGESTER_CONFIG]")
+]
+DataDir = Annotated[Optional[Path], typer.Option("--data-dir", help="Log, spill and lock.")]
+Store = Annotated[Optional[str], typer.Option("--store", help="Object storage URL.")]
+Flight = Annotated[Optional[str], typer.Option("--flight", help="HOST:PORT for gRPC.")]
+Http = Annotated[Optional[str], typer.Option("--http", help="HOST:PORT for HTTP.")]
+Set = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as --set persist.max_age=2s."),
+]
+WalDir = Annotated[Path, typer.Argument(help="The data directory, or its wal folder.")]
+
+
+def _flags(
+    data_dir: Path | None, store: str | None, flight: str | None, http: str | None, more: Any
+) -> dict[str, object]:
+    flags: dict[str, object] = {}
+    for assignment in more or []:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise CommandFailed(f"--set {assignment!r} is not KEY=VALUE", USAGE)
+        flags[key.strip()] = value
+    named = {"data_dir": data_dir, "store": store, "flight.listen": flight, "http.listen": http}
+    return flags | {key: value for key, value in named.items() if value is not None}
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    config: Config = None,
+    data_dir: DataDir = None,
+    store: Store = None,
+    flight: Flight = None,
+    http: Http = None,
+    set_: Set = None,
+) -> None:
+    """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
+    from .serving import serve as run
+
+    run(_flags(data_dir, store, flight, http, set_), config)
+
+
+@app.command()
+def config(
+    config: Config = None,
+    data_dir: DataDir = None,
+    store: Store = None,
+    flight: Flight = None,
+    http: Http = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Print the effective settings and where each came from."""
+    from .serving import print_settings
+
+    print_settings(_flags(data_dir, store, flight, http, set_), config, json)
+
+
+@app.command()
+def write(
+    namespace: Namespace,
+    table: TableName,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Or - for standard input.")],
+    input_format: Annotated[
+        Optional[str],
+        typer.Option("--input-format", help="parquet, csv, jsonl or arrow; default: by extension."),
+    ] = None,
+    batch_rows: Annotated[
+        int, typer.Option("--batch-rows", min=1, help="Rows per operation, at most.")
+    ] = 10_000,
+    origin: Annotated[
+        Optional[str], typer.Option("--origin", help="Who writes, to go on after a failure.")
+    ] = None,
+    first_sequence: Annotated[
+        Optional[int], typer.Option("--first-sequence", min=1, help="Repeat from this sequence.")
+    ] = None,
+    retry_for: Annotated[
+        str, typer.Option("--retry-for", help="How long to retry what a retry helps.")
+    ] = "10s",
+    endpoint: Endpoint = default_endpoint(),
+    json: Json = False,
+) -> None:
+    """Send files to a table and print what was acknowledged."""
+    from .writing import Sending, write_files
+
+    if first_sequence is not None and origin is None:
+        raise CommandFailed("--first-sequence needs --origin", USAGE)
+    sending = Sending(
+        namespace=namespace,
+        table=table,
+        batch_rows=batch_rows,
+        origin=origin,
+        first_sequence=first_sequence,
+    )
+    write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)
+
+
+@app.command()
+def query(
+    namespace: Namespace,
+    table: TableName,
+    columns: Annotated[
+        Optional[str], typer.Option("--columns", help="a,b; default all.")
+    ] = None,
+    filter_: Annotated[
+        Optional[str], typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
+    ] = None,
+    limit: Annotated[Optional[int], typer.Option("--limit", min=0, help="Rows at most.")] = None,
+    version: Annotated[
+        Optional[int], typer.Option("--version", help="Exactly this manifest version's files.")
+    ] = None,
+    format_: Annotated[
+        Optional[str],
+        typer.Option("--format", help="table, csv, jsonl, arrow or parquet; default: by --output."),
+    ] = None,
+    output: Annotated[
+        Optional[Path], typer.Option("--output", help="Written whole or not at all.")
+    ] = None,
+    endpoint: Endpoint = default_endpoint(),
+    json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
+) -> None:
+    """Print rows: everything acknowledged before the call is among them."""
+    from .querying import Asking, run_query
+
+    asking = Asking(
+        namespace=namespace,
+        table=table,
+        columns=columns,
+        filter=filter_,
+        limit=limit,
+        version=version,
+    )
+    run_query(endpoint, asking, format_ or ("jsonl" if json else None), output)
+
+
+@app.command()
+def tables(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
+    """List the tables with what they have in memory and in files."""
+    from .looking import print_tables
+
+    print_tables(endpoint, json)
+
+
+@app.command()
+def status(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
+    """Show what the daemon is doing."""
+    from .looking import print_status
+
+    print_status(endpoint, json)
+
+
+@app.command()
+def persist(
+    namespace: Annotated[Optional[str], typer.Argument(help="Default: all.")] = None,
+    table: Annotated[Optional[str], typer.Argument(help="Default: all of it.")] = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "60s",
+    endpoint: Endpoint = default_endpoint(),
+    json: Json = False,
+) -> None:
+    """Put everything acknowledged so far into object storage, and wait for it."""
+    from .looking import run_persist
+
+    run_persist(endpoint, (namespace, table), timeout, json)
+
+
+@wal_app.command()
+def inspect(directory: WalDir, json: Json = False) -> None:
+    """Print what each segment holds. Changes nothing."""
+    from .log_tools import print_segments
+
+    print_segments(directory, json)
+
+
+@wal_app.command()
+def verify(directory: WalDir, json: Json = False) -> None:
+    """Print everything a start would stop at or cut; exit 1 when it would stop. Changes nothing."""
+    from .log_tools import print_findings
+
+    print_findings(directory, json)
+
+
+@wal_app.command()
+def repair(directory: WalDir, json: Json = False) -> None:
+    """Move damaged parts aside so that the daemon starts; print what was saved and what was lost."""
+    from .log_tools import run_repair
+
+    run_repair(directory, json)
+
+
+@app.command()
+def demo() -> None:
+    """Run the whole road once on real rows, and check every number."""
+    from .serving import demo as run
+
+    run()

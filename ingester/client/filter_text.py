@@ -1,0 +1,223 @@
+"""Filters as text: ``host = 'h1' and v > 3 or x in (1, 2) and y is not null``. Pure.
+
+    either     := both { OR both }
+    both       := negation { AND negation }
+    negation   := [NOT] ( "(" either ")" | comparison )
+    comparison := column ( operator value | [NOT] IN "(" value { "," value } ")"
+                         | IS [NOT] NULL | [NOT] BETWEEN value AND value )
+    operator   := = | == | != | <> | < | <= | > | >=
+    column     := name | "quoted name" | `quoted name`
+    value      := 'text' | number | true | false
+
+The result is a disjunction of conjunctions, as the wire contract has it. NOT is pushed down to the
+comparisons; since a comparison with null is never true, neither is its negation, as in SQL.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from .errors import InvalidRequest
+
+Term = tuple[str, str] | tuple[str, str, Any]
+Disjunction = list[list[Term]]
+
+# (a or b) and (c or d) and … doubles with every pair; a daemon would walk each conjunction.
+MAX_CONJUNCTIONS = 1000
+# Parentheses recurse here; a longer nest is no filter that a person wrote.
+MAX_DEPTH = 100
+
+_OPPOSITE = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+    "in": "not in",
+    "not in": "in",
+    "is null": "is not null",
+    "is not null": "is null",
+}
+_KEYWORDS = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])
+    | (?P<word>[^\W\d][\w.]*)
+    | (?P<operator><=|>=|<>|!=|==|=|<|>)
+    | (?P<mark>[(),])
+    )""",
+    re.VERBOSE,
+)
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+def parse_filter(text: str) -> Disjunction:
+    """The filter in the form that ``Client.query`` takes.
+
+    Raises:
+        InvalidRequest: not of this grammar, with the position and what was expected; or more than
+            1000 conjunctions when written out.
+    """
+    parser = _Parser(text, list(_tokens(text)))
+    result = parser.either(negated=False, depth=0)
+    parser.expect_end()
+    return result
+
+
+def _tokens(text: str) -> Any:
+    at = 0
+    end = len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            rest = text[at:].strip()
+            reason = "text in quotes never ends" if rest[0] in "'\"`" else "cannot be read"
+            raise InvalidRequest(f"filter, at {at}: {rest[:20]!r} {reason}")
+        kind = match.lastgroup
+        word = match[kind]
+        if kind == "word" and word.lower() in _KEYWORDS:
+            kind, word = "keyword", word.lower()
+        yield _Token(kind, word, match.start(match.lastgroup))
+        at = match.end()
+    yield _Token("end", "the end", end)
+
+
+class _Parser:
+    def __init__(self, text: str, tokens: list[_Token]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._next = 0
+
+    def either(self, *, negated: bool, depth: int) -> Disjunction:
+        parts = [self._both(negated=negated, depth=depth)]
+        while self._took("keyword", "or"):
+            parts.append(self._both(negated=negated, depth=depth))
+        return _all_of(parts) if negated else _any_of(parts)
+
+    def _both(self, *, negated: bool, depth: int) -> Disjunction:
+        parts = [self._negation(negated=negated, depth=depth)]
+        while self._took("keyword", "and"):
+            parts.append(self._negation(negated=negated, depth=depth))
+        return _any_of(parts) if negated else _all_of(parts)
+
+    def _negation(self, *, negated: bool, depth: int) -> Disjunction:
+        while self._took("keyword", "not"):
+            negated = not negated
+        if self._took("mark", "("):
+            if depth == MAX_DEPTH:
+                raise self._unexpected(f"at most {MAX_DEPTH} parentheses")
+            inner = self.either(negated=negated, depth=depth + 1)
+            self._expect("mark", ")")
+            return inner
+        return self._comparison(negated)
+
+    def _comparison(self, negated: bool) -> Disjunction:
+        column = self._column()
+        if self._token.kind == "operator":
+            operator = {"==": "=", "<>": "!="}.get(self._token.text, self._token.text)
+            self._next += 1
+            return _one((column, operator, self._value()), negated)
+        if self._took("keyword", "is"):
+            operator = "is not null" if self._took("keyword", "not") else "is null"
+            self._expect("keyword", "null")
+            return _one((column, operator), negated)
+        if self._took("keyword", "not"):
+            negated = not negated
+        if self._took("keyword", "in"):
+            return _one((column, "in", self._values()), negated)
+        if self._took("keyword", "between"):
+            low = self._value()
+            self._expect("keyword", "and")
+            bounds = [(column, ">=", low), (column, "<=", self._value())]
+            parts = [_one(bound, negated) for bound in bounds]
+            return _any_of(parts) if negated else _all_of(parts)
+        raise self._unexpected("a comparison: = != < <= > >= in, is null, between")
+
+    def _column(self) -> str:
+        token = self._token
+        if token.kind == "word":
+            self._next += 1
+            return token.text
+        if token.kind == "quoted":
+            self._next += 1
+            return token.text[1:-1].replace(token.text[0] * 2, token.text[0])
+        raise self._unexpected("a column")
+
+    def _values(self) -> list[Any]:
+        self._expect("mark", "(")
+        values = [self._value()]
+        while self._took("mark", ","):
+            values.append(self._value())
+        self._expect("mark", ")")
+        return values
+
+    def _value(self) -> Any:
+        token = self._token
+        self._next += 1
+        if token.kind == "text":
+            return token.text[1:-1].replace("''", "'")
+        if token.kind == "number":
+            whole = token.text.lstrip("+-").isdigit()
+            return int(token.text) if whole else float(token.text)
+        if token.kind == "keyword" and token.text in ("true", "false"):
+            return token.text == "true"
+        self._next -= 1
+        if token.kind == "keyword" and token.text == "null":
+            raise self._unexpected("a value (a comparison with null is never true: use 'is null')")
+        raise self._unexpected("a value: 'text', a number, true or false")
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _took(self, kind: str, text: str) -> bool:
+        if self._token[:2] != (kind, text):
+            return False
+        self._next += 1
+        return True
+
+    def _expect(self, kind: str, text: str) -> None:
+        if not self._took(kind, text):
+            raise self._unexpected(repr(text))
+
+    def expect_end(self) -> None:
+        if self._token.kind != "end":
+            raise self._unexpected("'and', 'or' or the end")
+
+    def _unexpected(self, expected: str) -> InvalidRequest:
+        found = self._token
+        return InvalidRequest(f"filter, at {found.at}: expected {expected}, found {found.text!r}")
+
+
+def _one(term: Term, negated: bool) -> Disjunction:
+    if negated:
+        return [[(term[0], _OPPOSITE[term[1]], *term[2:])]]
+    return [[term]]
+
+
+def _any_of(parts: list[Disjunction]) -> Disjunction:
+    return _limited([conjunction for part in parts for conjunction in part])
+
+
+def _all_of(parts: list[Disjunction]) -> Disjunction:
+    result: Disjunction = [[]]
+    for part in parts:
+        if len(result) * len(part) > MAX_CONJUNCTIONS:
+            break
+        result = [[*left, *right] for left in result for right in part]
+    else:
+        return result
+    raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")
+
+
+def _limited(result: Disjunction) -> Disjunction:
+    if len(result) > MAX_CONJUNCTIONS:
+        raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")
+    return result
