@@ -50,6 +50,7 @@ T = TypeVar("T")
 TableKey = tuple[str, str]
 
 _STORE_RETRY_S = 2.0
+SPILL_RETRY_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -242,8 +243,16 @@ class Catalog:
     ) -> None:
         while blocked := self._tree.install(table, state, persisted):
             for handle in blocked:
-                await trio.to_thread.run_sync(self._spill, handle)
+                await self._spill_or_wait(handle)
         table.refreshed_at = trio.current_time()
+
+    async def _spill_or_wait(self, handle: BufferHandle) -> None:
+        """Without room on the disk the rows stay in memory until their readers end or are ended."""
+        try:
+            await trio.to_thread.run_sync(self._spill, handle)
+        except OSError as exc:
+            log.warning("spill failed", error=str(exc), runbook="spill-failed")
+            await trio.sleep(SPILL_RETRY_S)
 
     async def _commit_with_retries(
         self, table: TableBuffer, actions: tuple[Action, ...]
@@ -253,7 +262,7 @@ class Catalog:
         while True:
             try:
                 return await self._commit_once(table.key, table.state, proposal)
-            except (StoreUnavailable, CommitUnclear) as exc:
+            except (StoreError, CommitUnclear) as exc:
                 wait_s = backoff.next_s()
                 log.warning(
                     "commit failed, trying again",

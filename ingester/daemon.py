@@ -26,6 +26,7 @@ import structlog
 import trio
 
 from ingester.config import Settings, split_address
+from ingester.errors import IngesterError
 from ingester.flight.portal import Portal
 from ingester.flight.put import PutLimits
 from ingester.flight.server import IngesterServer
@@ -42,6 +43,7 @@ from persist.manifest import Fenced, ManifestDamaged, WriterIdentity, claim_epoc
 from persist.store import (
     ObjectStore,
     StoreDenied,
+    StoreError,
     StoreUnavailable,
     StoreUnsuitable,
     check_store,
@@ -64,6 +66,8 @@ Ready = Callable[[dict[str, Any]], None]
 
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
+LAST_ANSWERS_S = 0.2
+
 _DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable)
 _SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
 
@@ -82,7 +86,10 @@ def serve(settings: Settings, on_ready: Ready) -> int:
                 partial(_main, settings, on_ready, problems), strict_exception_groups=True
             )
     except BaseException as exc:
-        return _exit_code(exc)
+        code = _exit_code(exc)
+        # Whoever waited has been answered on the loop; their threads still have to send it.
+        time.sleep(LAST_ANSWERS_S)
+        return code
 
 
 def end_process(code: int) -> None:
@@ -254,17 +261,32 @@ async def _stop(runtime: Runtime) -> int:
             nursery.start_soon(runtime.queries.wait_idle)
             for handle in list(runtime.tree.unreleased()):
                 await runtime.until_released(handle)
-        for table in list(runtime.tree.tables.values()):
-            await runtime.catalog.close_writer(table)
-        await runtime.wal.rotate()
-        await prune(runtime)
+        await _close_tables_and_log(runtime)
     runtime.queries.close_all()
-    await runtime.wal.close()
+    try:
+        await runtime.wal.close()
+    except LogError as exc:
+        # The next start judges the open segment; everything acknowledged is in it.
+        log.warning("log not sealed", error=str(exc), runbook="disk-full")
     left = sum(1 for _ in runtime.tree.unreleased())
     if deadline.cancelled_caught:
         log.warning("stop deadline passed", buffers_left=left, runbook="stop-deadline")
     log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
     return EXIT_DEADLINE if deadline.cancelled_caught else EXIT_DONE
+
+
+async def _close_tables_and_log(runtime: Runtime) -> None:
+    """Say in the manifests that we are done, and leave a log without operations.
+
+    Everything is in files by now: what cannot be said or removed costs the next start a moment.
+    """
+    try:
+        for table in list(runtime.tree.tables.values()):
+            await runtime.catalog.close_writer(table)
+        await runtime.wal.rotate()
+        await prune(runtime)
+    except (IngesterError, StoreError, LogError) as exc:
+        log.warning("stop not recorded", error=str(exc), runbook="store-away")
 
 
 def _ready_line(runtime: Runtime) -> dict[str, Any]:
