@@ -1,4 +1,6 @@
-"""The command line: ``ingester serve | write | query | …``. Start-up imports neither pyarrow nor trio.
+"""The command line: ``ingester serve | write | query | …``.
+
+Start-up imports neither pyarrow nor trio, so that ``--help`` is quick.
 
 Facts go to standard output, everything else to standard error. A failure is one clear line and an
 exit code (see :mod:`ingester.cli.exits`), never a traceback.

@@ -4,7 +4,7 @@ Those are imported when a command runs, so that ``ingester --help`` does not wai
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+ENDPOINT = default_endpoint()
+
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 
@@ -30,15 +32,13 @@ Endpoint = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
-Config = Annotated[
-    Optional[Path], typer.Option("--config", help="TOML file. [env: INGESTER_CONFIG]")
-]
-DataDir = Annotated[Optional[Path], typer.Option("--data-dir", help="Log, spill and lock.")]
-Store = Annotated[Optional[str], typer.Option("--store", help="Object storage URL.")]
-Flight = Annotated[Optional[str], typer.Option("--flight", help="HOST:PORT for gRPC.")]
-Http = Annotated[Optional[str], typer.Option("--http", help="HOST:PORT for HTTP.")]
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file. [env: INGESTER_CONFIG]")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
+Store = Annotated[str | None, typer.Option("--store", help="Object storage URL.")]
+Flight = Annotated[str | None, typer.Option("--flight", help="HOST:PORT for gRPC.")]
+Http = Annotated[str | None, typer.Option("--http", help="HOST:PORT for HTTP.")]
 Set = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as --set persist.max_age=2s."),
 ]
 WalDir = Annotated[Path, typer.Argument(help="The data directory, or its wal folder.")]
@@ -109,22 +109,22 @@ def write(
     table: TableName,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Or - for standard input.")],
     input_format: Annotated[
-        Optional[str],
+        str | None,
         typer.Option("--input-format", help="parquet, csv, jsonl or arrow; default: by extension."),
     ] = None,
     batch_rows: Annotated[
         int, typer.Option("--batch-rows", min=1, help="Rows per operation, at most.")
     ] = 10_000,
     origin: Annotated[
-        Optional[str], typer.Option("--origin", help="Who writes, to go on after a failure.")
+        str | None, typer.Option("--origin", help="Who writes, to go on after a failure.")
     ] = None,
     first_sequence: Annotated[
-        Optional[int], typer.Option("--first-sequence", min=1, help="Repeat from this sequence.")
+        int | None, typer.Option("--first-sequence", min=1, help="Repeat from this sequence.")
     ] = None,
     retry_for: Annotated[
         str, typer.Option("--retry-for", help="How long to retry what a retry helps.")
     ] = "10s",
-    endpoint: Endpoint = default_endpoint(),
+    endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
     """Send files to a table and print what was acknowledged."""
@@ -146,24 +146,22 @@ def write(
 def query(
     namespace: Namespace,
     table: TableName,
-    columns: Annotated[
-        Optional[str], typer.Option("--columns", help="a,b; default all.")
-    ] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="a,b; default all.")] = None,
     filter_: Annotated[
-        Optional[str], typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
+        str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
     ] = None,
-    limit: Annotated[Optional[int], typer.Option("--limit", min=0, help="Rows at most.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Rows at most.")] = None,
     version: Annotated[
-        Optional[int], typer.Option("--version", help="Exactly this manifest version's files.")
+        int | None, typer.Option("--version", help="Exactly this manifest version's files.")
     ] = None,
     format_: Annotated[
-        Optional[str],
+        str | None,
         typer.Option("--format", help="table, csv, jsonl, arrow or parquet; default: by --output."),
     ] = None,
     output: Annotated[
-        Optional[Path], typer.Option("--output", help="Written whole or not at all.")
+        Path | None, typer.Option("--output", help="Written whole or not at all.")
     ] = None,
-    endpoint: Endpoint = default_endpoint(),
+    endpoint: Endpoint = ENDPOINT,
     json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Print rows: everything acknowledged before the call is among them."""
@@ -181,7 +179,7 @@ def query(
 
 
 @app.command()
-def tables(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
+def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """List the tables with what they have in memory and in files."""
     from .looking import print_tables
 
@@ -189,7 +187,7 @@ def tables(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
 
 
 @app.command()
-def status(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
+def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """Show what the daemon is doing."""
     from .looking import print_status
 
@@ -198,10 +196,10 @@ def status(endpoint: Endpoint = default_endpoint(), json: Json = False) -> None:
 
 @app.command()
 def persist(
-    namespace: Annotated[Optional[str], typer.Argument(help="Default: all.")] = None,
-    table: Annotated[Optional[str], typer.Argument(help="Default: all of it.")] = None,
+    namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
+    table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "60s",
-    endpoint: Endpoint = default_endpoint(),
+    endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
     """Put everything acknowledged so far into object storage, and wait for it."""
@@ -228,7 +226,7 @@ def verify(directory: WalDir, json: Json = False) -> None:
 
 @wal_app.command()
 def repair(directory: WalDir, json: Json = False) -> None:
-    """Move damaged parts aside so that the daemon starts; print what was saved and what was lost."""
+    """Move damaged parts aside so that the daemon starts; print what was saved and lost."""
     from .log_tools import run_repair
 
     run_repair(directory, json)

@@ -1,7 +1,7 @@
 """How a command ends: which failure gives which exit code, and what is said about it.
 
-    0 done    1 failed    2 wrong usage    3 the daemon cannot be reached    4 refused for now
-    serve only: 5 damaged data    6 fenced    7 the stop deadline passed
+0 done    1 failed    2 wrong usage    3 the daemon cannot be reached    4 refused for now
+serve only: 5 damaged data    6 fenced    7 the stop deadline passed
 """
 
 import os

@@ -71,7 +71,8 @@ def format_of(name: str, given: str | None) -> str:
     """
     if given is not None:
         if given not in FORMATS:
-            raise CommandFailed(f"--input-format {given!r} is not one of {', '.join(FORMATS)}", USAGE)
+            known = ", ".join(FORMATS)
+            raise CommandFailed(f"--input-format {given!r} is not one of {known}", USAGE)
         return given
     path = Path(name)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
@@ -119,7 +120,7 @@ def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
 
 
 def _spooled(stream: BinaryIO, stack: contextlib.ExitStack) -> Any:
-    spool = stack.enter_context(tempfile.TemporaryFile())
+    spool = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
     shutil.copyfileobj(stream, spool)
     spool.seek(0)
     return spool

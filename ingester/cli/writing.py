@@ -4,10 +4,20 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
-from ingester.client import NEVER, Client, ClientError, NotFound, RetryPolicy, WriteResult, Writer
+from ingester.client import (
+    NEVER,
+    Ack,
+    Client,
+    ClientError,
+    NotFound,
+    RetryPolicy,
+    Writer,
+    WriteResult,
+)
 from ingester.config_units import parse_duration
 
 from .exits import USAGE, CommandFailed
@@ -51,9 +61,9 @@ def write_files(
         retry = RetryPolicy(for_s=parse_duration(retry_for))
     except ValueError as exc:
         raise CommandFailed(f"--retry-for: {exc}", USAGE) from exc
-    with Client(endpoint, retry=NEVER) as asking:  # a wrong address is told at once
-        with contextlib.suppress(NotFound):
-            asking.schema(sending.namespace, sending.table)
+    # A wrong address is told at once, not after the time for retries.
+    with Client(endpoint, retry=NEVER) as asking, contextlib.suppress(NotFound):
+        asking.schema(sending.namespace, sending.table)
     done: list[FileResult] = []
     began = time.monotonic()
     try:
@@ -102,8 +112,7 @@ def _pump(writer: Writer, file: InputFile, batch_rows: int, advance: Callable[[i
     """Send all of it; what a failure finds unread or unsent stays behind."""
     try:
         for batch in file.batches(batch_rows):
-            ack = writer.write(batch)
-            ack.add_done_callback(lambda _, rows=batch.num_rows: advance(rows))
+            writer.write(batch).add_done_callback(partial(_advance, advance, int(batch.num_rows)))
     except CommandFailed:
         # The input broke off: what was sent is still answered, so that the count is right.
         with contextlib.suppress(ClientError):
@@ -113,6 +122,11 @@ def _pump(writer: Writer, file: InputFile, batch_rows: int, advance: Callable[[i
         writer.abort()
         raise
     writer.close()
+
+
+def _advance(advance: Callable[[int], None], rows: int, ack: Ack) -> None:
+    if ack.exception() is None:
+        advance(rows)
 
 
 @contextlib.contextmanager
@@ -139,9 +153,7 @@ def _progress() -> Iterator[Step]:
         yield start
 
 
-def _print_results(
-    sending: Sending, done: list[FileResult], seconds: float, as_json: bool
-) -> None:
+def _print_results(sending: Sending, done: list[FileResult], seconds: float, as_json: bool) -> None:
     rows = sum(result.acknowledged.rows for result in done)
     batches = sum(result.acknowledged.batches for result in done)
     duplicates = sum(result.acknowledged.duplicates for result in done)

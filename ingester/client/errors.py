@@ -151,6 +151,11 @@ _NOISE = re.compile(
     r"Traceback \(most recent call last\)).*",
     re.DOTALL,
 )
+_NO_CONNECTION = re.compile(
+    r"failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(.*?): "
+    r"(?:Failed to connect to remote host: )?(.*)",
+    re.DOTALL,
+)
 _TRANSPORT = re.compile(
     r"Stream removed|RST_STREAM|Socket closed|GOAWAY|Connection reset|Broken pipe|recvmsg|sendmsg"
 )
@@ -158,7 +163,8 @@ _TRANSPORT = re.compile(
 
 def clean_message(text: str) -> str:
     """The daemon's own sentence in what pyarrow's client raised."""
-    return _NOISE.sub("", _WRAPPING.sub("", text)).strip() or text.strip()
+    sentence = _NOISE.sub("", _WRAPPING.sub("", text)).strip() or text.strip()
+    return _NO_CONNECTION.sub(r"cannot connect to \1: \2", sentence)
 
 
 def from_arrow(exc: BaseException) -> ClientError:
