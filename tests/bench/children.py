@@ -1,0 +1,89 @@
+"""Processes of this program's own, ended when it ends, however it ends.
+
+Law of this file: a child speaks through one pipe and leaves when the pipe closes; it is started
+anew and not forked, because gRPC does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class ChildFailed(Exception):
+    """What went wrong in a child."""
+
+
+class Child:
+    """A process that runs ``main(pipe, *args)``; ``main`` is a module's function."""
+
+    def __init__(self, main: Callable[..., None], *args: object) -> None:
+        self._pipe, its_end = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=main, args=(its_end, *args), daemon=True)
+        self._process.start()
+        its_end.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
+    def send(self, message: object) -> None:
+        """Give it something to do."""
+        self._pipe.send(message)
+
+    def receive(self) -> Any:
+        """Its next answer.
+
+        Raises:
+            ChildFailed: it answered with an exception, or is gone.
+        """
+        try:
+            answer = self._pipe.recv()
+        except EOFError as exc:
+            raise ChildFailed(f"child {self.pid} ended without an answer") from exc
+        if isinstance(answer, BaseException):
+            raise ChildFailed(f"child {self.pid}: {answer!r}") from answer
+        return answer
+
+    def end(self) -> None:
+        """Kill it and wait until it is gone."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._pipe.close()
+
+
+def answer_commands(pipe: Connection, act: Callable[[Any], Any]) -> None:
+    """In a child: answer each message with what ``act`` returns or raises, to the pipe's end."""
+    while True:
+        try:
+            message = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = act(message)
+        except Exception as exc:
+            # As text: an exception of a C++ extension may not survive the way through the pipe.
+            answer = RuntimeError(f"{type(exc).__name__}: {exc}")
+        pipe.send(answer)
+
+
+def leave_with(pipe: Connection) -> None:
+    """In a child whose main thread serves: end the process when the pipe closes."""
+
+    def watch() -> None:
+        try:
+            pipe.recv()
+        except EOFError:
+            os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()

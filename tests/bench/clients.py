@@ -1,0 +1,112 @@
+"""A few client processes that write or read at the same time, and what they did together.
+
+Law of this file: all of them are ready before any of them begins, and a rate is everything that was
+acknowledged, divided by the time from the first one's beginning to the last one's end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.bench.children import Child, answer_commands
+from tests.bench.streams import (
+    PutJob,
+    PutResult,
+    ScanJob,
+    ScanResult,
+    WritingStream,
+    prepare,
+    scan,
+    write,
+)
+
+PROCESSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What all writers did."""
+
+    rows: int
+    batches: int
+    seconds: float
+    latencies: npt.NDArray[np.float64]
+    """Seconds per batch; empty for pipelined writers."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Acknowledged rows a second."""
+        return self.rows / self.seconds
+
+
+class _Client:
+    """In the child: a job is prepared by the first message and done by the second."""
+
+    def __init__(self) -> None:
+        self._prepared: tuple[PutJob, list[WritingStream]] | None = None
+
+    def act(self, message: PutJob | ScanJob | None) -> object:
+        """A job is prepared; ``None`` starts it. Scans start at once."""
+        if isinstance(message, ScanJob):
+            return scan(message)
+        if message is not None:
+            self._prepared = (message, prepare(message))
+            return "ready"
+        assert self._prepared is not None
+        (job, streams), self._prepared = self._prepared, None
+        return write(streams, job)
+
+
+def _main(pipe: Connection) -> None:
+    answer_commands(pipe, _Client().act)
+
+
+class Clients:
+    """The client processes of a run."""
+
+    def __init__(self, processes: int = PROCESSES) -> None:
+        self._children = [Child(_main) for _ in range(processes)]
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.end()
+
+    def write(self, job: PutJob) -> Written:
+        """Do a job with its streams spread over the processes.
+
+        Raises:
+            ChildFailed: a batch was refused, or an answer is missing.
+        """
+        chosen = self._children[: job.streams]
+        share, more = divmod(job.streams, len(chosen))
+        for number, child in enumerate(chosen):
+            streams = share + (number < more)
+            child.send(
+                replace(
+                    job, streams=streams, seed=number, max_rows=max(1, job.max_rows // job.streams)
+                )
+            )
+        for child in chosen:
+            child.receive()
+        for child in chosen:
+            child.send(None)
+        results: list[PutResult] = [child.receive() for child in chosen]
+        return Written(
+            rows=sum(result.rows for result in results),
+            batches=sum(result.batches for result in results),
+            seconds=max(r.ended for r in results) - min(r.began for r in results),
+            latencies=np.concatenate([result.latencies for result in results]),
+        )
+
+    def scan(self, job: ScanJob) -> ScanResult:
+        """Read an answer in one of the processes."""
+        self._children[0].send(job)
+        result: ScanResult = self._children[0].receive()
+        return result

@@ -1,0 +1,87 @@
+"""The plain loop that bounds every log: append to a preallocated file, fdatasync, again.
+
+Law of this file: the file is written in full before the clock starts, as the log's segments are,
+and the same bytes go out as the writers send: the Arrow messages of their batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tests.bench.clients import Written
+
+_BLOCK = 1 << 20
+
+
+def append_loop(
+    folder: Path,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    file_bytes: int,
+    together: int,
+    seconds: float,
+) -> Written:
+    """Append batches in turn, ``together`` of them with one sync, for some seconds.
+
+    Each sync answers ``together`` writers, so the latencies are those of the rounds.
+    """
+    messages = [memoryview(batch.serialize()) for batch in batches]
+    path = folder / "append"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _fill(descriptor, file_bytes)
+        latencies = _loop(descriptor, _Rounds(messages, together, file_bytes), seconds)
+        sent = len(latencies) * together
+        return Written(sent * batches[0].num_rows, sent, sum(latencies), np.array(latencies))
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def _fill(descriptor: int, file_bytes: int) -> None:
+    block = bytes(_BLOCK)
+    for offset in range(0, file_bytes, _BLOCK):
+        os.pwrite(descriptor, block, offset)
+    os.fsync(descriptor)
+
+
+class _Rounds:
+    """What is written in each round: some messages, taken in turn, at the next place."""
+
+    def __init__(self, messages: Sequence[memoryview], together: int, file_bytes: int) -> None:
+        self._messages = itertools.cycle(messages)
+        self._together = together
+        self._file_bytes = file_bytes
+        self._offset = 0
+
+    def next_round(self) -> tuple[list[memoryview], int, int]:
+        """(pieces, their bytes, where they go)"""
+        pieces = list(itertools.islice(self._messages, self._together))
+        size = sum(piece.nbytes for piece in pieces)
+        if self._offset + size > self._file_bytes:
+            # The next segment, so to speak: as preallocated as this one was.
+            self._offset = 0
+        offset, self._offset = self._offset, self._offset + size
+        return pieces, size, offset
+
+
+def _loop(descriptor: int, rounds: _Rounds, seconds: float) -> list[float]:
+    """Seconds of each round."""
+    latencies = []
+    first = began = time.monotonic()
+    while began - first < seconds:
+        pieces, size, offset = rounds.next_round()
+        written = os.pwritev(descriptor, pieces, offset)
+        assert written == size
+        os.fdatasync(descriptor)
+        ended = time.monotonic()
+        latencies.append(ended - began)
+        began = ended
+    return latencies

@@ -1,0 +1,203 @@
+"""Tables "ingest": rows a second, and the time to an acknowledgement, in a burst without persists.
+
+Law of this file: within a repeat every cell is measured at each party before the next cell, in an
+order that turns from cell to cell. Servers are fresh in each repeat: memory that was used before is
+faster than new one. Rates are pipelined; for latencies each writer waits for each answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.bench.clients import Clients, Written
+from tests.bench.disk import append_loop
+from tests.bench.effort import Bench, cpu_seconds
+from tests.bench.report import Table, Target
+from tests.bench.rivals import Rival
+from tests.bench.rows import make_batches
+from tests.bench.samples import Samples, percentile
+from tests.bench.streams import PutJob
+
+NAME = "ingest"
+PARTIES = ("ingester", "keep", "discard", "append")
+_ROW_BYTES = 42
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number of the tables."""
+
+    rows: int
+    writers: int
+    pipelined: bool
+
+    @property
+    def table(self) -> str:
+        """A table of its own at the daemon."""
+        return f"r{self.rows}-w{self.writers}-{'p' if self.pipelined else 'l'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one party did in one cell of one repeat."""
+
+    written: Written
+    cpu_s: float
+
+
+Results = dict[tuple[Cell, str], list[Measured]]
+Drive = Callable[[Cell], Measured]
+
+
+def run(bench: Bench) -> list[Table]:
+    """Rates beside the rivals, and acknowledgement latencies."""
+    effort = bench.effort
+    cells = [
+        Cell(rows, writers, pipelined)
+        for pipelined in (True, False)
+        for rows in effort.batch_rows
+        for writers in effort.writers
+    ]
+    results: Results = defaultdict(list)
+    with Clients() as clients:
+        for repeat in range(effort.repeats):
+            with ExitStack() as stack:
+                drives = _parties(bench, clients, stack)
+                for number, cell in enumerate(cells):
+                    bench.say(
+                        f"repeat {repeat + 1} of {effort.repeats}, {cell.rows:,} rows by"
+                        f" {cell.writers}, {'rate' if cell.pipelined else 'latency'}"
+                    )
+                    for party in _turned(PARTIES, number + repeat):
+                        results[cell, party].append(drives[party](cell))
+    return [_rates(cells, results), _latencies(cells, results)]
+
+
+def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Drive]:
+    """Fresh servers, and how each party does a cell."""
+    daemon = stack.enter_context(bench.daemon())
+    keep = stack.enter_context(Rival("keep"))
+    discard = stack.enter_context(Rival("discard"))
+
+    def at(flight: str, pid: int) -> Drive:
+        def drive(cell: Cell) -> Measured:
+            # Half the bytes for latencies: they are about time, not amounts.
+            job = PutJob(
+                flight=flight,
+                table=cell.table,
+                rows=cell.rows,
+                streams=cell.writers,
+                seconds=bench.effort.cell_s,
+                max_rows=bench.effort.cell_bytes // _ROW_BYTES // (1 if cell.pipelined else 2),
+                pipelined=cell.pipelined,
+                seed=0,
+            )
+            before = cpu_seconds(pid)
+            written = clients.write(job)
+            return Measured(written, cpu_seconds(pid) - before)
+
+        return drive
+
+    def append(cell: Cell) -> Measured:
+        batches = make_batches(cell.rows, max(cell.writers, 16), seed=0)
+        seconds = bench.effort.cell_s / 2
+        written = append_loop(
+            bench.folder,
+            batches,
+            file_bytes=bench.effort.append_file_bytes,
+            together=cell.writers,
+            seconds=seconds,
+        )
+        return Measured(written, 0.0)
+
+    return {
+        "ingester": at(daemon.flight, daemon.pid),
+        "keep": at(keep.flight, keep.pid),
+        "discard": at(discard.flight, discard.pid),
+        "append": append,
+    }
+
+
+def _turned(parties: tuple[str, ...], by: int) -> Iterator[str]:
+    by %= len(parties)
+    yield from parties[by:]
+    yield from parties[:by]
+
+
+def _rates(cells: list[Cell], results: Results) -> Table:
+    table = Table(
+        "ingest-rates",
+        "Ingest: rows/s, pipelined, fsync at commit, no persists",
+        [
+            "rows",
+            "writers",
+            *PARTIES,
+            *(f"of {party}" for party in PARTIES[1:]),
+            "CPU s/M rows",
+        ],
+        notes=[
+            "keep: a Flight server that keeps the batches in a list; discard: one that drops them",
+            "append: the same bytes appended by one thread, one fdatasync per round of the writers",
+        ],
+    )
+    for cell in (cell for cell in cells if cell.pipelined):
+        rates = {
+            party: Samples(tuple(m.written.rows_per_s for m in results[cell, party]), "/s")
+            for party in PARTIES
+        }
+        mine = rates["ingester"]
+        ratios = {f"of_{party}": mine.over(rates[party]) for party in PARTIES[1:]}
+        cpu = [m.cpu_s / m.written.rows * 1e6 for m in results[cell, "ingester"]]
+        table.add(
+            rows=cell.rows,
+            writers=cell.writers,
+            CPU_s__M_rows=Samples(tuple(cpu), "x"),
+            **rates,
+            **ratios,
+        )
+        if (cell.rows, cell.writers) == (10_000, 8):
+            table.targets.append(
+                Target("ingest, 10,000 rows by 8 writers, of keep", 0.35, ratios["of_keep"])
+            )
+    return table
+
+
+def _latencies(cells: list[Cell], results: Results) -> Table:
+    table = Table(
+        "ingest-latencies",
+        "Ingest: time to the acknowledgement, each writer waits for each answer",
+        [
+            "rows",
+            "writers",
+            "p50",
+            "p99",
+            *(f"{party} {share}" for party in PARTIES[1:] for share in ("p50", "p99")),
+            "batches/s",
+            "of keep",
+        ],
+    )
+    for cell in (cell for cell in cells if not cell.pipelined):
+        named: dict[str, Samples] = {}
+        for party in PARTIES:
+            prefix = "" if party == "ingester" else f"{party}_"
+            found = [m.written.latencies for m in results[cell, party]]
+            for name, share in (("p50", 0.5), ("p99", 0.99)):
+                values = tuple(percentile(each, share) for each in found)
+                named[prefix + name] = Samples(values, "s")
+        speeds = {
+            party: Samples(
+                tuple(m.written.batches / m.written.seconds for m in results[cell, party]), "/s"
+            )
+            for party in ("ingester", "keep")
+        }
+        table.add(
+            rows=cell.rows,
+            writers=cell.writers,
+            batches__s=speeds["ingester"],
+            of_keep=speeds["ingester"].over(speeds["keep"]),
+            **named,
+        )
+    return table

@@ -1,0 +1,110 @@
+"""Table "persist": rows a second from a buffer to a committed, sorted file.
+
+Law of this file: beside plain pyarrow, which sorts the same rows by the same columns and writes
+them with the same settings in one process that does nothing else. "Encode" is what the daemon's
+workers do in their threads; "daemon" is all of it, from the request to the committed version.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pyarrow.parquet as pq
+
+from persist.parquet import ROW_GROUP_ROWS, encode_sorted
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
+from tests.bench.effort import Bench
+from tests.bench.query import fill
+from tests.bench.query import persist as persist_now
+from tests.bench.report import Table, Target
+from tests.bench.rows import SCHEMA, batches_of
+from tests.bench.samples import Samples
+
+NAME = "persist"
+_BATCH_ROWS = 10_000
+_ORDER = [("region", "ascending"), ("host", "ascending"), ("time", "ascending")]
+
+
+def run(bench: Bench) -> list[Table]:
+    """Rates of the three, and bytes per row of the files."""
+    rows = bench.effort.persist_rows
+    table = Table(
+        NAME,
+        f"Persist: {rows:,} rows sorted by region, host, time and written",
+        ["who", "rows/s", "of pyarrow", "bytes/row"],
+    )
+    arrived = pa.Table.from_batches(batches_of(rows, _BATCH_ROWS, seed=0))
+    seconds: dict[str, list[float]] = {"pyarrow": [], "encode": [], "daemon": []}
+    sizes: dict[str, int] = {}
+    folder = bench.new_folder()
+    with bench.daemon(persist__target_file_bytes="1GiB") as daemon:
+        for repeat in range(bench.effort.repeats):
+            bench.say(f"repeat {repeat + 1} of {bench.effort.repeats}")
+            fill(daemon, f"t{repeat}", rows, _BATCH_ROWS)
+            began = time.perf_counter()
+            persist_now(daemon, f"t{repeat}")
+            seconds["daemon"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            sizes["pyarrow"] = _plain(arrived, folder / "plain.parquet")
+            seconds["pyarrow"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            sizes["encode"] = _encode(arrived)
+            seconds["encode"].append(time.perf_counter() - began)
+        sizes["daemon"] = _file_bytes(daemon.flight, "t0")
+    _fill_in(table, arrived.num_rows, seconds, sizes)
+    return [table]
+
+
+def _plain(arrived: pa.Table, path: Path) -> int:
+    pq.write_table(
+        arrived.sort_by(_ORDER),
+        path,
+        compression="zstd",
+        use_dictionary=["host", "region"],
+        write_statistics=True,
+        write_page_index=True,
+        store_schema=False,
+        version="2.6",
+        row_group_size=ROW_GROUP_ROWS,
+    )
+    return path.stat().st_size
+
+
+def _encode(arrived: pa.Table) -> int:
+    definition = TableDefinition(SCHEMA, PartitionSpec(()))
+    files = encode_sorted(arrived, definition, metadata={}, target_bytes=1 << 40)
+    return sum(int(file.data.size) for file in files)
+
+
+def _file_bytes(flight: str, table: str) -> int:
+    body = json.dumps({"namespace": "bench", "table": table}).encode()
+    with fl.connect(flight) as client:
+        (answer,) = client.do_action(fl.Action("describe_table", body))
+    size: int = json.loads(answer.body.to_pybytes())["persisted"]["bytes"]
+    return size
+
+
+def _fill_in(
+    table: Table, rows: int, seconds: dict[str, list[float]], sizes: dict[str, int]
+) -> None:
+    rates = {
+        who: Samples(tuple(rows / each for each in taken), "/s") for who, taken in seconds.items()
+    }
+    for who, name in (
+        ("pyarrow", "plain pyarrow, sort_by and write_table"),
+        ("encode", "encode: the same in the daemon's way"),
+        ("daemon", "daemon: from request to commit"),
+    ):
+        table.add(
+            who=name,
+            rows__s=rates[who],
+            of_pyarrow=rates[who].over(rates["pyarrow"]),
+            bytes__row=Samples((sizes[who] / rows,), "B"),
+        )
+    ratio = rates["daemon"].over(rates["pyarrow"])
+    table.targets.append(Target("persist, of plain pyarrow sorting and writing", 0.7, ratio))

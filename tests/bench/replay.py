@@ -1,0 +1,127 @@
+"""Table "replay": how fast a killed daemon has its buffers back.
+
+Law of this file: kill -9 with everything in the log and nothing in files, then a start; the rows
+are counted afterwards. Beside it: reading the log's bytes, checking them, having them in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import crc32c
+import pyarrow as pa
+
+from tests.bench.clients import Clients
+from tests.bench.effort import Bench
+from tests.bench.query import fill
+from tests.bench.report import Table, Target
+from tests.bench.samples import Samples
+from tests.bench.streams import ScanJob
+from tests.daemon import Daemon
+
+NAME = "replay"
+_BATCH_ROWS = 10_000
+_TICKET = json.dumps({"namespace": "bench", "table": "log"}).encode()
+
+
+def run(bench: Bench) -> list[Table]:
+    """Rows a second of replay as the daemon logs it, and of the whole start."""
+    repeats = range(bench.effort.repeats)
+    found = _Found()
+    with Clients(1) as clients, bench.daemon() as first:
+        first.kill()
+        for _ in repeats:
+            found.start_empty.append(_start(first)[1])
+        with first.again() as filled:
+            bench.say(f"writing {bench.effort.replay_rows:,} rows")
+            total = fill(filled, "log", bench.effort.replay_rows, _BATCH_ROWS)
+        for repeat in repeats:
+            bench.say(f"repeat {repeat + 1} of {bench.effort.repeats}")
+            found.read.append(_read_log(first.data_dir / "wal"))
+            replay_s, ready_s = _start(first, clients, total)
+            found.replay.append(replay_s)
+            found.start.append(ready_s)
+    return [_table(total, found)]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Seconds, one per repeat."""
+
+    start_empty: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)
+    replay: list[float] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+
+
+def _table(rows: int, found: _Found) -> Table:
+    table = Table(
+        NAME,
+        f"Replay: {rows:,} rows in the log, kill -9, start",
+        ["what", "seconds", "rows/s", "of reading"],
+        notes=["the log is in the page cache, as after a crash of the process alone"],
+    )
+    reading = _rate(rows, found.read)
+    replaying = _rate(rows, found.replay)
+    more = [max(0.001, s - e) for s, e in zip(found.start, found.start_empty, strict=True)]
+    table.add(what="read, check and keep the log's bytes", seconds=_s(found.read), rows__s=reading)
+    table.add(
+        what="replay, as the daemon logs it",
+        seconds=_s(found.replay),
+        rows__s=replaying,
+        of_reading=replaying.over(reading),
+    )
+    table.add(
+        what="recovery and replay: start less start with an empty log",
+        seconds=_s(more),
+        rows__s=_rate(rows, more),
+        of_reading=_rate(rows, more).over(reading),
+    )
+    table.add(what="start to ready", seconds=_s(found.start))
+    table.add(what="start to ready, empty log", seconds=_s(found.start_empty))
+    table.targets.append(Target("replay, rows/s of a 5-column table", 5e6, replaying))
+    return table
+
+
+def _s(seconds: list[float]) -> Samples:
+    return Samples(tuple(seconds), "s")
+
+
+def _rate(rows: int, seconds: list[float]) -> Samples:
+    return Samples(tuple(rows / each for each in seconds), "/s")
+
+
+def _start(daemon: Daemon, clients: Clients | None = None, total: int = 0) -> tuple[float, float]:
+    """Seconds of the replay by the daemon's own word, and from the start to the ready line."""
+    began = time.monotonic()
+    with daemon.again() as again:
+        ready_s = time.monotonic() - began
+        if clients is not None:
+            found = clients.scan(ScanJob(again.flight, _TICKET)).rows
+            if found != total:
+                raise AssertionError(f"{found} rows after the replay, {total} before")
+        return _logged(again.stderr_file), ready_s
+
+
+def _logged(stderr_file: Path) -> float:
+    """The seconds of the newest "log replayed"."""
+    lines = [json.loads(line) for line in stderr_file.read_text().splitlines() if line[:1] == "{"]
+    replays = [line for line in lines if line.get("event") == "log replayed"]
+    # Logged in milliseconds: a tiny log takes none.
+    return max(0.001, float(replays[-1]["seconds"]))
+
+
+def _read_log(folder: Path) -> float:
+    """Seconds to have all segments in Arrow memory, checked, by one thread."""
+    began = time.perf_counter()
+    held = []
+    for path in sorted(folder.glob("*.wal")):
+        with path.open("rb", buffering=0) as file:
+            buffer = pa.allocate_buffer(path.stat().st_size)
+            file.readinto(memoryview(buffer))
+            crc32c.crc32c(memoryview(buffer))
+            held.append(buffer)
+    return time.perf_counter() - began

@@ -1,0 +1,78 @@
+"""Flight servers that do the least: what bounds a server that also logs, sorts and answers queries.
+
+    discard   reads a batch, answers, forgets it        the limit of Flight itself
+    keep      the same, and appends it to a list        the limit of whatever buffers
+    stream    sends the same batches over and over      the limit of whatever is queried
+
+Law of this file: batches are answered one by one, in order, after they were taken, as the daemon
+does, so that the same client can drive each of them. Nothing here is durable.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.bench.children import Child, leave_with
+from tests.bench.rows import SCHEMA, batches_of
+
+Kind = Literal["keep", "discard", "stream"]
+_ANSWER = b'{"accepted":true,"sequence":1,"epoch":1}'
+
+
+class _Writes(fl.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self._keeps = keeps
+        self._kept: list[pa.RecordBatch] = []
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Take batches and answer each."""
+        answer = pa.py_buffer(_ANSWER)
+        while True:
+            try:
+                batch = reader.read_chunk().data
+            except StopIteration:
+                return
+            if self._keeps:
+                self._kept.append(batch)
+            writer.write(answer)
+
+
+class _Reads(fl.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self._batches = batches
+
+    def do_get(self, context: Any, ticket: Any) -> fl.RecordBatchStream:
+        """Send everything, without a step of Python per batch."""
+        return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(SCHEMA, self._batches))
+
+
+def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int) -> None:
+    if kind == "stream":
+        server: fl.FlightServerBase = _Reads(batches_of(rows, batch_rows, seed=0))
+    else:
+        server = _Writes(keeps=kind == "keep")
+    pipe.send(f"grpc://127.0.0.1:{server.port}")
+    leave_with(pipe)
+    server.serve()
+
+
+class Rival:
+    """One of the servers above, in a process of its own."""
+
+    def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1) -> None:
+        """``rows`` and ``batch_rows`` say what a streaming one has."""
+        self._child = Child(_serve, kind, rows, batch_rows)
+        self.flight: str = self._child.receive()
+        self.pid = self._child.pid
+
+    def __enter__(self) -> Rival:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.end()

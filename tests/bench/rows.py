@@ -1,0 +1,56 @@
+"""The rows that every party gets: a time, two tags, two numbers.
+
+Law of this file: the same seed gives the same rows, here and in every client process, so that
+nothing has to be sent around. All times lie in one day: one partition of a default table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("time", pa.timestamp("us", "UTC")),
+        ("host", pa.string()),
+        ("region", pa.string()),
+        ("load", pa.float64()),
+        ("temperature", pa.float64()),
+    ]
+)
+HOSTS = pa.array([f"host-{number:02d}" for number in range(100)])
+REGIONS = pa.array(["ams", "fra", "iad", "nrt", "sfo"])
+SEED = 20261121
+_DAY_START_US = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
+_DAY_US = 86_400_000_000
+
+
+def make_batches(rows: int, count: int, seed: int) -> list[pa.RecordBatch]:
+    """``count`` batches of ``rows`` rows, different ones, times rising within and across them.
+
+    Each is in memory of its own, as a client that builds its batches has them.
+    """
+    random = np.random.default_rng([SEED, seed])
+    step = max(1, _DAY_US // (rows * count))
+    batches = []
+    for number in range(count):
+        ticks = _DAY_START_US + (np.arange(rows) + number * rows) * step
+        jitter = random.integers(0, step, rows) if step > 1 else 0
+        batches.append(
+            pa.RecordBatch.from_arrays(
+                [
+                    pa.array(ticks + jitter, pa.int64()).view(SCHEMA.field("time").type),
+                    HOSTS.take(pa.array(random.integers(0, len(HOSTS), rows))),
+                    REGIONS.take(pa.array(random.integers(0, len(REGIONS), rows))),
+                    pa.array(random.random(rows)),
+                    pa.array(np.round(random.normal(20.0, 5.0, rows), 2)),
+                ],
+                schema=SCHEMA,
+            )
+        )
+    return batches
+
+
+def batches_of(total_rows: int, rows: int, seed: int) -> list[pa.RecordBatch]:
+    """As many batches of ``rows`` rows as ``total_rows`` needs."""
+    return make_batches(rows, -(-total_rows // rows), seed)

@@ -1,0 +1,80 @@
+"""Table "visible": from a row's writing to its reading by somebody else.
+
+Law of this file: the reader begins after the acknowledgement and asks for exactly the new row; a
+row that it does not find is an error of the daemon, not a slow one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.bench.effort import Bench
+from tests.bench.report import Table, Target
+from tests.bench.rows import SCHEMA, make_batches
+from tests.bench.samples import Samples, percentile
+
+NAME = "visible"
+
+
+def run(bench: Bench) -> list[Table]:
+    """Seconds to the acknowledgement, and to the row in a second client's hands."""
+    table = Table(
+        NAME,
+        "One row, written by one client, then read by another",
+        ["until", "p50", "p99"],
+    )
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    with bench.daemon() as daemon:
+        for repeat in range(bench.effort.repeats):
+            bench.say(f"repeat {repeat + 1} of {bench.effort.repeats}")
+            found.append(_round_trips(daemon.flight, f"t{repeat}", bench.effort.round_trips))
+    for index, until in enumerate(("acknowledged", "read by the second client")):
+        p50, p99 = (
+            Samples(tuple(percentile(each[index], share) for each in found), "s")
+            for share in (0.5, 0.99)
+        )
+        table.add(until=until, p50=p50, p99=p99)
+        if index:
+            what = "one row, acknowledged and read by another client, p50"
+            table.targets.append(Target(what, 0.003, p50, below=True))
+    return [table]
+
+
+def _round_trips(flight: str, table: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    acknowledged, visible = [], []
+    with fl.connect(flight) as writing, fl.connect(flight) as reading:
+        writer, answers = writing.do_put(fl.FlightDescriptor.for_path("bench", table), SCHEMA)
+        warm_up = min(20, count)
+        for number, batch in enumerate(_numbered(count + warm_up)):
+            ticket = fl.Ticket(
+                json.dumps(
+                    {"namespace": "bench", "table": table, "filter": [[["load", "=", number]]]}
+                ).encode()
+            )
+            began = time.monotonic()
+            writer.write_batch(batch)
+            if answers.read() is None:
+                writer.close()
+                raise AssertionError("the server ended the stream")
+            acknowledged.append(time.monotonic() - began)
+            rows = reading.do_get(ticket).read_all().num_rows
+            visible.append(time.monotonic() - began)
+            if rows != 1:
+                raise AssertionError(f"row {number} was acknowledged, a reader found {rows} of it")
+        writer.done_writing()
+        writer.close()
+    return np.array(acknowledged[warm_up:]), np.array(visible[warm_up:])
+
+
+def _numbered(count: int) -> list[pa.RecordBatch]:
+    """One row each, with its number in the column ``load``."""
+    index = SCHEMA.get_field_index("load")
+    return [
+        batch.set_column(index, SCHEMA.field(index), pa.array([float(number)]))
+        for number, batch in enumerate(make_batches(1, count, seed=0))
+    ]
