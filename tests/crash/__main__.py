@@ -1,0 +1,78 @@
+"""``python -m tests.crash``: the long campaign, what it did, and what does not add up."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.crash.campaign import Campaign, Extent, Report
+
+
+def main() -> int:
+    """The exit code: 0 where everything adds up, 1 where something does not."""
+    options = _options()
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    extent = Extent(options.seed, options.kills, options.seconds, spark=not options.no_spark)
+    print(
+        f"seed {extent.seed}: at least {extent.kills} kills over {extent.seconds:g} s", flush=True
+    )
+    campaign = Campaign(folder, extent)
+    report = campaign.run()
+    Console(width=100).print(table_of(report, extent))
+    for fault in report.findings.faults:
+        print(f"FAULT {fault}")
+    if report.findings.more:
+        print(f"FAULT and {report.findings.more} more")
+    if report.findings.faults:
+        print(f"seed {extent.seed}; the daemon's folder, its log and the ledgers are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    print("every acknowledged row is there exactly once, and no other")
+    return 0
+
+
+def table_of(report: Report, extent: Extent) -> Table:
+    """What a campaign did."""
+    table = Table(title=f"crash campaign, seed {extent.seed}", show_header=False)
+    kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(report.kills.items()))
+    for name, value in (
+        ("kills", f"{report.killed} ({kinds})"),
+        ("seconds", f"{report.seconds:.0f}"),
+        ("restart to ready", _spread(report.restarts_s)),
+        ("rows sent", f"{report.sent_rows:,}"),
+        ("rows acknowledged", f"{report.acknowledged_rows:,} by {extent.writers} writers"),
+        ("checks", f"{report.findings.checks} tables read, {report.findings.rows:,} rows"),
+        ("check of all tables", _spread(report.checks_s)),
+        ("files at the end", f"{report.files:,}"),
+        *(("read at the end", reader) for reader in report.readers),
+        ("faults", str(len(report.findings.faults) + report.findings.more)),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def _spread(seconds: list[float]) -> str:
+    if not seconds:
+        return "-"
+    return f"median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--kills", type=int, default=30, help="at least so many (default 30)")
+    parser.add_argument("--seconds", type=float, default=180.0, help="at least so long (180)")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the read with Spark")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What the writers noted: the only truth about what must be in a table.
+
+    S table burst start count sequence    about to be sent (noted before it is)
+    A table start                         acknowledged
+    R table start                         refused: must not be there, now or later
+    X text                                something that should not happen
+
+Law of this file: a note says no less than what happened at the time: "sent" is written before the
+batch leaves, "acknowledged" after the answer came. One file per writer, one line per note; only the
+writer appends, only the campaign reads.
+
+    SENT ──answer──▶ KEPT        SENT ──refusal──▶ GONE
+    SENT ──seen after a crash──▶ KEPT        SENT ──not seen after a crash──▶ GONE  (no resend)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+
+class Fate(IntEnum):
+    """What a batch must be."""
+
+    SENT = 0
+    """Unknown: all of it or nothing."""
+    KEPT = 1
+    """There, exactly once, for ever."""
+    GONE = 2
+    """Not there, and never again."""
+
+
+@dataclass(slots=True)
+class Batches:
+    """All batches of one writer into one table, in the order of their numbers, without gaps."""
+
+    starts: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    bursts: list[int] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    index: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many rows were ever sent."""
+        return self.starts[-1] + self.counts[-1] if self.starts else 0
+
+    def add(self, burst: int, start: int, count: int) -> None:
+        """A batch that is about to be sent."""
+        assert start == self.rows, f"batch at {start}, {self.rows} expected"
+        self.index[start] = len(self.starts)
+        self.starts.append(start)
+        self.counts.append(count)
+        self.bursts.append(burst)
+        self.fates.append(Fate.SENT)
+
+
+class WriterLedger:
+    """One writer's file, read as it grows."""
+
+    def __init__(self, path: Path, writer: int, *, resends: bool) -> None:
+        self.path = path
+        self.writer = writer
+        self.resends = resends
+        """Whether the writer sends again what it has no answer for, under the same sequence."""
+        self.tables: dict[str, Batches] = {}
+        self.complaints: list[str] = []
+        self.acknowledged_rows = 0
+        self.last_sequence = -1
+        self._offset = 0
+
+    def update(self) -> None:
+        """Read what was appended since the last time; half a line is left for the next."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._offset += end
+        for line in data[:end].decode().splitlines():
+            self._note(line)
+
+    def _note(self, line: str) -> None:
+        kind, _, rest = line.partition(" ")
+        if kind == "X":
+            self.complaints.append(f"writer {self.writer}: {rest}")
+            return
+        table, *numbers = rest.split(" ")
+        values = [int(number) for number in numbers]
+        batches = self.tables.setdefault(table, Batches())
+        if kind == "S":
+            burst, start, count, sequence = values
+            batches.add(burst, start, count)
+            self.last_sequence = max(self.last_sequence, sequence)
+            return
+        index = batches.index[values[0]]
+        if kind == "A":
+            if batches.fates[index] is Fate.GONE:
+                self.complaints.append(
+                    f"writer {self.writer}: batch {values[0]} of {table} was acknowledged after it"
+                    " was refused or lost"
+                )
+            batches.fates[index] = Fate.KEPT
+            self.acknowledged_rows += batches.counts[index]
+        elif kind == "R":
+            batches.fates[index] = Fate.GONE
+        else:
+            raise ValueError(f"ledger line {line!r}")
+
+
+class Note:
+    """The writer's side: appends lines, each batch of them with one write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self, lines: list[str]) -> None:
+        """Append; visible to the reader on return."""
+        with self._path.open("ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())

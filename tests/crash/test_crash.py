@@ -1,0 +1,28 @@
+"""The campaign's short form: a few kills of each kind, and everything read back at the end.
+
+The long form is ``make crash``. A failing run names its seed (``INGESTER_TEST_CRASH_SEED`` repeats
+it) and leaves its folder, with the daemon's log and the ledgers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import Campaign, Extent
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_kill_9_at_any_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    seed = int(os.environ.get("INGESTER_TEST_CRASH_SEED") or secrets.randbelow(1_000_000))
+    extent = Extent(seed, kills=5, seconds=0.0, longest_s=2.5)
+    report = Campaign(tmp_path / "crash", extent).run()
+    assert not report.findings.faults, f"seed {seed}, folder {tmp_path}:\n" + "\n".join(
+        report.findings.faults
+    )
+    assert report.killed >= 5
+    assert report.acknowledged_rows > 1000
