@@ -72,6 +72,8 @@ class Lifecycle:
     def _freeze_largest(self) -> None:
         """Freeze the largest buffers until what stays active is half the low watermark."""
         enough = self._ledger.watermarks.low // 2
+        if self._ledger.buffered <= enough:
+            return  # the rest is on its way already; asked after every group while it is
         for handle in sorted(self._tree.by_age, key=lambda handle: -handle.nbytes):
             if self._ledger.buffered <= enough:
                 return

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 FAN_OUT = 16
-CHUNK_ROWS = 64 * 1024
-CHUNK_BYTES = 1 << 20
-"""Chunks of this size are never merged: what a merge copies on the event loop is bounded by it."""
+CHUNK_ROWS = 4096
+CHUNK_BYTES = 64 * 1024
+"""Chunks of this size are never merged: a merge on the event loop copies at most sixteen times it."""
 
-TOP_LEVEL = 4
+TOP_LEVEL = 3
 MIXED = -1
 
 CHUNK_OVERHEAD_BYTES = 1024
