@@ -233,8 +233,19 @@ def repair(directory: WalDir, json: Json = False) -> None:
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Only the first so many flights.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="An empty folder, kept; default: one that is removed."),
+    ] = None,
+    writers: Annotated[int, typer.Option("--writers", min=1, help="Per table.")] = 4,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Per operation.")] = 250,
+    json: Json = False,
+) -> None:
     """Run the whole road once on real rows, and check every number."""
     from .serving import demo as run
 
-    run()
+    run(rows=rows, data_dir=data_dir, writers=writers, batch_rows=batch_rows, json=json)

@@ -40,12 +40,16 @@ MAX_BATCH_BYTES = 16 * 1024**2
 _ARROW_FILE_MAGIC = b"ARROW1"
 
 
+Opened = tuple[pa.Schema, Iterator[pa.RecordBatch], int | None]
+
+
 class InputFile:
     """One opened input: its schema, its batches, and how many rows it has where that is known."""
 
     def __init__(
-        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows: int | None
+        self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows: int | None
     ) -> None:
+        self._name = name
         self.schema = schema
         self.rows = rows
         self._batches = batches
@@ -56,7 +60,7 @@ class InputFile:
         Raises:
             CommandFailed: the rest cannot be read.
         """
-        with _readable():
+        with _readable(self._name):
             for batch in self._batches:
                 for start in range(0, batch.num_rows, batch_rows):
                     piece = pa.Table.from_batches([batch.slice(start, batch_rows)])
@@ -90,76 +94,78 @@ def opened(name: str, kind: str, table_schema: pa.Schema | None) -> Iterator[Inp
         CommandFailed: it is not there or not of this format.
     """
     with contextlib.ExitStack() as stack:
-        with _readable():
+        with _readable(name):
             source = _source(name, kind, stack)
             opener = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "arrow": _arrow}[kind]
-            file = opener(source, table_schema)
-        yield file
+            schema, batches, rows = opener(source, table_schema)
+        yield InputFile(name, schema, batches, rows)
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
+def _readable(name: str) -> Iterator[None]:
+    shown = "standard input" if name == STANDARD_INPUT else name
     try:
         yield
-    except OSError as exc:
-        if isinstance(exc, BrokenPipeError):
-            raise
-        raise CommandFailed(f"cannot read: {exc}") from exc
-    except pa.ArrowException as exc:
-        raise CommandFailed(f"cannot read: {exc}") from exc
+    except (OSError, pa.ArrowException) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise CommandFailed(f"cannot read {shown}: {reason}") from exc
 
 
 def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
     if name != STANDARD_INPUT:
         if kind in ("csv", "jsonl"):
+            Path(name).open("rb").close()  # for the system's own words where it fails
             return stack.enter_context(pa.input_stream(name))  # unpacks .gz
         return stack.enter_context(Path(name).open("rb"))
-    if kind == "parquet":  # its index is at the end
-        return _spooled(sys.stdin.buffer, stack)
+    if kind == "parquet" or (kind == "arrow" and _is_arrow_file(sys.stdin.buffer)):
+        return _spooled(sys.stdin.buffer, stack)  # the index is at the end
     return stack.enter_context(pa.PythonFile(sys.stdin.buffer, mode="r"))
 
 
 def _spooled(stream: BinaryIO, stack: contextlib.ExitStack) -> Any:
-    spool = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
+    spool = stack.enter_context(tempfile.TemporaryFile("w+b"))  # noqa: SIM115 (the stack closes it)
     shutil.copyfileobj(stream, spool)
     spool.seek(0)
     return spool
 
 
-def _parquet(source: Any, _: pa.Schema | None) -> InputFile:
+def _is_arrow_file(stream: Any) -> bool:
+    """File format or stream format: a stream begins with another byte. Reads nothing away."""
+    head = stream.peek(len(_ARROW_FILE_MAGIC))[: len(_ARROW_FILE_MAGIC)]
+    return len(head) > 0 and _ARROW_FILE_MAGIC.startswith(head)
+
+
+def _parquet(source: Any, _: pa.Schema | None) -> Opened:
     file = pyarrow.parquet.ParquetFile(source)
     # One row group is decoded in parts, so that a large one does not fill the memory.
     batches = file.iter_batches(batch_size=16_384)
-    return InputFile(file.schema_arrow, batches, int(file.metadata.num_rows))
+    return file.schema_arrow, batches, int(file.metadata.num_rows)
 
 
-def _csv(source: Any, table_schema: pa.Schema | None) -> InputFile:
+def _csv(source: Any, table_schema: pa.Schema | None) -> Opened:
     types = {} if table_schema is None else {field.name: field.type for field in table_schema}
     reader = pyarrow.csv.open_csv(
         source,
         read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES),
         convert_options=pyarrow.csv.ConvertOptions(column_types=types),
     )
-    return InputFile(reader.schema, iter(reader), None)
+    return reader.schema, iter(reader), None
 
 
-def _jsonl(source: Any, table_schema: pa.Schema | None) -> InputFile:
+def _jsonl(source: Any, table_schema: pa.Schema | None) -> Opened:
     parse = pyarrow.json.ParseOptions(
         explicit_schema=table_schema, unexpected_field_behavior="infer"
     )
     reader = pyarrow.json.open_json(
         source, read_options=pyarrow.json.ReadOptions(block_size=BLOCK_BYTES), parse_options=parse
     )
-    return InputFile(reader.schema, iter(reader), None)
+    return reader.schema, iter(reader), None
 
 
-def _arrow(source: Any, _: pa.Schema | None) -> InputFile:
-    if source.seekable():
-        magic = source.read(len(_ARROW_FILE_MAGIC))
-        source.seek(0)
-        if magic == _ARROW_FILE_MAGIC:
-            file = pa.ipc.open_file(source)
-            batches = (file.get_batch(n) for n in range(file.num_record_batches))
-            return InputFile(file.schema, batches, None)
+def _arrow(source: Any, _: pa.Schema | None) -> Opened:
+    if not isinstance(source, pa.PythonFile) and _is_arrow_file(source):
+        file = pa.ipc.open_file(source)
+        batches = (file.get_batch(n) for n in range(file.num_record_batches))
+        return file.schema, batches, None
     reader = pa.ipc.open_stream(source)
-    return InputFile(reader.schema, iter(reader), None)
+    return reader.schema, iter(reader), None

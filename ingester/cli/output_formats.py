@@ -48,6 +48,9 @@ class Sink(Protocol):
     def finish(self) -> None:
         """Write what belongs at the end. Not called after a failure."""
 
+    def abandon(self) -> None:
+        """Write nothing more: a part of an answer must not look like a whole one."""
+
 
 def format_of(given: str | None, output: Path | None) -> str:
     """The format: the one given, else by the file's extension, else ``table``.
@@ -72,13 +75,15 @@ def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> S
 
     Arrow is the file format where ``seekable``, else the stream format.
     """
-    if kind == "csv":
-        return CsvSink(target, schema)
     if kind == "jsonl":
         return JsonLinesSink(target)
+    valve = _Valve(target)
+    if kind == "csv":
+        return CsvSink(valve, schema)
     if kind == "parquet":
-        return _ArrowSink(pyarrow.parquet.ParquetWriter(target, schema, compression="zstd"))
-    return _ArrowSink((pa.ipc.new_file if seekable else pa.ipc.new_stream)(target, schema))
+        return _ArrowSink(pyarrow.parquet.ParquetWriter(valve, schema, compression="zstd"), valve)
+    open_writer = pa.ipc.new_file if seekable else pa.ipc.new_stream
+    return _ArrowSink(open_writer(valve, schema), valve)
 
 
 @contextlib.contextmanager
@@ -104,11 +109,38 @@ def _umask() -> int:
     return mask
 
 
+class _Valve:
+    """A file that can be shut: pyarrow's writers write an ending even when they are dropped."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self._written = 0
+        self.shut = False
+        self.closed = False  # pyarrow asks
+
+    def write(self, data: Any) -> int:
+        if not self.shut:
+            self._target.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        if not self.shut:
+            self._target.flush()
+
+
 class _ArrowSink:
     """Arrow IPC and Parquet: pyarrow's own writers."""
 
-    def __init__(self, writer: Any) -> None:
+    def __init__(self, writer: Any, valve: _Valve) -> None:
         self._writer = writer
+        self._valve = valve
+
+    def abandon(self) -> None:
+        self._valve.shut = True
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
@@ -120,7 +152,8 @@ class _ArrowSink:
 class CsvSink:
     """CSV with a heading. Lists, structs and maps are JSON, binary is base64."""
 
-    def __init__(self, target: Any, schema: pa.Schema) -> None:
+    def __init__(self, target: _Valve, schema: pa.Schema) -> None:
+        self._valve = target
         self._changed = {f.name for f in schema if _needs_text(f.type)}
         fields = [pa.field(f.name, pa.string()) if f.name in self._changed else f for f in schema]
         self._schema = pa.schema(fields)
@@ -132,6 +165,9 @@ class CsvSink:
             for field, column in zip(self._schema, batch.columns, strict=True)
         ]
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+
+    def abandon(self) -> None:
+        self._valve.shut = True
 
     def finish(self) -> None:
         self._writer.close()
@@ -149,6 +185,9 @@ class JsonLinesSink:
 
     def finish(self) -> None:
         self._target.flush()
+
+    def abandon(self) -> None:
+        """Lines have no ending."""
 
 
 class TableSink:

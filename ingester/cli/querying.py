@@ -69,9 +69,13 @@ def _parsed(text: str | None) -> Disjunction | None:
 
 def _copy(stream: QueryStream, sink: Sink) -> int:
     rows = 0
-    for batch, _ in stream:
-        sink.write(batch)
-        rows += int(batch.num_rows)
+    try:
+        for batch, _ in stream:
+            sink.write(batch)
+            rows += int(batch.num_rows)
+    except BaseException:
+        sink.abandon()
+        raise
     sink.finish()
     return rows
 

@@ -44,10 +44,11 @@ def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool
     print_table(["setting", "value", "from"], rows)
 
 
-def demo() -> None:
+def demo(**options: object) -> None:
     """Run the demonstration; it fails loudly when any number disagrees."""
+    # By name, so that the command line is not typed against pyspark.
     run_demo = importlib.import_module("ingester.demo").run_demo
-    raise typer.Exit(int(run_demo()))
+    raise typer.Exit(int(run_demo(**options)))
 
 
 def _as_text(value: object) -> str:

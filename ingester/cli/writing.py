@@ -173,7 +173,7 @@ def _print_results(sending: Sending, done: list[FileResult], seconds: float, as_
         return
     again = f", {duplicates:,} of them known already" if duplicates else ""
     print_line(
-        f"acknowledged {rows:,} rows in {batches:,} batches{again} "
+        f"acknowledged {rows:,} rows in {batches:,} operations{again} "
         f"({seconds:.2f} s, {rows / max(seconds, 1e-9):,.0f} rows/s); "
         f"sequence {newest.sequence}, epoch {newest.epoch}"
     )

@@ -1,0 +1,64 @@
+"""The command ``ingester`` as a user runs it, and a real daemon for it to talk to."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import Daemon
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for all tests of the command line: each uses a namespace of its own."""
+    with Daemon.start(tmp_path_factory.mktemp("cli") / "data") as daemon:
+        yield daemon
+
+
+def run_command(
+    *arguments: object,
+    cwd: Path,
+    endpoint: str | None = None,
+    stdin: bytes = b"",
+    **variables: str,
+) -> "subprocess.CompletedProcess[bytes]":
+    """The finished command; its exit code is ``returncode``."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    if endpoint is not None:
+        environment["INGESTER_ENDPOINT"] = endpoint
+    return subprocess.run(
+        [sys.executable, "-m", "ingester", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def run(served: Daemon, tmp_path: Path) -> Run:
+    """Run a command in an empty folder, with the daemon as its endpoint."""
+
+    def command(
+        *arguments: object, stdin: bytes = b"", **variables: str
+    ) -> "subprocess.CompletedProcess[bytes]":
+        return run_command(
+            *arguments, cwd=tmp_path, endpoint=served.flight, stdin=stdin, **variables
+        )
+
+    return command
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> str:
+    """A namespace that no other test uses."""
+    name: str = request.node.name
+    return "".join(c if c.isalnum() else "-" for c in name)[-100:].strip("-")

@@ -1,0 +1,258 @@
+"""The commands against a real daemon, as a user types them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from ingester.client import Client
+from tests.cli.conftest import Run, run_command
+from tests.daemon import Daemon
+
+ROWS = pa.table(
+    {
+        "host": ["h1", "h2", None],
+        "v": pa.array([1, 2, 3], pa.int64()),
+        "at": pa.array([0, 1, 2], pa.timestamp("us")),
+        "tags": [["a", "b"], [], None],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def written(served: Daemon) -> str:
+    """A namespace whose table ``t`` holds ROWS, for tests that only read."""
+    with Client(served.flight) as client:
+        client.write("written", "t", ROWS)
+    return "written"
+
+
+def write_file(kind: str, path: Path, table: pa.Table = ROWS) -> Path:
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table.drop_columns("tags"), path)
+    elif kind == "jsonl":
+        path.write_text('{"host": "h1", "v": 1}\n{"host": "h2", "v": 2}\n{"v": 3}\n')
+    else:
+        open_writer = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+        with path.open("wb") as file, open_writer(file, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "arrow", "ipc"])
+@pytest.mark.parametrize("piped", [False, True])
+def test_every_input_format_is_written_and_read_back(
+    run: Run, served: Daemon, namespace: str, tmp_path: Path, kind: str, piped: bool
+) -> None:
+    path = write_file(kind, tmp_path / f"rows.{kind}")
+    format_ = ["--input-format", "arrow" if kind == "ipc" else kind]
+    source = ["-", *format_] if piped else [path]
+    stdin = path.read_bytes() if piped else b""
+    written = run("write", namespace, "t", *source, "--json", stdin=stdin)
+    assert written.returncode == 0, written.stderr
+    facts = json.loads(written.stdout)
+    assert (facts["rows"], facts["batches"], facts["epoch"]) == (3, 1, 1)
+    with Client(served.flight) as client:
+        found = client.query(namespace, "t", ["v", "host"]).to_pylist()
+    assert found == [
+        {"v": 1, "host": "h1"},
+        {"v": 2, "host": "h2"},
+        {"v": 3, "host": None if kind != "csv" else ""},
+    ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
+@pytest.mark.parametrize("to_file", [False, True])
+def test_every_output_format_holds_the_rows(
+    run: Run, written: str, tmp_path: Path, kind: str, to_file: bool
+) -> None:
+    output = tmp_path / f"out.{kind}"
+    options = ["--output", output] if to_file else ["--format", kind]
+    done = run("query", written, "t", *options)
+    assert done.returncode == 0, done.stderr
+    if not to_file:
+        output.write_bytes(done.stdout)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    if kind == "parquet":
+        assert pyarrow.parquet.read_table(output).to_pylist() == ROWS.to_pylist()
+    elif kind == "arrow":
+        opened = pa.ipc.open_file(output) if to_file else pa.ipc.open_stream(output.read_bytes())
+        assert opened.read_all().to_pylist() == ROWS.to_pylist()
+    elif kind == "csv":
+        assert output.read_text().splitlines()[:2] == [
+            '"host","v","at","tags"',
+            '"h1",1,1970-01-01 00:00:00.000000,"[""a"",""b""]"',
+        ]
+    else:
+        first = json.loads(output.read_text().splitlines()[0])
+        assert first == {"host": "h1", "v": 1, "at": "1970-01-01T00:00:00", "tags": ["a", "b"]}
+
+
+def test_a_filter_and_a_limit_choose_rows(run: Run, written: str) -> None:
+    chosen = run(
+        "query", written, "t", "--filter", "host = 'h1' or v in (2, 9) and host is not null",
+        "--columns", "v", "--format", "csv",
+    )  # fmt: skip
+    assert chosen.stdout == b'"v"\n1\n2\n'
+    table = run("query", written, "t", "--limit", "1", "--columns", "host,v")
+    assert table.stdout.split() == [b"host", b"v", b"h1", b"1"]
+
+
+def test_text_columns_of_a_known_table_stay_texts(run: Run, namespace: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,v\nx7,1\n")
+    (tmp_path / "b.csv").write_text("zip,v\n007,2\n")
+    done = run("write", namespace, "t", "a.csv", "b.csv")
+    assert done.returncode == 0, done.stderr
+    assert b"acknowledged 2 rows in 2 operations" in done.stdout
+    found = run("query", namespace, "t", "--json").stdout
+    assert [json.loads(line)["zip"] for line in found.splitlines()] == ["x7", "007"]
+
+
+def test_a_large_file_goes_in_several_operations(run: Run, namespace: str, tmp_path: Path) -> None:
+    table = pa.table({"v": range(25_000)})
+    path = write_file("parquet", tmp_path / "rows.parquet", table)
+    done = run("write", namespace, "t", path, "--batch-rows", "10000", "--json")
+    assert (json.loads(done.stdout)["rows"], json.loads(done.stdout)["batches"]) == (25_000, 3)
+
+
+def test_a_file_sent_again_under_its_origin_adds_nothing(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    path = write_file("parquet", tmp_path / "rows.parquet")
+    origin = ["--origin", namespace, "--first-sequence", "1"]
+    for expected in (0, 1):
+        done = run("write", namespace, "t", path, *origin, "--json")
+        assert json.loads(done.stdout)["duplicates"] == expected
+    found = run("query", namespace, "t", "--json").stdout
+    assert len(found.splitlines()) == 3
+
+
+def test_persist_moves_rows_from_buffer_to_files(run: Run, namespace: str, tmp_path: Path) -> None:
+    run("write", namespace, "t", write_file("parquet", tmp_path / "rows.parquet"))
+
+    def described() -> dict[str, dict[str, int]]:
+        listed = json.loads(run("tables", "--json").stdout)
+        return next(one for one in listed if one["namespace"] == namespace)
+
+    assert described()["buffered"]["rows"] == 3
+    done = run("persist", namespace, "t", "--json")
+    assert done.returncode == 0, done.stderr
+    (persisted,) = json.loads(done.stdout)
+    assert (persisted["namespace"], persisted["table"]) == (namespace, "t")
+    assert (described()["buffered"]["rows"], described()["persisted"]["rows"]) == (0, 3)
+    version = str(persisted["manifest_version"])
+    of_version = run("query", namespace, "t", "--version", version, "--json").stdout
+    assert len(of_version.splitlines()) == 3
+    assert namespace.encode() in run("tables").stdout
+
+
+def test_status_tells_who_the_daemon_is(run: Run, served: Daemon) -> None:
+    status = json.loads(run("status", "--json").stdout)
+    assert status["identity"]["ingester_id"] == served.ready["ingester_id"]
+    assert b"accepted" in run("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["query", "none", "t"], 1, "none"),
+        (["query", "none", "t", "--filter", "a ="], 2, "expected a value"),
+        (["query", "none", "t", "--format", "xml"], 2, "'xml' is not one of"),
+        (["query", "none", "t", "--columns", "a,,b"], 2, "empty name"),
+        (["query", "none", "t", "--output", "x.what"], 2, "give --format"),
+        (["write", "n", "t", "-"], 2, "--input-format"),
+        (["write", "n", "t", "a.what"], 2, "--input-format"),
+        (["write", "n", "t", "missing.csv"], 1, "No such file"),
+        (["write", "n", "t", "x.csv", "--first-sequence", "1"], 2, "needs --origin"),
+        (["write", "n", "t", "x.csv", "--retry-for", "soon"], 2, "not a duration"),
+        (["write", "n", "t"], 2, ""),
+        (["bogus"], 2, ""),
+        (["serve", "--set", "persist.max_aeg=1s"], 2, "did you mean persist.max_age?"),
+        (["serve", "--flight", "nowhere"], 2, "is not HOST:PORT"),
+        (["wal", "verify", "nowhere"], 1, "nowhere is not a folder"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_exit_code(
+    run: Run, arguments: list[str], code: int, message: str
+) -> None:
+    failed = run(*arguments)
+    said = failed.stderr.decode()
+    assert (failed.returncode, failed.stdout) == (code, b"")
+    assert message in said
+    assert "Traceback" not in said
+    if message:
+        assert said.startswith("ingester: ")
+        assert said.count("\n") == 1
+
+
+def test_no_daemon_is_exit_three_at_once(run: Run, served: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("v\n1\n")
+    for command in (["tables"], ["write", "n", "t", "a.csv"], ["query", "n", "t"]):
+        failed = run(*command, "--endpoint", "grpc://127.0.0.1:9")
+        assert failed.returncode == 3
+        assert b"cannot connect" in failed.stderr
+
+
+def test_a_broken_input_counts_what_was_acknowledged_before_it(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "good.csv").write_text("v\n1\n2\n")
+    (tmp_path / "bad.csv").write_text("v\nx\n")
+    failed = run("write", namespace, "t", "good.csv", "bad.csv")
+    assert failed.returncode == 1
+    assert b"acknowledged 2 rows" in failed.stdout
+    assert b"bad.csv" in failed.stderr
+
+
+def test_config_tells_values_and_where_they_came_from(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[persist]\nmax_age = "2s"\n')
+    shown = run_command(
+        "config", "--config", "c.toml", "--store", "s3://u:p@h/b", "--json",
+        cwd=tmp_path, INGESTER_WAL__FSYNC="off",
+    )  # fmt: skip
+    facts = json.loads(shown.stdout)
+    assert facts["persist.max_age"] == {"value": "2s", "source": "file c.toml"}
+    assert facts["wal.fsync"] == {"value": "off", "source": "environment INGESTER_WAL__FSYNC"}
+    assert facts["store"] == {"value": "s3://u:***@h/b", "source": "flag"}
+    assert facts["query.max_streams"] == {"value": 1000, "source": "default"}
+    assert b"persist.max_age" in run_command("config", cwd=tmp_path).stdout
+
+
+def test_the_log_of_a_stopped_daemon_is_inspected(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        (tmp_path / "a.csv").write_text("v\n1\n")
+        run_command("write", "n", "t", "a.csv", cwd=tmp_path, endpoint=daemon.flight)
+        refused = run_command("wal", "repair", "d", cwd=tmp_path)
+        assert refused.returncode == 1
+        assert b"locked" in refused.stderr
+        daemon.kill()
+    segments = json.loads(run_command("wal", "inspect", "d", "--json", cwd=tmp_path).stdout)
+    assert [segment["operations"] for segment in segments] == [1]
+    assert run_command("wal", "inspect", "d/wal", cwd=tmp_path).returncode == 0
+    assert run_command("wal", "verify", "d", cwd=tmp_path).returncode == 0
+    repaired = run_command("wal", "repair", "d", cwd=tmp_path)
+    assert (repaired.returncode, repaired.stdout[:17]) == (0, b"nothing to repair")
+
+
+def test_help_imports_neither_pyarrow_nor_trio(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from ingester.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(bool({'pyarrow', 'trio', 'fsspec'} & set(sys.modules)))\n"
+    )
+    import subprocess
+
+    from tests.cli.conftest import ROOT
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,62 @@
+"""What a refusal looks like to who types: from a small daemon that refuses at will."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import run_command
+from tests.client.small_daemon import SmallDaemon, unavailable
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDaemon]:
+    monkeypatch.setattr(sys, "tracebacklimit", 0, raising=False)
+    with SmallDaemon() as running:
+        yield running
+
+
+def test_refused_for_now_is_exit_four_and_says_what_was_taken(
+    daemon: SmallDaemon, tmp_path: Path
+) -> None:
+    def refuse(n: int) -> None:
+        if n > 2:
+            raise unavailable("memory")
+
+    daemon.before = refuse
+    (tmp_path / "a.csv").write_text("v\n" + "1\n" * 50)
+    failed = run_command(
+        "write", "n", "t", "a.csv", "--batch-rows", 10, "--retry-for", "0s", "--json",
+        cwd=tmp_path, endpoint=daemon.endpoint,
+    )  # fmt: skip
+    assert (failed.returncode, failed.stderr) == (4, b"ingester: refused: memory\n")
+    assert json.loads(failed.stdout)["rows"] == 20
+
+
+def test_a_refusal_that_passes_is_not_seen(daemon: SmallDaemon, tmp_path: Path) -> None:
+    def refuse(n: int) -> None:
+        if n == 2:
+            raise unavailable("memory", retry_after_s=0.01)
+
+    daemon.before = refuse
+    (tmp_path / "a.csv").write_text("v\n" + "1\n" * 50)
+    done = run_command(
+        "write", "n", "t", "a.csv", "--batch-rows", 10, cwd=tmp_path, endpoint=daemon.endpoint
+    )
+    assert done.returncode == 0, done.stderr
+    assert daemon.table("n", "t").num_rows == 50
+
+
+def test_an_answer_that_breaks_off_leaves_no_file(daemon: SmallDaemon, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("v\n1\n")
+    run_command("write", "n", "t", "a.csv", cwd=tmp_path, endpoint=daemon.endpoint)
+    daemon.rows["n", "t"].append(daemon.rows["n", "t"][0].rename_columns(["w"]))  # cannot be sent
+    before = sorted(path.name for path in tmp_path.iterdir())
+    failed = run_command(
+        "query", "n", "t", "--output", "o.parquet", cwd=tmp_path, endpoint=daemon.endpoint
+    )
+    assert failed.returncode in (1, 3)
+    assert b"Traceback" not in failed.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

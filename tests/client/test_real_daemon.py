@@ -1,0 +1,60 @@
+"""The client against a real daemon that is killed under it."""
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from ingester.client import Client, RetryPolicy, TableDescription
+from tests.client.wire_cutter import WireCutter
+from tests.daemon import Daemon
+
+SCHEMA = pa.schema([("v", pa.int64())])
+
+
+def test_a_writer_outlives_kill_nine_and_every_row_is_there_once(tmp_path: Path) -> None:
+    total = 3000
+    retry = RetryPolicy(for_s=60, first_delay_s=0.02, max_delay_s=0.2)
+    daemon = Daemon.start(tmp_path / "d")
+    port = int(daemon.flight.rpartition(":")[2])
+    with WireCutter(port) as wire, Client(wire.endpoint, retry=retry) as client:
+        half_way, restarted = threading.Event(), threading.Event()
+
+        def write() -> None:
+            with client.writer("ns", "t", SCHEMA, max_unanswered=50) as writer:
+                for n in range(total):
+                    writer.write(pa.record_batch([pa.array([n])], schema=SCHEMA))
+                    if n == total // 2:
+                        half_way.set()
+                        assert restarted.wait(60)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        assert half_way.wait(60)
+        daemon.kill()
+        daemon = daemon.again()
+        wire.cut(int(daemon.flight.rpartition(":")[2]))
+        restarted.set()
+        writing.join(90)
+        with daemon:
+            found = client.query("ns", "t").column("v").to_pylist()
+            assert found == list(range(total))
+
+
+def test_a_table_is_created_described_and_persisted(tmp_path: Path) -> None:
+    schema = pa.schema([("time", pa.timestamp("us")), ("host", pa.string()), ("v", pa.float64())])
+    with Daemon.start(tmp_path / "d") as daemon, Client(daemon.flight) as client:
+        made = client.create_table("ns", "t", schema, partition_by=["bucket(4, host)"])
+        assert isinstance(made, TableDescription)
+        assert made == client.describe("ns", "t")
+        assert made.partition_by == ["bucket(4, host)"]
+        rows = pa.table({"time": [0, 1], "host": ["a", "b"], "v": [1.0, 2.0]}, schema=schema)
+        result = client.write("ns", "t", rows, origin="o")
+        assert (result.rows, result.memory_sequence) == (2, 1)
+        assert client.query("ns", "t", ["v"], [("host", "=", "b")]).to_pylist() == [{"v": 2.0}]
+        (persisted,) = client.persist("ns", "t")
+        assert client.query("ns", "t", version=persisted.manifest_version).num_rows == 2
+        assert client.query("ns", "t", scope="buffered").num_rows == 0
+        assert client.schema("ns", "t").remove_metadata().equals(schema)
+        assert [state.origin for state in client.origins("o")] == ["o"]
+        assert [table.table for table in client.tables()] == ["t"]

@@ -1,0 +1,55 @@
+"""The window against a model: nothing is lost, doubled or reordered by any course of events."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.client.ack import Ack
+from ingester.client.window import Pending, SendWindow, WindowLimits
+
+BATCH = pa.record_batch({"v": pa.array([1], pa.int64())})
+
+
+def pending(sequence: int) -> Pending:
+    return Pending(BATCH, None, sequence, Ack(lambda: None))
+
+
+@given(st.lists(st.sampled_from(["append", "take", "answered", "rewind"]), max_size=60))
+def test_batches_leave_in_the_order_they_came_whatever_is_lost_on_the_way(
+    events: list[str],
+) -> None:
+    window = SendWindow(WindowLimits(batches=5))
+    appended, left, on_the_way = 0, 0, 0
+    for event in events:
+        if event == "append" and window.has_room(BATCH.nbytes):
+            window.append(pending(appended))
+            appended += 1
+        elif event == "take" and window.has_unsent:
+            taken = window.take(float(left))
+            assert taken.sequence == left + on_the_way
+            on_the_way += 1
+        elif event == "answered":
+            gone = window.answered()
+            assert (gone is None) == (on_the_way == 0)
+            if gone is not None:
+                assert gone.sequence == left
+                left, on_the_way = left + 1, on_the_way - 1
+        elif event == "rewind":
+            window.rewind()
+            on_the_way = 0
+        assert len(window) == appended - left <= 5
+        assert window.sent_count == on_the_way
+    assert [one.sequence for one in window.drain()] == list(range(left, appended))
+    assert window.has_room(10**12)
+
+
+def test_one_batch_is_always_taken_and_bytes_count() -> None:
+    window = SendWindow(WindowLimits(batches=10, bytes=2 * BATCH.nbytes))
+    assert window.has_room(10**12)
+    window.append(pending(0))
+    assert not window.has_room(10**12)
+    window.append(pending(1))
+    assert not window.has_room(1)
+    window.take(0.0)
+    window.answered()
+    assert window.has_room(BATCH.nbytes)
