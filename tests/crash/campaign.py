@@ -21,7 +21,7 @@ from tests.crash.checking import Findings, TableCheck
 from tests.crash.kills import BASE_SETTINGS, Kill, plan
 from tests.crash.reading import call, files_of, read_daemon, read_files, read_spark
 from tests.crash.rows import TABLES
-from tests.crash.writers import Writers
+from tests.crash.writers import Writers, WritersStuck
 from tests.daemon import Daemon, DaemonEnded, Launch
 
 CLAIMED_WITHIN_S = 30.0
@@ -88,7 +88,7 @@ class Campaign:
         return f"file://{self.data_dir / 'store'}"
 
     def run(self) -> Report:
-        """The whole campaign. Ends early, with findings, where the daemon does not start."""
+        """The whole campaign. Ends early, with findings, where the daemon does not start or dies."""
         extent, began = self._extent, time.monotonic()
         ledgers = self._folder / "ledgers"
         ledgers.mkdir(parents=True)
@@ -108,6 +108,8 @@ class Campaign:
                     self._add_up(writers)
         except DaemonEnded as exc:
             self.report.findings.add(f"the daemon did not start: {exc}")
+        except (fl.FlightError, pa.ArrowException, WritersStuck) as exc:
+            self.report.findings.add(f"{self._state_of_daemon()}: {exc}")
         finally:
             self.report.seconds = time.monotonic() - began
             if self._daemon is not None:
@@ -148,9 +150,19 @@ class Campaign:
             threading.Thread(target=_persist_until_killed, args=(daemon.flight,)).start()
         time.sleep(max(0.0, kill_at - time.monotonic()))
         killed_at = time.monotonic()
+        if (code := daemon.process.poll()) is not None:
+            self.report.findings.add(f"exit code {code} before the kill, {self._state_of_daemon()}")
         daemon.kill()
         self.report.count(kill.kind)
         return killed_at
+
+    def _state_of_daemon(self) -> str:
+        """Whether the daemon still runs, or how it ended; and the last lines that it logged."""
+        assert self._daemon is not None
+        code = self._daemon.process.poll()
+        last = self._daemon.stderr_file.read_text(errors="replace").splitlines()[-4:]
+        lines = " | ".join(last)
+        return f"the daemon {'runs' if code is None else f'ended with {code}'}, log: {lines}"
 
     def _kill_again(self, kill: Kill) -> None:
         """Kill the next processes before they serve."""
