@@ -88,7 +88,7 @@ class Campaign:
         return f"file://{self.data_dir / 'store'}"
 
     def run(self) -> Report:
-        """The whole campaign. Ends early, with findings, where the daemon does not start or dies."""
+        """The whole campaign. Ends early, with findings, where the daemon does not run."""
         extent, began = self._extent, time.monotonic()
         ledgers = self._folder / "ledgers"
         ledgers.mkdir(parents=True)
