@@ -24,6 +24,7 @@ import trio
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
 from wal.group import Group, form_group
+from wal.segment import OpenSegment
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
 
@@ -193,15 +194,16 @@ class GroupCommit:
         """Write, apply and answer one group."""
         try:
             segment = await self._segments.require_open()
-            if self._pending and not segment.ledger.has_room(self._pending[0]):
+            group = self._form(segment)
+            if self._pending and not group.entries:
                 await self._segments.rotate()
-                segment = await self._segments.require_open()
+                group = self._form(await self._segments.require_open())
         except (LogFull, LogWriteFailed) as exc:
             self.failed_groups += 1
             self._answer_waiting(exc)
             return
-        group = self._group = form_group(self._pending, segment.ledger)
-        self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
+        if not group.entries:
+            return  # whoever waited was answered while the segment was opened
         try:
             await self._segments.append(group, sync=self._settings.fsync == "commit")
         except LogError as exc:
@@ -215,6 +217,12 @@ class GroupCommit:
             self._answer_group(self.failure)
             return
         self._apply(apply, group)
+
+    def _form(self, segment: OpenSegment) -> Group:
+        """The next group; from here until it is answered, it is this task that answers for it."""
+        group = self._group = form_group(self._pending, segment.ledger)
+        self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
+        return group
 
     def _apply(self, apply: Apply, group: Group) -> None:
         """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""

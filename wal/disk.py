@@ -23,8 +23,6 @@ IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Pieces below this are joined before they are written: a copy is cheaper than a vector.
 _SMALL_BYTES = 16 * 1024
 _ZEROS = bytes(1 << 20)
-# Zeros are synced as they are written, so that one big sync does not stall the open segment's.
-_ZEROS_PER_SYNC = 4 << 20
 
 
 class Disk(Protocol):
@@ -208,18 +206,11 @@ def sync_directory(disk: Disk, directory: Path) -> None:
 
 
 def write_zeros(disk: Disk, fd: int, start: int, end: int) -> None:
-    """Zero the bytes ``start..end-1``, synced as they go and at the end."""
-    unsynced = 0
+    """Zero the bytes ``start..end-1`` and sync them."""
     while start < end:
         length = min(end - start, len(_ZEROS))
-        write_all(disk, fd, [memoryview(_ZEROS)[:length]], start)
-        start += length
-        unsynced += length
-        if unsynced >= _ZEROS_PER_SYNC:
-            sync(disk, fd)
-            unsynced = 0
-    if unsynced:
-        sync(disk, fd)
+        start = write_all(disk, fd, [memoryview(_ZEROS)[:length]], start)
+    sync(disk, fd)
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:

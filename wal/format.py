@@ -163,8 +163,11 @@ def make_body(parts: Iterable[Buffer]) -> Body:
     other threads run while it reads a large part (the library does so from 32 KiB on).
     """
     views = [memoryview(part) for part in parts]
-    flat = [view if view.format == "B" and view.ndim == 1 else view.cast("B")
-            for view in views if view.nbytes]
+    flat = [
+        view if view.format == "B" and view.ndim == 1 else view.cast("B")
+        for view in views
+        if view.nbytes
+    ]
     length, crc = 0, 0
     for view in flat:
         length += len(view)
@@ -185,8 +188,14 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
             f"incarnation {len(incarnation)} (at most {MAX_INCARNATION_BYTES})"
         )
     fixed = _SEGMENT.pack(
-        SEGMENT_MAGIC, FORMAT_VERSION, SEGMENT_HEADER_BYTES, header.number,
-        header.identity.epoch, header.first_seq, len(ingester_id), len(incarnation),
+        SEGMENT_MAGIC,
+        FORMAT_VERSION,
+        SEGMENT_HEADER_BYTES,
+        header.number,
+        header.identity.epoch,
+        header.first_seq,
+        len(ingester_id),
+        len(incarnation),
     )
     block = (fixed + ingester_id + incarnation).ljust(SEGMENT_HEADER_BYTES - _CRC.size, b"\0")
     return block + _CRC.pack(crc32c(block))

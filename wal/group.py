@@ -67,6 +67,7 @@ class Ledger:
     end: int = SEGMENT_HEADER_BYTES
     synced_to: int = SEGMENT_HEADER_BYTES
     records: int = 0
+    entries: int = 0
     operations: int = 0
     first_seq: int = 0
     preambles: set[Preamble] = field(default_factory=set)
@@ -74,20 +75,13 @@ class Ledger:
     def __post_init__(self) -> None:
         self.first_seq = self.next_seq
 
-    def has_room(self, entry: Entry) -> bool:
-        """True when `entry` may go here: it fits with the seal behind it, or nothing else is here.
-
-        An entry larger than a segment gets one of its own, and the file grows.
-        """
-        need = _stored_bytes(entry, self.preambles)
-        return self.operations == 0 or self.end + need + SEAL_RECORD_BYTES <= self.size
-
     def book(self, group: Group) -> None:
         """Count a group that now stands in the file."""
         assert group.start == self.end, "a group goes where the one before it ended"
         self.end = group.end
         self.size = max(self.size, group.end)
         self.records += len(group.records)
+        self.entries += len(group.entries)
         self.operations += group.next_seq - self.next_seq
         self.next_seq = group.next_seq
         self.preambles |= group.preambles
@@ -96,24 +90,28 @@ class Ledger:
 def form_group(pending: deque[Entry], ledger: Ledger) -> Group:
     """Take from the front of `pending` what goes into the segment next, in order.
 
-    Sets ``seq`` and ``segment`` of what it takes. Takes at least one entry if the first has
-    room, and stops at `GROUP_BYTES`, or at an entry that needs the next segment.
+    Sets ``seq`` and ``segment`` of what it takes. Stops at `GROUP_BYTES`, and before an entry
+    that does not fit with the seal behind it. An entry larger than a segment gets one of its
+    own, and the file grows: a segment without entries always takes one. So an empty
+    group means that the next segment has to be opened.
     """
     group = Group(start=ledger.end, end=ledger.end, next_seq=ledger.next_seq)
     room = ledger.size - SEAL_RECORD_BYTES
     while pending and group.end - group.start < GROUP_BYTES:
         entry = pending[0]
-        fresh = [one for one in entry.preambles
-                 if one not in ledger.preambles and one not in group.preambles]
+        # A dict, not a set: in the order in which the entry names them.
+        fresh = [
+            one
+            for one in dict.fromkeys(entry.preambles)
+            if one not in ledger.preambles and one not in group.preambles
+        ]
         need = entry.stored_bytes + sum(one.stored_bytes for one in fresh)
-        alone = ledger.operations == 0 and not group.entries
-        if group.end + need > room and not alone:
+        if group.end + need > room and (group.entries or ledger.entries):
             break
         pending.popleft()
         for preamble in fresh:
-            if preamble not in group.preambles:
-                group.preambles.add(preamble)
-                place(group, preamble.kind, preamble.body, ledger.synced_to)
+            group.preambles.add(preamble)
+            place(group, preamble.kind, preamble.body, ledger.synced_to)
         entry.seq, entry.segment = group.next_seq, ledger.number
         group.entries.append(entry)
         place(group, entry.kind, entry.body, ledger.synced_to)
@@ -127,9 +125,3 @@ def place(group: Group, kind: int, body: Body, synced_to: int) -> None:
     header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc)
     group.records.append(Placed(group.end, header, body))
     group.end += record_bytes(body.length)
-
-
-def _stored_bytes(entry: Entry, written: set[Preamble]) -> int:
-    return entry.stored_bytes + sum(
-        one.stored_bytes for one in set(entry.preambles) if one not in written
-    )

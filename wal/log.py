@@ -76,11 +76,20 @@ class Log:
         self._segments.adopt(recovered, next_number)
         self._recovered = recovered
         if recovered.foreign:
-            log.warning("foreign files left alone", directory=str(self._directory),
-                        files=recovered.foreign, runbook="log-foreign-files")
+            log.warning(
+                "foreign files left alone",
+                directory=str(self._directory),
+                files=recovered.foreign,
+                runbook="log-foreign-files",
+            )
         if recovered.torn_segments or recovered.removed:
-            log.warning("torn tail cut", bytes=recovered.torn_bytes, kept=recovered.torn_files,
-                        removed=recovered.removed, runbook="log-torn-tail")
+            log.warning(
+                "torn tail cut",
+                bytes=recovered.torn_bytes,
+                kept=recovered.torn_files,
+                removed=recovered.removed,
+                runbook="log-torn-tail",
+            )
         return recovered
 
     def replay(
@@ -103,8 +112,11 @@ class Log:
         if self._recovered is None:
             raise RuntimeError("replay() comes after recover()")
         known = self._segments.sealed
-        facts = [one for one in self._recovered.segments
-                 if one.number in known and one.number >= from_segment]
+        facts = [
+            one
+            for one in self._recovered.segments
+            if one.number in known and one.number >= from_segment
+        ]
         return read_ahead(ReplayCursor(self._disk, self._directory, facts, allocate))
 
     async def start(self, identity: LogIdentity, first_seq: int) -> None:

@@ -250,9 +250,7 @@ def find_headers(source: Source, number: int, start: int) -> Iterator[Located]:
         words = np.frombuffer(piece[: len(piece) // ALIGNMENT * ALIGNMENT], dtype="<u4")
         for hit in np.flatnonzero(words[::2] == RECORD_MAGIC).tolist():
             offset = start + hit * ALIGNMENT
-            header = decode_record_header(
-                number, offset, source.read(offset, RECORD_HEADER_BYTES)
-            )
+            header = decode_record_header(number, offset, source.read(offset, RECORD_HEADER_BYTES))
             if header is not None:
                 yield Located(offset, header)
         start += READ_BYTES

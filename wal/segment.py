@@ -2,7 +2,7 @@
 
 Blocking; the log calls this in a thread, one call at a time per segment::
 
-    prepare   <n>.wal.tmp, allocated, zeroed, synced          (ahead of time)
+    prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time)
     publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
     append    a group written; synced apart
     cut_back  after a failed append: zeros from the group's start on, synced
@@ -14,6 +14,7 @@ A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never t
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from wal.disk import Disk
+
+# Small, so that a sync of the zeros does not stall the open segment's, nor a rotation wait long.
+_ZEROS_AT_ONCE = 2 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,15 +116,22 @@ class OpenSegment:
             self.disk.close(self.fd)
 
 
-def prepare(disk: Disk, directory: Path, number: int, size: int) -> Spare:
-    """A spare for segment `number`; OSError (nothing is left behind) when there is no room."""
+def prepare(disk: Disk, directory: Path, number: int, size: int, hurry: threading.Event) -> Spare:
+    """A spare for segment `number`; OSError (nothing is left behind) when there is no room.
+
+    It is reserved first, which a full disk refuses at once and in one piece. Reserved blocks read
+    as zeros; then they are written as zeros too, because a sync of blocks that were never
+    written can be several times slower. When `hurry` is set, that is left where it is: under a
+    load that fills segments faster than that, it would only compete.
+    """
     path = directory / f"{segment_name(number)}.tmp"
     fd = disk.open(path, "create")
     try:
-        # Reserved first, which a full disk refuses at once and in one piece; then really zeroed,
-        # because a sync of blocks that were never written is several times slower.
         disk.allocate(fd, size)
-        write_zeros(disk, fd, 0, size)
+        for start in range(0, size, _ZEROS_AT_ONCE):
+            if hurry.is_set():
+                break
+            write_zeros(disk, fd, start, min(start + _ZEROS_AT_ONCE, size))
         sync(disk, fd, attributes=True)
     except BaseException:
         discard(disk, Spare(fd, path, number, size))
@@ -147,9 +158,7 @@ def publish(
     OSError: it did not become a segment, and the spare is gone.
     """
     path = spare.path.with_suffix("")
-    segment = OpenSegment(
-        disk, spare.fd, path, Ledger(header.number, spare.size, header.first_seq)
-    )
+    segment = OpenSegment(disk, spare.fd, path, Ledger(header.number, spare.size, header.first_seq))
     try:
         group = Group(start=segment.ledger.end, end=segment.ledger.end, next_seq=header.first_seq)
         for kind, parts in carried:

@@ -11,6 +11,7 @@ new one failing there is none open, and the next commit tries again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,8 @@ class SegmentSet:
         self._next_seq = 1
         self._spare: Spare | None = None
         self._spare_lock = trio.Lock()
+        # Set while somebody waits for the spare: it is not zeroed any further then.
+        self._hurry = threading.Event()
         self._spare_wanted = trio.Event()
         self._spare_asked_for = 0
         # Held while the open file is synced or closed by someone: a timed sync and a seal.
@@ -97,6 +100,7 @@ class SegmentSet:
 
     async def rotate(self) -> None:
         """Seal the open segment, if any, and open the next; the errors of `require_open`."""
+        self._hurry.set()
         # Held to the end: until the number moves on, a second spare would be the same file.
         async with self._spare_lock:
             if self._spare is None:
@@ -116,9 +120,7 @@ class SegmentSet:
         # returns stands for exactly what the older segments hold.
         carried = self._carry()
         try:
-            self.open = await self.in_thread(
-                partial(publish, self._disk, spare, header, carried)
-            )
+            self.open = await self.in_thread(partial(publish, self._disk, spare, header, carried))
         except OSError as exc:
             raise from_os_error(exc, f"opening segment {header.number}") from exc
         self._next_number += 1
@@ -181,8 +183,13 @@ class SegmentSet:
             self._next_seq = segment.ledger.next_seq
             self.open = None
             self.first_operation_at = None
-        log.info("segment sealed", segment=facts.number, bytes=facts.bytes,
-                 operations=facts.operations, last_seq=facts.last_seq)
+        log.info(
+            "segment sealed",
+            segment=facts.number,
+            bytes=facts.bytes,
+            operations=facts.operations,
+            last_seq=facts.last_seq,
+        )
 
     async def prune(self, keep_from_segment: int) -> list[int]:
         """Delete the sealed segments below that number, ascending; which ones were deleted.
@@ -221,21 +228,24 @@ class SegmentSet:
             self._spare_wanted = trio.Event()
             async with self._spare_lock:
                 if self._spare is None and self.open is not None:
+                    self._hurry.clear()
                     try:
                         self._spare = await self._prepare()
                     except OSError as exc:
-                        log.warning("spare segment refused", error=str(exc),
-                                    runbook="log-disk-full")
+                        log.warning(
+                            "spare segment refused", error=str(exc), runbook="log-disk-full"
+                        )
 
     async def _prepare(self) -> Spare:
         size = self._settings.segment_bytes
         number = self._next_number
         return await self.in_thread(
-            partial(prepare, self._disk, self._directory, number, size)
+            partial(prepare, self._disk, self._directory, number, size, self._hurry)
         )
 
     async def close(self, *, seal: bool) -> None:
         """Let go of every file, sealing the open segment where asked; the errors of `seal`."""
+        self._hurry.set()
         async with self._spare_lock:
             spare, self._spare = self._spare, None
             if spare is not None:

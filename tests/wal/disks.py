@@ -30,7 +30,12 @@ class FaultyDisk(OsDisk):
         self._lock = threading.Lock()
 
     def fail(
-        self, call: str, error: int = errno.EIO, *, skip: int = 0, times: int = 10**9,
+        self,
+        call: str,
+        error: int = errno.EIO,
+        *,
+        skip: int = 0,
+        times: int = 10**9,
         only: Callable[[Any], bool] = lambda _: True,
     ) -> None:
         """Let `call` fail with `error`, after `skip` good ones, `times` times."""

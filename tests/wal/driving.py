@@ -70,8 +70,13 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    directory: Path, settings: LogSettings = SMALL, *, clean: bool = True, first_seq: int | None =
-    None, disk: Disk | None = None, **more: Any,
+    directory: Path,
+    settings: LogSettings = SMALL,
+    *,
+    clean: bool = True,
+    first_seq: int | None = None,
+    disk: Disk | None = None,
+    **more: Any,
 ) -> AsyncIterator[Running]:
     """A started log; closed at the end if `clean`, else left as a killed process leaves it."""
     log = Log(directory, settings, disk=disk, **more)

@@ -41,8 +41,9 @@ class Life:
                 if one.kind == RecordKind.OPERATION:
                     seen.append((one.first_seq, bytes(one.payload)))
         self.seen = seen
-        await log.start(LogIdentity("i", f"incarnation-{self.epoch}", self.epoch),
-                        recovered.last_seq + 1)
+        await log.start(
+            LogIdentity("i", f"incarnation-{self.epoch}", self.epoch), recovered.last_seq + 1
+        )
         async with trio.open_nursery() as nursery:
             await nursery.start(log.run, lambda entries: None)
             schema = Preamble(RecordKind.SCHEMA, (b"schema",))
@@ -51,11 +52,13 @@ class Life:
                     operation(b"%d.%d.%d " % (self.epoch, burst, i) + b"x" * size, schema)
                     for i in range(1 + size % 4)
                 ]
-                self.sent += [b"".join(entry.body.pieces)[: entry.payload_bytes]
-                              for entry in entries]
+                self.sent += [
+                    b"".join(entry.body.pieces)[: entry.payload_bytes] for entry in entries
+                ]
                 self.answers.append(log, *entries)
                 if any(await self.answers.wait(*entries)):
                     return
+                await trio.lowlevel.checkpoint()
             await log.close()
 
     def run(self, sizes: list[int], calls: int) -> None:
@@ -67,8 +70,10 @@ class Life:
 
     @property
     def acknowledged(self) -> list[tuple[int, bytes]]:
-        return [(entry.seq, b"".join(entry.body.pieces)[: entry.payload_bytes])
-                for entry in self.answers.taken]
+        return [
+            (entry.seq, b"".join(entry.body.pieces)[: entry.payload_bytes])
+            for entry in self.answers.taken
+        ]
 
 
 bursts = st.lists(st.integers(0, 1500), min_size=1, max_size=8)
@@ -81,7 +86,11 @@ def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
     mode: str, sizes: list[int], crashes: list[int], seed: int
 ) -> None:
     disk = CrashDisk()
-    log_settings = LogSettings(fsync=mode, segment_bytes=4096)  # type: ignore[arg-type]
+    log_settings = LogSettings(
+        fsync=mode,  # type: ignore[arg-type]
+        fsync_interval_s=0,
+        segment_bytes=4096,
+    )
     kept: list[tuple[int, bytes]] = []
     sent: set[bytes] = set()
     for epoch, calls in enumerate([*crashes, 10**6], start=1):

@@ -224,8 +224,8 @@ def test_a_segment_that_cannot_be_opened_is_tried_again(tmp_path: Path, call: st
         async with running(tmp_path, disk=disk) as state:
             await state.answers.write(state.log, b"one")
             # What fails is the header of the new one, or its name: the old one is sealed then.
-            zeros, seal = 1, 1
-            disk.fail(call, errno.EIO, skip=zeros + seal if call == "pwritev" else 0, times=1)
+            seal = 1
+            disk.fail(call, errno.EIO, skip=seal if call == "pwritev" else 0, times=1)
             with pytest.raises(LogWriteFailed):
                 await state.log.rotate()
             assert state.log.statistics().open_bytes == 0
@@ -241,8 +241,7 @@ def test_a_seal_that_fails_leaves_the_segment_open(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await state.answers.write(state.log, b"one")
-            zeros = 1
-            disk.fail("pwritev", errno.EIO, skip=zeros, times=1)
+            disk.fail("pwritev", errno.EIO, times=1)
             with pytest.raises(LogWriteFailed, match="sealing"):
                 await state.log.rotate()
             disk.heal()

@@ -23,8 +23,9 @@ from tests.wal.driving import (
     segment_files,
 )
 from wal import Entry, Log, LogClosed, LogFailed, LogSettings, Preamble, RecordKind
-from wal.format import segment_name
+from wal.format import SEGMENT_HEADER_BYTES, segment_name
 from wal.group import GROUP_BYTES
+from wal.scan import BytesSource, find_headers
 
 
 class HeldDisk(FaultyDisk):
@@ -134,7 +135,11 @@ def test_a_preamble_stands_once_in_each_segment_before_what_names_it(tmp_path: P
         one, two = (Preamble(RecordKind.SCHEMA, (name,)) for name in (b"one", b"two"))
         async with running(tmp_path) as state:
             for _ in range(2):
-                entries = [operation(b"a", one), operation(b"b", one, two, two), operation(b"c", two)]
+                entries = [
+                    operation(b"a", one),
+                    operation(b"b", one, two, two),
+                    operation(b"c", two),
+                ]
                 state.answers.append(state.log, *entries)
                 await state.answers.wait(*entries)
             await state.log.rotate()
@@ -145,9 +150,16 @@ def test_a_preamble_stands_once_in_each_segment_before_what_names_it(tmp_path: P
         got = [(one.segment, one.kind, bytes(one.payload), one.first_seq) for one in records]
         schema, op = RecordKind.SCHEMA, RecordKind.OPERATION
         assert got == [
-            (1, schema, b"one", 1), (1, op, b"a", 1), (1, schema, b"two", 2), (1, op, b"b", 2),
-            (1, op, b"c", 3), (1, op, b"a", 4), (1, op, b"b", 5), (1, op, b"c", 6),
-            (2, schema, b"two", 7), (2, op, b"d", 7),
+            (1, schema, b"one", 1),
+            (1, op, b"a", 1),
+            (1, schema, b"two", 2),
+            (1, op, b"b", 2),
+            (1, op, b"c", 3),
+            (1, op, b"a", 4),
+            (1, op, b"b", 5),
+            (1, op, b"c", 6),
+            (2, schema, b"two", 7),
+            (2, op, b"d", 7),
         ]
 
     trio.run(write)
@@ -194,6 +206,34 @@ def test_interval_answers_at_once_and_syncs_later(tmp_path: Path) -> None:
             clock.jump(5)
             await synced.wait()
         assert len(payloads((await recovered_records(tmp_path))[1])) == 2
+
+    clock = trio.testing.MockClock()
+    trio.run(write, clock=clock)
+
+
+def test_a_record_claims_no_more_to_be_durable_than_a_finished_sync_covers(
+    tmp_path: Path,
+) -> None:
+    async def write() -> None:
+        disk = HeldDisk()
+        settings = LogSettings(fsync="interval", fsync_interval_s=5, segment_bytes=4096)
+        async with running(tmp_path, settings, disk=disk) as state:
+            disk.hold()
+            await state.answers.write(state.log, b"a")
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(5)
+            await disk.wait_until_held()
+            # Written while the sync runs, which therefore says nothing of it.
+            await state.answers.write(state.log, b"b")
+            disk.heal()
+            disk.let_go.set()
+            while state.log.statistics().syncs == 0:
+                await trio.lowlevel.checkpoint()
+            await state.answers.write(state.log, b"c")
+        data = BytesSource((tmp_path / segment_name(1)).read_bytes())
+        claims = [one.header.synced_to for one in find_headers(data, 1, 0)]
+        after_a, after_c = SEGMENT_HEADER_BYTES + 48, SEGMENT_HEADER_BYTES + 3 * 48
+        assert claims == [SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES, after_a, after_c]
 
     clock = trio.testing.MockClock()
     trio.run(write, clock=clock)

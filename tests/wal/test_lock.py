@@ -23,7 +23,9 @@ HOLD = (
 def hold(data_dir: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(data_dir)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=Path(__file__).parents[2],
     )
     assert process.stdout is not None
@@ -33,8 +35,10 @@ def hold(data_dir: Path) -> subprocess.Popen[str]:
 
 def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with hold(tmp_path) as process:
-        with pytest.raises(DirectoryLocked, match=f"process {process.pid}") as caught, \
-                DirectoryLock(tmp_path):
+        with (
+            pytest.raises(DirectoryLocked, match=f"process {process.pid}") as caught,
+            DirectoryLock(tmp_path),
+        ):
             pass
         assert caught.value.pid == process.pid
         process.communicate("")

@@ -111,8 +111,11 @@ def test_what_is_carried_stands_first_in_each_new_segment_and_is_as_of_its_openi
         applied: list[bytes] = []
 
         def carry() -> Sequence[tuple[int, Sequence[bytes]]]:
-            return [(RecordKind.ORIGINS, [b"applied: ", b"%d" % len(state.applied)])] if applied \
+            return (
+                [(RecordKind.ORIGINS, [b"applied: ", b"%d" % len(state.applied)])]
+                if applied
                 else [(RecordKind.ORIGINS, [b"nothing"])]
+            )
 
         async with running(tmp_path, carry=carry) as state:
             applied.append(b"from here on")
@@ -124,8 +127,13 @@ def test_what_is_carried_stands_first_in_each_new_segment_and_is_as_of_its_openi
         _, records = await recovered_records(tmp_path)
         got = [(one.segment, bytes(one.payload)) for one in records]
         assert got == [
-            (1, b"nothing"), (1, b"a"), (1, b"b"), (1, b"c"),
-            (2, b"applied: 3"), (2, b"d"), (3, b"applied: 4"),
+            (1, b"nothing"),
+            (1, b"a"),
+            (1, b"b"),
+            (1, b"c"),
+            (2, b"applied: 3"),
+            (2, b"d"),
+            (3, b"applied: 4"),
         ]
         assert records[4].first_seq == 4
 
@@ -168,7 +176,8 @@ def test_the_next_segment_is_prepared_before_it_is_needed(tmp_path: Path) -> Non
             assert state.log.open_segment == 2
             disk.heal()
         assert [file.name for file in sorted(tmp_path.iterdir())] == [
-            segment_name(1), segment_name(2),
+            segment_name(1),
+            segment_name(2),
         ]
 
     trio.run(write)
