@@ -11,7 +11,8 @@ Finished persists that wait while a commit is under way go into the next one tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -50,6 +51,7 @@ T = TypeVar("T")
 TableKey = tuple[str, str]
 
 _STORE_RETRY_S = 2.0
+LOCK_PATIENCE_S = 5.0
 SPILL_RETRY_S = 0.5
 
 
@@ -105,7 +107,7 @@ class Catalog:
         table = self._tree.tables.get(key)
         if table is not None:
             return table
-        async with self._gate(key).lock:
+        async with self._held(key):
             return await self._open_locked(key)
 
     async def names(self) -> list[TableKey]:
@@ -125,11 +127,12 @@ class Catalog:
 
         A store that is away leaves the table as it was: its own rows are still answered.
         """
-        now = trio.current_time()
-        gate = self._gate(table.key)
-        if now - table.refreshed_at <= older_than_s:
+        lock = self._gate(table.key).lock
+        if trio.current_time() - table.refreshed_at <= older_than_s:
             return
-        async with gate.lock:
+        if lock.locked() and older_than_s >= 0:
+            return  # a commit is under way: it installs the newest version, or the store is away
+        async with self._held(table.key):
             if trio.current_time() - table.refreshed_at <= older_than_s:
                 return
             started = trio.current_time()
@@ -161,7 +164,7 @@ class Catalog:
         table = self._tree.tables.get(key)
         if table is not None and table.registered and not missing_columns(table.definition, sent):
             return table
-        async with self._gate(key).lock:
+        async with self._held(key):
             try:
                 table = await self._open_locked(key)
             except UnknownTable:
@@ -180,7 +183,7 @@ class Catalog:
             InvalidRequest: the table exists with another definition.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
-        async with self._gate(key).lock:
+        async with self._held(key):
             try:
                 table = await self._open_locked(key)
             except UnknownTable:
@@ -190,12 +193,12 @@ class Catalog:
 
     async def register(self, table: TableBuffer) -> None:
         """Put this daemon's epoch into the table's manifest, if it is not there yet."""
-        async with self._gate(table.key).lock:
+        async with self._held(table.key):
             await self._register_locked(table)
 
     async def close_writer(self, table: TableBuffer) -> None:
         """Say in the manifest that this incarnation writes no more: a clean stop."""
-        async with self._gate(table.key).lock:
+        async with self._held(table.key):
             if table.registered:
                 await self._commit_locked(table, (self._writer_action("closed"),))
                 table.registered = False
@@ -340,6 +343,23 @@ class Catalog:
             raise StoreAway(
                 f"the object store cannot be reached: {exc}", retry_after_s=_STORE_RETRY_S
             ) from exc
+
+    @asynccontextmanager
+    async def _held(self, key: TableKey) -> AsyncIterator[None]:
+        """The table's lock, for a caller who waits: not longer than a store that is away allows."""
+        lock = self._gate(key).lock
+        with trio.move_on_after(LOCK_PATIENCE_S) as patience:
+            await lock.acquire()
+        if patience.cancelled_caught:
+            raise StoreAway(
+                f"table {key[0]}/{key[1]}: a commit has been under way for {LOCK_PATIENCE_S:g} s;"
+                " is the object store away or slow?",
+                retry_after_s=_STORE_RETRY_S,
+            )
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)

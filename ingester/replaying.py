@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from random import Random
 
 import pyarrow as pa
 import structlog
@@ -16,7 +17,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
-from ingester.errors import UnknownTable
+from ingester.errors import StoreAway, UnknownTable
 from ingester.memory import MemoryLedger
 from ingester.origins import Origins
 from ingester.record import (
@@ -27,6 +28,7 @@ from ingester.record import (
     decode_schema,
 )
 from ingester.sinks import Operation
+from persist.backoff import Backoff
 from wal import Log, Record, RecordKind
 
 log = structlog.get_logger(__name__)
@@ -138,15 +140,21 @@ class Replay:
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
         """Our new epoch goes into the manifest first, then what is applied there counts."""
-        try:
-            table = await self._catalog.open(namespace, name)
-        except UnknownTable as exc:
-            raise LogWithoutTable(
-                f"the log has acknowledged rows of table {namespace}/{name}, which store"
-                f" {self._catalog.store.url} does not have; is this the right store?"
-            ) from exc
-        await self._catalog.register(table)
-        return table
+        backoff = Backoff(0.2, 10.0, Random())
+        while True:
+            try:
+                table = await self._catalog.open(namespace, name)
+                await self._catalog.register(table)
+                return table
+            except UnknownTable as exc:
+                raise LogWithoutTable(
+                    f"the log has acknowledged rows of table {namespace}/{name}, which store"
+                    f" {self._catalog.store.url} does not have; is this the right store?"
+                ) from exc
+            except StoreAway as exc:
+                wait_s = backoff.next_s()
+                log.warning("replay waits", error=str(exc), wait_s=wait_s, runbook="store-away")
+                await trio.sleep(wait_s)
 
     async def _wait_for_memory(self) -> None:
         while self._ledger.used > self._ledger.watermarks.high and (
