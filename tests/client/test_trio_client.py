@@ -80,9 +80,10 @@ def test_a_cancelled_writer_stops_without_waiting(daemon: SmallDaemon) -> None:
         token = trio.lowlevel.current_trio_token()
         daemon.before = hold
         async with TrioClient(daemon.endpoint, retry=QUICK) as client:
-            with trio.move_on_after(0.05):
+            with trio.CancelScope() as scope:
                 async with await client.writer("ns", "t", SCHEMA) as writer:
                     acks.append(await writer.write(batch(1)))
+                    scope.cancel()
             with pytest.raises(UnknownOutcome):
                 await acks[0].wait()
             go_on.set()
