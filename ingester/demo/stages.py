@@ -1,0 +1,119 @@
+"""The stages at the daemon, one function each: create the tables, stream, persist, measure.
+
+All talk to the daemon through the client library alone, and say on the console what they see.
+"""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ingester.client import Client
+
+from .looking import look
+from .report import TableResult
+from .streaming import NAMESPACE, TARGETS, Pace, Streaming
+from .totals import Totals, disagreements, totals_of
+
+LOOK_AT_PERCENT = (25, 50, 75)
+PERSIST_AT_PERCENT = 50
+
+
+def create_tables(client: Client, schema: pa.Schema) -> None:
+    """Make the demo's tables, each with its own partitioning."""
+    for target in TARGETS:
+        client.create_table(NAMESPACE, target.table, schema, partition_by=[target.partition_by])
+
+
+def stream(client: Client, flights: pa.Table, pace: Pace, console: Console) -> Streaming:
+    """The writers, when every batch is acknowledged. Looks and persists while they write.
+
+    Raises:
+        WritesNotSeen: a query lacked rows that had been acknowledged before it.
+        ClientError: a batch was refused for good.
+    """
+    streaming = Streaming(client, flights, pace)
+    columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with (
+            ThreadPoolExecutor(1, "persist") as aside,
+            Progress(*columns, console=console) as progress,
+        ):
+            task = progress.add_task("rows", total=flights.num_rows * len(TARGETS))
+            looks, persists = list(LOOK_AT_PERCENT), [PERSIST_AT_PERCENT]
+            persisting = None
+            while streaming.wait_tick():
+                done = streaming.acknowledged_rows
+                progress.update(task, completed=done)
+                percent = 100 * done / (flights.num_rows * len(TARGETS))
+                if persists and percent >= persists[0]:
+                    del persists[0]
+                    persisting = aside.submit(client.persist)
+                if looks and percent >= looks[0]:
+                    del looks[0]
+                    _look_at_all(client, streaming, progress.console)
+            progress.update(task, completed=streaming.acknowledged_rows)
+            if persisting is not None:
+                persisting.result()
+    finally:
+        streaming.end()
+    return streaming
+
+
+def _look_at_all(client: Client, streaming: Streaming, console: Console) -> None:
+    for table, meter in streaming.meters.items():
+        seen = look(client, table, meter)
+        console.print(
+            f"  query while writing: {table} has {seen.seen:,} rows ({seen.from_buffer:,} from the "
+            f"buffer, {seen.from_files:,} from files), {seen.acknowledged_before:,} were "
+            "acknowledged before",
+            soft_wrap=True,
+        )
+
+
+def compare_at_daemon(client: Client, where: str, source: Totals, schema: pa.Schema) -> list[str]:
+    """One sentence per total in which the daemon's own answer differs from the source."""
+    sentences = []
+    for target in TARGETS:
+        rows = client.query(NAMESPACE, target.table, schema.names)
+        found = totals_of(rows, schema)
+        sentences += disagreements(f"{target.table}, daemon ({where}):", found, source)
+    return sentences
+
+
+def persist(client: Client, console: Console) -> None:
+    """Commit everything to files and say what that made."""
+    began = time.perf_counter()
+    done = {each.table: each.manifest_version for each in client.persist()}
+    seconds = time.perf_counter() - began
+    sizes = [client.describe(NAMESPACE, target.table).persisted for target in TARGETS]
+    console.print(
+        f"persisted in {seconds:.1f} s: {sum(size.files for size in sizes):,} files, "
+        f"{sum(size.bytes for size in sizes) / 1e6:.1f} MB, versions "
+        + ", ".join(f"{table} {version}" for table, version in done.items()),
+        soft_wrap=True,
+    )
+
+
+def measured(client: Client, streaming: Streaming) -> list[TableResult]:
+    """What the daemon and the writers counted for each table; Spark's totals are still missing."""
+    results = []
+    for target in TARGETS:
+        described = client.describe(NAMESPACE, target.table)
+        meter = streaming.meters[target.table]
+        results.append(
+            TableResult(
+                table=target.table,
+                partition_by=target.partition_by,
+                rows_acknowledged=meter.acknowledged_rows,
+                rows_in_buffer=described.buffered.rows,
+                rows_in_files=described.persisted.rows,
+                files=described.persisted.files,
+                rows_per_s=meter.acknowledged_rows / (meter.finished_at - streaming.started_at),
+                acknowledged_p50_ms=meter.wait_ms(0.50),
+                acknowledged_p99_ms=meter.wait_ms(0.99),
+            )
+        )
+    return results

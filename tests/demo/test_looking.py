@@ -1,0 +1,66 @@
+"""A look while writers write must notice rows that are missing, and rows that nobody sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingester.client import Ack, Answer, Client
+from ingester.demo.looking import WritesNotSeen, look
+from ingester.demo.source import flights_file, read_flights
+from ingester.demo.streaming import NAMESPACE, Meter
+from tests.daemon import Daemon
+
+FLIGHTS = read_flights(flights_file(), 1_000)
+BATCH = FLIGHTS.to_batches()[0]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder: Path = tmp_path_factory.mktemp("looking") / "data"
+    with Daemon.start(folder) as daemon, Client(daemon.flight) as client:
+        client.write(NAMESPACE, "flights", BATCH)
+        yield client
+
+
+def acknowledged(ack: Ack, *batches: pa.RecordBatch) -> Meter:
+    """A meter of a writer that believes it has sent ``batches`` and that all were acknowledged."""
+    meter = Meter()
+    for batch in batches:
+        meter.sending(batch)(ack)
+    return meter
+
+
+@pytest.fixture
+def ack() -> Ack:
+    settled = Ack(lambda: None)
+    settled.settle(Answer(accepted=True), None)
+    return settled
+
+
+def test_acknowledged_rows_are_seen_in_the_buffer(client: Client, ack: Ack) -> None:
+    seen = look(client, "flights", acknowledged(ack, BATCH))
+    assert (seen.acknowledged_before, seen.seen, seen.from_buffer) == (1_000, 1_000, 1_000)
+
+
+def test_a_row_too_few_is_noticed(client: Client, ack: Ack) -> None:
+    meter = acknowledged(ack, BATCH, BATCH.slice(0, 1))
+    with pytest.raises(WritesNotSeen, match=r"1001 rows were acknowledged .* it saw 1000"):
+        look(client, "flights", meter)
+
+
+def test_a_row_too_many_is_noticed(client: Client, ack: Ack) -> None:
+    meter = acknowledged(ack, BATCH.slice(0, 999))
+    with pytest.raises(WritesNotSeen, match="it saw 1000, 999 were sent"):
+        look(client, "flights", meter)
+
+
+def test_another_row_in_place_of_the_newest_is_noticed(client: Client, ack: Ack) -> None:
+    strange = FLIGHTS.set_column(
+        FLIGHTS.schema.get_field_index("distance"), "distance", pa.array([-1] * 1_000)
+    )
+    with pytest.raises(WritesNotSeen, match="acknowledged last"):
+        look(client, "flights", acknowledged(ack, *strange.to_batches()))
