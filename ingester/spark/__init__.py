@@ -1,0 +1,33 @@
+"""Tables of an ingester as Spark DataFrames.
+
+    from ingester.spark import read_table
+
+    flights = read_table(spark, "file:///var/lib/ingester/store", "demo", "flights")
+    now = read_table(spark, url, "demo", "flights", endpoint="grpc://127.0.0.1:8082")
+
+Without an endpoint: exactly the files of one manifest version, read by Spark itself. With one (or
+several): also the rows that the daemons have acknowledged and not yet persisted, each row once.
+
+    reading        read_table: which version, which reader, which rows
+    columns        the columns of a table, of an answer, and what carries them
+    types          Arrow types and Spark types        nanoseconds    what Spark cannot hold
+    native         files through Spark's reader       arrow_scan     files through pyarrow, no jar
+    tail           buffered rows, from the daemons    merging        by primary key
+    session        a local session for a demo         errors
+
+PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
+executors need this distribution and not its servers.
+"""
+
+from __future__ import annotations
+
+from ingester.spark.errors import PySparkMissing, ReaderUnsuitable, TailStale, TailUnavailable
+from ingester.spark.reading import read_table
+
+__all__ = [
+    "PySparkMissing",
+    "ReaderUnsuitable",
+    "TailStale",
+    "TailUnavailable",
+    "read_table",
+]

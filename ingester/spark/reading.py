@@ -1,0 +1,118 @@
+"""``read_table``: which version, which rows, which reader.
+
+Law of this file: a DataFrame is a fixed set of rows. Its version and its buffered rows are taken
+when ``read_table`` is called, not when Spark runs: every row acknowledged before the call is in it
+once, if all daemons that write the table are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ingester.spark.errors import TailStale, require_pyspark
+from ingester.spark.tail import read_tail
+from persist.manifest import Manifest, TableState
+from persist.store import open_store
+from persist.table import TableDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ingester.spark.scan import Reader
+
+# A version is stale only if loading it took longer than the daemon's query.tail_retain.
+ATTEMPTS = 5
+
+
+def read_table(
+    spark: SparkSession,
+    url: str,
+    namespace: str,
+    table: str,
+    version: int | None = None,
+    *,
+    endpoint: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    reader: Reader = "auto",
+) -> DataFrame:
+    """A table's rows at one manifest version, and with ``endpoint`` those not yet in files.
+
+    The columns are the table's, then those of its partition spec (``time_day``, ``zip_key``, …):
+    filters on these skip whole folders. Timestamps with a time zone are ``TimestampType``, those
+    without ``TimestampNTZType``; nanoseconds are rounded down to microseconds; unsigned integers
+    have the next larger type, ``uint64`` is ``decimal(20, 0)``.
+
+    Args:
+        url: The store, ``file:///var/lib/ingester/store`` or ``s3://bucket/prefix``.
+        version: A manifest version that is kept; the newest by default.
+        endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them. Their
+            buffered rows of that version are read now and held by the driver. In a table with a
+            primary key they replace the rows of files, and deletes remove them.
+        columns: Of the answer, in this order; all by default. Worth saying with the ``arrow``
+            reader, which Spark cannot tell what a query needs.
+        storage_options: As for ``persist.store.open_store``.
+        reader: ``native`` is Spark's own Parquet reader. It needs a Hadoop file system for the
+            URL; Spark brings the one for ``file://``, and S3A (for ``s3://``) where the session was
+            started with ``hadoop-aws``. ``arrow`` needs no jar: executors read with s3fs and
+            pyarrow, and nothing is pruned. ``auto`` is ``native`` where possible.
+
+    Raises:
+        PySparkMissing: ``pip install 'ingester[spark]'``.
+        ReaderUnsuitable: ``native`` was asked for and is not possible.
+        TailStale: This ``version`` is too old for ``endpoint``; ask for the newest.
+        TailUnavailable: A daemon cannot be reached, or cannot answer now.
+        persist.manifest.TableNotFound, persist.manifest.VersionNotKept: No such table, or version.
+        persist.store.StoreError: The store cannot be read.
+    """
+    require_pyspark()
+    from ingester.spark.scan import TableScan  # everything below imports PySpark
+
+    if reader not in ("auto", "native", "arrow"):
+        raise ValueError(f"reader {reader!r} is none of auto, native, arrow")
+    options = dict(storage_options or {})
+    manifest = Manifest(open_store(url, **options), namespace, table)
+    state = manifest.load(version)
+    tails: list[pa.Table] = []
+    if endpoint is not None:
+        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        state, tails = _with_tails(manifest, state, endpoints, columns, pinned=version is not None)
+    return TableScan(spark, manifest, options, reader).frame(state, tails, columns)
+
+
+def _with_tails(
+    manifest: Manifest,
+    state: TableState,
+    endpoints: Sequence[str],
+    columns: Sequence[str] | None,
+    *,
+    pinned: bool,
+) -> tuple[TableState, list[pa.Table]]:
+    """A version and, of the same version, what each daemon adds to it."""
+    for attempt in range(1, ATTEMPTS + 1):
+        needed = _needed(state, columns)
+        try:
+            tails = [
+                read_tail(each, manifest.namespace, manifest.table, state.version, needed)
+                for each in endpoints
+            ]
+        except TailStale:
+            if pinned or attempt == ATTEMPTS:
+                raise
+            state = manifest.refresh(state)
+        else:
+            return state, tails
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _needed(state: TableState, columns: Sequence[str] | None) -> list[str] | None:
+    """What to ask daemons for: columns, key, and what partition columns are made from."""
+    if columns is None:
+        return None
+    definition = TableDefinition.of_state(state)
+    named = [name for name in columns if name not in definition.spec.names]
+    if not all(name in definition.schema.names for name in named):
+        return None  # perhaps newer than the version: then the answer shows it
+    return list(dict.fromkeys([*named, *definition.primary_key, *definition.spec.columns]))

@@ -1,0 +1,110 @@
+"""One table version as a DataFrame: its files, by one reader or the other, and buffered rows.
+
+Law of this file: every source gives the columns of ``Columns.fields()``, in that order and those
+types; they are put together in this form, and only then cut to what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingester.spark import arrow_scan, native
+from ingester.spark.columns import Columns, asked_columns
+from ingester.spark.errors import ReaderUnsuitable
+from ingester.spark.merging import OPERATION, added, merged, quoted
+from ingester.spark.nanoseconds import restored
+from ingester.spark.types import spark_schema
+from persist.manifest import Manifest, TableState
+from persist.table import TableDefinition
+
+Reader = Literal["auto", "native", "arrow"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """A table's files as this session can read them."""
+
+    spark: SparkSession
+    manifest: Manifest
+    storage_options: Mapping[str, Any]
+    reader: Reader
+
+    def frame(
+        self, state: TableState, tails: Sequence[pa.Table], names: Sequence[str] | None
+    ) -> DataFrame:
+        """Files and tails of one version.
+
+        Args:
+            tails: What daemons hold beyond the version; none, if only files are wanted.
+            names: Columns of the answer, None for all.
+        """
+        definition = _with_new_columns(TableDefinition.of_state(state), tails)
+        asked = asked_columns(definition, names)
+        needed = {*asked, *(definition.primary_key if tails else ())}
+        data = tuple(name for name in definition.schema.names if name in needed)
+        columns = Columns(definition, data)
+        rows = self._files(state, columns)
+        if tails and definition.keyed:
+            rows = merged(self.spark, rows, _shaped(tails, columns), definition.primary_key)
+        elif tails:
+            rows = added(self.spark, rows, _shaped(tails, columns))
+        types = {field.name: field.type for field in definition.schema}
+        return rows.select(
+            *(restored(F.col(quoted(n)), types.get(n, pa.null())).alias(n) for n in asked)
+        )
+
+    def _files(self, state: TableState, columns: Columns) -> DataFrame:
+        adds = sorted(state.files.values(), key=lambda add: add.path)
+        if not adds:
+            return self.spark.createDataFrame([], spark_schema(columns.fields()))
+        if any(add.spec_id != columns.definition.spec_id for add in adds):
+            raise ReaderUnsuitable("files of an earlier partition spec cannot be read yet")
+        store, root = self.manifest.store, self.manifest.root
+        if self._native(store.url):
+            return native.read_files(
+                self.spark, f"{store.url}/{root}", adds, columns, self.storage_options
+            )
+        return arrow_scan.read_files(self.spark, store, root, adds, columns, self.storage_options)
+
+    def _native(self, url: str) -> bool:
+        if self.reader == "arrow":
+            return False
+        able = native.can_read(self.spark, url)
+        if self.reader == "native" and not able:
+            scheme = native.hadoop_url(url).partition("://")[0]
+            raise ReaderUnsuitable(
+                f"this Spark session has no file system for {scheme}://; start it with the"
+                " connector (for s3: spark.jars.packages=org.apache.hadoop:hadoop-aws:<the version"
+                ' of Spark\'s Hadoop>), or use reader="arrow"'
+            )
+        return able
+
+
+def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:
+    """The table with columns that buffered rows have and the version does not know yet."""
+    schema = definition.schema
+    for tail in tails:
+        for field in tail.schema:
+            if field.name != OPERATION and schema.get_field_index(field.name) < 0:
+                schema = schema.append(field.with_nullable(True))
+    return replace(definition, schema=schema)
+
+
+def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
+    """Buffered rows in the form of the files' rows, in a keyed table with ``_op`` behind."""
+    fields = columns.fields()
+    extra = [OPERATION] if columns.definition.keyed else []
+    schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in extra)])
+    parts = [
+        part
+        for tail in tails
+        for batch in tail.to_batches()
+        for part in columns.split(batch, extra)
+    ]
+    return pa.Table.from_batches(parts, schema)

@@ -1,0 +1,71 @@
+"""A Spark session on this machine alone, for demos, tests and a first look.
+
+Law of this file: nothing listens beyond the loopback, nothing is left behind in the working
+directory, and only what goes wrong is logged. Times are UTC.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingester.spark.errors import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The JVM logs its start before any log level can be set from here.
+_QUIET = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def local_session(
+    app_name: str, *, cores: int | None = None, shuffle_partitions: int = 8
+) -> SparkSession:
+    """A new local session, or the one that this process already has.
+
+    Args:
+        cores: Tasks at once; all of the machine's cores by default.
+
+    Raises:
+        PySparkMissing: ``pip install 'ingester[spark]'``.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    scratch = Path(tempfile.mkdtemp(prefix="ingester-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    quiet = scratch / "log4j2.properties"
+    quiet.write_text(_QUIET)
+    # Workers run this Python, not whatever `python3` is on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+    }
+    builder = SparkSession.builder.appName(app_name).master(f"local[{cores or '*'}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

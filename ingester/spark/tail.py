@@ -1,0 +1,66 @@
+"""The rows that a daemon has acknowledged and that a manifest version's files lack.
+
+Law of this file: asked for one version V, each daemon gives exactly what V's files lack of its own
+rows, so V and the answers of all daemons that write the table hold each row once. A daemon that
+has forgotten so old a V says ``stale``; then V, and every answer for it, is of no use.
+
+The rows are in the driver's memory, like any that ``createDataFrame`` is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.spark.errors import TailStale, TailUnavailable
+
+
+def read_tail(
+    endpoint: str, namespace: str, table: str, version: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """What the daemon holds beyond a version: its rows in log order, in its own types.
+
+    Args:
+        endpoint: ``grpc://host:port``.
+        columns: Of the table; None for all, also those that are newer than the version.
+
+    Returns:
+        Batches that each lie in one partition; in a keyed table with a column ``_op``.
+
+    Raises:
+        TailStale: The version is too old for a tail.
+        TailUnavailable: The daemon cannot be reached, or cannot answer now.
+        pyarrow.ArrowKeyError, pyarrow.ArrowInvalid: It knows no such table or version.
+    """
+    question: dict[str, Any] = {
+        "namespace": namespace,
+        "table": table,
+        "scope": "buffered",
+        "version": version,
+    }
+    if columns is not None:
+        question["columns"] = list(columns)
+    with _refusals(endpoint), fl.connect(endpoint) as client:
+        reader = client.do_get(fl.Ticket(json.dumps(question).encode()))
+        return reader.read_all().replace_schema_metadata(None)
+
+
+@contextmanager
+def _refusals(endpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except (fl.FlightError, OSError) as exc:
+        extra = getattr(exc, "extra_info", None)
+        try:
+            details = json.loads(extra) if extra else {}
+        except ValueError:
+            details = {}
+        code, message = details.get("code"), details.get("message", str(exc))
+        if code == "stale":
+            raise TailStale(endpoint, message, code) from exc
+        raise TailUnavailable(endpoint, message, code) from exc

@@ -1,0 +1,103 @@
+"""Arrow types of a table, the Arrow types that carry them to Spark, and Spark's types.
+
+Law of this file: pure, and no value changes but in its type. What Spark has no type for travels in
+the one that Spark's own Parquet reader gives it:
+
+    uint8, uint16, uint32, uint64       int16, int32, int64, decimal(20, 0)
+    timestamp[us, any time zone]        TimestampType: an instant
+    timestamp[us]                       TimestampNTZType: a wall clock
+    timestamp[ns], with zone or not     int64 nanoseconds, made a timestamp by ``nanoseconds``
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+_PLAIN = {
+    pa.null(): T.NullType(),
+    pa.bool_(): T.BooleanType(),
+    pa.int8(): T.ByteType(),
+    pa.int16(): T.ShortType(),
+    pa.int32(): T.IntegerType(),
+    pa.int64(): T.LongType(),
+    pa.float32(): T.FloatType(),
+    pa.float64(): T.DoubleType(),
+    pa.string(): T.StringType(),
+    pa.binary(): T.BinaryType(),
+    pa.date32(): T.DateType(),
+    pa.timestamp("us"): T.TimestampNTZType(),
+    pa.timestamp("us", "UTC"): T.TimestampType(),
+}
+
+
+def carrier(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type in which values of a table's type go to Spark; every value fits."""
+    if kind in _UNSIGNED:
+        return _UNSIGNED[kind]
+    if is_nanoseconds(kind):
+        return pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_list(kind):
+        return pa.list_(carrier(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(carrier(kind.key_type), carrier(kind.item_type))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([pa.field(f.name, carrier(f.type)) for f in fields])
+    return kind
+
+
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """The Spark type of a carrier.
+
+    Raises:
+        TypeError: Spark has no such type.
+    """
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if pa.types.is_decimal128(kind):
+        if not 0 <= kind.scale <= kind.precision:
+            raise TypeError(f"Spark has no {kind}: its scales are from 0 to the precision")
+        return T.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return T.ArrayType(spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return T.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return spark_schema([kind.field(i) for i in range(kind.num_fields)])
+    raise TypeError(f"Spark has no type for {kind}")
+
+
+def spark_schema(fields: list[pa.Field]) -> T.StructType:
+    """Spark's schema of carried fields, all nullable: an old file may lack any of them."""
+    made = []
+    for field in fields:
+        try:
+            made.append(T.StructField(field.name, spark_type(field.type), nullable=True))
+        except TypeError as exc:
+            raise TypeError(f"column {field.name!r}: {exc}") from exc
+    return T.StructType(made)
+
+
+def is_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether this is a timestamp that Spark's timestamps cannot hold exactly."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def holds_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether there are such timestamps in a value of this type, at any depth."""
+    if pa.types.is_map(kind):
+        return holds_nanoseconds(kind.key_type) or holds_nanoseconds(kind.item_type)
+    if pa.types.is_list(kind):
+        return holds_nanoseconds(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return is_nanoseconds(kind)

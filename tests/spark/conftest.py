@@ -1,0 +1,59 @@
+"""One Spark session and one daemon for the folder, and a new table per test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.flight as fl
+import pytest
+from pyspark.sql import SparkSession
+
+from ingester.spark.session import local_session
+from tests.daemon import Daemon
+from tests.integration.wire import Table
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, and a time zone that is not UTC, so that whoever forgets zones is found out."""
+    session = local_session("ingester tests", cores=2, shuffle_partitions=2)
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that persists when asked."""
+    folder = tmp_path_factory.mktemp("spark")
+    with Daemon.start(folder / "data", memory__limit="512MiB", persist__max_age="1h") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def store(daemon: Daemon) -> Path:
+    """The folder of the daemon's store."""
+    return daemon.data_dir / "store"
+
+
+@pytest.fixture(scope="session")
+def url(store: Path) -> str:
+    """The store's URL."""
+    return f"file://{store}"
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
+    """A connection to the daemon."""
+    with fl.connect(daemon.flight) as client:
+        yield client
+
+
+@pytest.fixture
+def table() -> Table:
+    """A table that no other test uses."""
+    return ("spark", f"t{next(_numbers)}")
