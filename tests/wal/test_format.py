@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from crc32c import crc32c
@@ -109,7 +111,12 @@ def test_a_body_is_its_parts_in_order_padded_to_eight(parts: list[bytes], more: 
 
 
 def test_parts_may_be_any_contiguous_buffers() -> None:
-    parts = [np.arange(6, dtype="<i4").reshape(2, 3), memoryview(b"abc"), np.zeros(0), bytearray(2)]
+    parts: list[Any] = [
+        np.arange(6, dtype="<i4").reshape(2, 3),
+        memoryview(b"abc"),
+        np.zeros(0),
+        bytearray(2),
+    ]
     body = make_body(parts)
     assert b"".join(body.pieces)[: body.length] == np.arange(6, dtype="<i4").tobytes() + b"abc\0\0"
 

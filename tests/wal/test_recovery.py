@@ -76,6 +76,13 @@ def recover(folder: Path) -> list[bytes]:
     return trio.run(read)
 
 
+def recover_or_refuse(folder: Path) -> list[bytes] | LogDamaged | LogTooNew:
+    try:
+        return recover(folder)
+    except (LogDamaged, LogTooNew) as exc:
+        return exc
+
+
 @given(st.integers(0, ends()[-1]))
 def test_a_log_cut_at_any_byte_replays_exactly_what_stands_before_the_cut(cut: int) -> None:
     with folder_with(_1=killed_log()[:cut]) as folder:
@@ -91,17 +98,16 @@ def test_a_flipped_bit_is_damage_unless_it_hits_the_last_group(bit: int) -> None
     data = bytearray(killed_log())
     data[bit // 8] ^= 1 << bit % 8
     with folder_with(_1=bytes(data)) as folder:
-        try:
-            read = recover(folder)
-        except (LogDamaged, LogTooNew) as exc:
-            assert exc.file == folder / segment_name(1)
-            assert exc.offset <= bit // 8
+        outcome = recover_or_refuse(folder)
+        if isinstance(outcome, LogDamaged | LogTooNew):
+            assert outcome.file == folder / segment_name(1)
+            assert outcome.offset <= bit // 8
             assert (folder / segment_name(1)).read_bytes() == data
         else:
             # Padding is not covered and not read; the last group is what cannot be told.
             hit = next(i for i, end in enumerate(ends()) if bit // 8 < end)
             in_padding = bit // 8 >= ends()[hit] - (-len(WRITTEN[hit]) % 8)
-            assert read == (WRITTEN if in_padding else WRITTEN[:-1])
+            assert outcome == (WRITTEN if in_padding else WRITTEN[:-1])
             assert in_padding or hit == len(WRITTEN) - 1
 
 
@@ -225,7 +231,7 @@ def test_an_unknown_kind_and_a_later_format_stop_the_start_by_name(tmp_path: Pat
     data[at : at + 40] = encode_record_header(1, at, RecordHeader(77, 0, 31, at, 0))
     file = tmp_path / segment_name(1)
     file.write_bytes(data)
-    with pytest.raises(LogTooNew, match="newer version .*kind 77") as caught:
+    with pytest.raises(LogTooNew, match=r"newer version .*kind 77") as caught:
         recover(tmp_path)
     assert caught.value.offset == at
     data[8] = 9

@@ -102,10 +102,11 @@ def test_a_repair_keeps_every_good_record_and_moves_the_damaged_file_aside(folde
         read(folder)
     (done,) = repair(folder).segments
     assert (done.number, done.moved_to) == (2, segment_name(2) + ".damaged")
+    assert done.moved_to is not None
     assert (done.records_saved, done.records_lost, done.operations_saved) == (3, 2, 3)
     assert done.gaps == (Gap(7, 8),)
     assert (folder / done.moved_to).read_bytes() == damaged
-    assert read(folder) == ONE + [TWO[0], *TWO[3:]] + THREE
+    assert read(folder) == [*ONE, TWO[0], *TWO[3:], *THREE]
     assert [one.severity for one in verify(folder)] == ["note"]
     assert repair(folder).segments == ()
 
@@ -205,7 +206,7 @@ def test_a_repair_that_fails_half_way_lost_nothing_and_can_be_run_again(
         with pytest.raises(Exception, match=r"Input/output error|sync"):
             repair(folder, disk)
     repair(folder)
-    assert read(folder) == ONE + [TWO[0], *TWO[3:]] + THREE
+    assert read(folder) == [*ONE, TWO[0], *TWO[3:], *THREE]
     assert damaged in [file.read_bytes() for file in folder.glob("*.damaged*")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -104,8 +103,5 @@ def test_searching_does_not_look_at_every_offset_one_by_one() -> None:
             return super().read(offset, length)
 
     source = Counting(bytes(64 << 20))
-    started = time.perf_counter()
     assert list(find_headers(source, NUMBER, 8)) == []
     assert source.reads == 64
-    # Generous: one by one it would be eight million steps.
-    assert time.perf_counter() - started < 10
