@@ -26,6 +26,10 @@ COLUMNS = ["time", "host", "writer", "n", "v"]
 TIMEOUT_S = 120.0
 
 
+class SparkFailed(Exception):
+    """The read with Spark did not end well; with the end of what it said."""
+
+
 def call(endpoint: str, name: str, **body: Any) -> list[dict[str, Any]]:
     """The answers of one action of the daemon."""
     with fl.connect(endpoint) as client:
@@ -59,11 +63,14 @@ def read_files(store_url: str, table: str) -> pa.Table:
 def read_spark(store_url: str) -> dict[str, pa.Table]:
     """The rows of each table's manifest files, through Spark; one session for all."""
     with tempfile.TemporaryDirectory(prefix="crash-spark-") as folder:
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "tests.crash.spark", store_url, folder],
-            check=True,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        if done.returncode:
+            raise SparkFailed(f"exit code {done.returncode}\n{done.stderr[-4000:]}")
         return {t.name: pq.read_table(Path(folder) / f"{t.name}.parquet") for t in TABLES}

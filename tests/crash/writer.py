@@ -196,7 +196,7 @@ class Session:
             self._send(out, writer, batches)
             for index in range(len(batches)):
                 answer = answers.read()
-                if answer is None:
+                if not answer:
                     raise OSError("the stream ended without an answer")
                 yield index, json.loads(answer.to_pybytes())
         except (fl.FlightError, pa.ArrowException, OSError) as exc:
