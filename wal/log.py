@@ -80,7 +80,7 @@ class Log:
                 "foreign files left alone",
                 directory=str(self._directory),
                 files=recovered.foreign,
-                runbook="log-foreign-files",
+                runbook="foreign-files",
             )
         if recovered.torn_segments or recovered.removed:
             log.warning(
@@ -88,7 +88,7 @@ class Log:
                 bytes=recovered.torn_bytes,
                 kept=recovered.torn_files,
                 removed=recovered.removed,
-                runbook="log-torn-tail",
+                runbook="torn-tail",
             )
         return recovered
 
@@ -136,7 +136,7 @@ class Log:
             try:
                 await self._segments.require_open()
             except (LogFull, LogWriteFailed) as exc:
-                log.warning("segment refused", error=str(exc), runbook="log-disk-full")
+                log.warning("segment refused", error=str(exc), runbook="disk-full")
 
     async def run(
         self,

@@ -232,9 +232,7 @@ class SegmentSet:
                     try:
                         self._spare = await self._prepare()
                     except OSError as exc:
-                        log.warning(
-                            "spare segment refused", error=str(exc), runbook="log-disk-full"
-                        )
+                        log.warning("spare segment refused", error=str(exc), runbook="disk-full")
 
     async def _prepare(self) -> Spare:
         size = self._settings.segment_bytes

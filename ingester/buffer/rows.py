@@ -20,7 +20,7 @@ import pyarrow as pa
 FAN_OUT = 16
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 64 * 1024
-"""Chunks of this size are never merged: a merge on the event loop copies at most sixteen times it."""
+"""Chunks of this size are never merged, so a merge on the loop copies at most sixteen times it."""
 
 TOP_LEVEL = 3
 MIXED = -1
