@@ -43,7 +43,7 @@ class Link:
                 raw = self._reader.read()
             except (pa.ArrowException, OSError):
                 return  # the reason is in end()
-            if raw is None:
+            if not raw:  # the end, or the empty answer that tells a waiting client of it
                 return
             yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
 

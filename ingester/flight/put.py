@@ -11,6 +11,7 @@ between the two; then the reader stops reading and gRPC's flow control stops the
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -34,6 +35,8 @@ from persist.partitioning import PartitionValueTooLong, split_batch
 from wal import Entry, RecordKind
 
 UNANSWERED_BYTES = 64 << 20
+READER_LEAVES_S = 0.02
+"""How long a refused client may take to send on by itself before it is sent an empty answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class PutCall:
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._over = False
+        self._reader_left = threading.Event()
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
@@ -87,16 +91,32 @@ class PutCall:
                 self._answered()
                 writer.write(pa.py_buffer(encode_answer(outcome)))
         finally:
-            with self._room:
-                self._over = True
-                self._room.notify_all()
-            self._portal.post(stream.close)
+            try:
+                self._portal.post(stream.close)
+            finally:
+                self._end_reading(writer)
+
+    def _end_reading(self, writer: Any) -> None:
+        """Return when the reader has left pyarrow and will not enter it again."""
+        with self._room:
+            self._over = True
+            self._room.notify_all()
+        if not self._reader_left.wait(READER_LEAVES_S):
+            with contextlib.suppress(pa.ArrowException, OSError):  # the client has gone
+                writer.write(pa.py_buffer(b""))
+            self._reader_left.wait()
 
     # The reader's thread
 
     def _read(self, reader: Any, stream: WriteStream) -> None:
         try:
-            while (chunk := _next_chunk(reader)) is not None:
+            self._read_all(reader, stream)
+        finally:
+            self._reader_left.set()
+
+    def _read_all(self, reader: Any, stream: WriteStream) -> None:
+        try:
+            while not self._over and (chunk := _next_chunk(reader)) is not None:
                 if not self._wait_for_room():
                     return
                 try:
