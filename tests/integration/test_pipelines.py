@@ -14,6 +14,7 @@ import pytest
 
 from tests.daemon import Daemon
 from tests.integration.wire import (
+    ARROW_AND_FLIGHT,
     Stream,
     Table,
     events,
@@ -62,8 +63,8 @@ def test_a_client_that_reads_meanwhile_may_send_any_number(
     assert rows(client, table) == list(range(5000))
 
 
-def _refused_in_the_middle(client: fl.FlightClient, table: Table, first: int) -> int:
-    """40 batches of which the 21st is refused; how many were answered before the refusal."""
+def _refused_in_the_middle(client: fl.FlightClient, table: Table, first: int) -> None:
+    """40 batches of which the 21st is refused."""
     schema = pa.schema({"i": pa.int64(), "time": pa.timestamp("ns", "UTC")})
 
     def batch(i: int, ns: int) -> pa.RecordBatch:
@@ -71,17 +72,16 @@ def _refused_in_the_middle(client: fl.FlightClient, table: Table, first: int) ->
         return pa.record_batch(columns, schema=schema)
 
     writer, reader = client.do_put(path(table), schema, OPTIONS)
-    answered = 0
+    try:
+        for i in range(40):
+            writer.write_batch(batch(first + i, 1 if i == 20 else 1000))
+        writer.done_writing()
+        while reader.read():
+            pass
+    except ARROW_AND_FLIGHT:
+        pass  # the stream has ended under the client's hands; the end says why
     with pytest.raises(pa.ArrowInvalid, match="whole microseconds"):
-        try:
-            for i in range(40):
-                writer.write_batch(batch(first + i, 1 if i == 20 else 1000))
-            writer.done_writing()
-            while reader.read() is not None:
-                answered += 1
-        finally:
-            writer.close()
-    return answered
+        writer.close()
 
 
 def test_nothing_behind_a_refused_batch_is_applied_and_all_before_it_is(
@@ -111,7 +111,7 @@ def test_a_refusal_reaches_a_client_that_waits_for_its_answer(
         writer.write_batch(bad)
         # No done_writing: the client waits with its side open. pyarrow shows the end of the
         # answers as None, and why they ended when the stream is closed.
-        assert reader.read() is None
+        assert not reader.read()
         with pytest.raises(pa.ArrowInvalid, match="'time'"):
             writer.close()
     assert query(client, table).num_rows == 50

@@ -1,7 +1,8 @@
-"""An answer is a snapshot: fixed at the call, whole, and unmoved by what happens while it is read."""
+"""An answer is a snapshot: fixed at the call, whole, unmoved by what happens while it is read."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,8 +185,6 @@ def test_more_answers_than_max_streams_are_refused_until_one_ends(
 
 def _until_no_stream_is_open(client: fl.FlightClient) -> None:
     """Wait for the daemon to let go; it tells through its status."""
-    import json
-
     while True:
         (result,) = client.do_action(fl.Action("status", b"{}"))
         if json.loads(result.body.to_pybytes())["streams"]["open"] == 0:

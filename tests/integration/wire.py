@@ -56,9 +56,12 @@ class Stream:
             self.writer.write_with_metadata(batch, raw)
 
     def answer(self) -> Json | None:
-        """The next PutResult; None at the end of the stream."""
+        """The next PutResult; None when none follows: closing the stream says why.
+
+        The end is an empty PutResult where the server has to wake a client that waits for it.
+        """
         raw = self.reader.read()
-        return None if raw is None else json.loads(raw.to_pybytes())
+        return json.loads(raw.to_pybytes()) if raw else None
 
     def write(self, batch: pa.RecordBatch, metadata: object = None) -> Json:
         """Send a batch and wait for its answer."""
