@@ -20,36 +20,37 @@ from tests.bench.clients import Written
 _BLOCK = 1 << 20
 
 
-def append_loop(
-    folder: Path,
-    batches: Sequence[pa.RecordBatch],
-    *,
-    file_bytes: int,
-    together: int,
-    seconds: float,
-) -> Written:
-    """Append batches in turn, ``together`` of them with one sync, for some seconds.
+class AppendFile:
+    """A file of zeros that are on the disk, to be overwritten from its start to its end, again."""
 
-    Each sync answers ``together`` writers, so the latencies are those of the rounds.
-    """
-    messages = [memoryview(batch.serialize()) for batch in batches]
-    path = folder / "append"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        _fill(descriptor, file_bytes)
-        latencies = _loop(descriptor, _Rounds(messages, together, file_bytes), seconds)
+    def __init__(self, folder: Path, file_bytes: int) -> None:
+        self._path = folder / "append"
+        self._file_bytes = file_bytes
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        block = bytes(_BLOCK)
+        for offset in range(0, file_bytes, _BLOCK):
+            os.pwrite(self._descriptor, block, offset)
+        os.fsync(self._descriptor)
+
+    def __enter__(self) -> AppendFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        self._path.unlink()
+
+    def append(
+        self, batches: Sequence[pa.RecordBatch], *, together: int, seconds: float
+    ) -> Written:
+        """Append batches in turn, ``together`` of them with one sync, for some seconds.
+
+        Each sync answers ``together`` writers, so the latencies are those of the rounds.
+        """
+        messages = [memoryview(batch.serialize()) for batch in batches]
+        rounds = _Rounds(messages, together, self._file_bytes)
+        latencies = _loop(self._descriptor, rounds, seconds)
         sent = len(latencies) * together
         return Written(sent * batches[0].num_rows, sent, sum(latencies), np.array(latencies))
-    finally:
-        os.close(descriptor)
-        path.unlink()
-
-
-def _fill(descriptor: int, file_bytes: int) -> None:
-    block = bytes(_BLOCK)
-    for offset in range(0, file_bytes, _BLOCK):
-        os.pwrite(descriptor, block, offset)
-    os.fsync(descriptor)
 
 
 class _Rounds:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tests.bench.clients import Clients, Written
-from tests.bench.disk import append_loop
+from tests.bench.disk import AppendFile
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
 from tests.bench.rivals import Rival
@@ -81,17 +81,17 @@ def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Driv
     daemon = stack.enter_context(bench.daemon())
     keep = stack.enter_context(Rival("keep"))
     discard = stack.enter_context(Rival("discard"))
+    file = stack.enter_context(AppendFile(bench.folder, bench.effort.append_file_bytes))
 
     def at(flight: str, pid: int) -> Drive:
         def drive(cell: Cell) -> Measured:
-            # Half the bytes for latencies: they are about time, not amounts.
             job = PutJob(
                 flight=flight,
                 table=cell.table,
                 rows=cell.rows,
                 streams=cell.writers,
-                seconds=bench.effort.cell_s,
-                max_rows=bench.effort.cell_bytes // _ROW_BYTES // (1 if cell.pipelined else 2),
+                seconds=_seconds(bench, cell),
+                max_rows=bench.effort.cell_bytes // _ROW_BYTES,
                 pipelined=cell.pipelined,
                 seed=0,
             )
@@ -103,15 +103,8 @@ def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Driv
 
     def append(cell: Cell) -> Measured:
         batches = make_batches(cell.rows, max(cell.writers, 16), seed=0)
-        seconds = bench.effort.cell_s / 2
-        written = append_loop(
-            bench.folder,
-            batches,
-            file_bytes=bench.effort.append_file_bytes,
-            together=cell.writers,
-            seconds=seconds,
-        )
-        return Measured(written, 0.0)
+        seconds = _seconds(bench, cell) / 2
+        return Measured(file.append(batches, together=cell.writers, seconds=seconds), 0.0)
 
     return {
         "ingester": at(daemon.flight, daemon.pid),
@@ -119,6 +112,11 @@ def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Driv
         "discard": at(discard.flight, discard.pid),
         "append": append,
     }
+
+
+def _seconds(bench: Bench, cell: Cell) -> float:
+    # A median is known sooner than a rate.
+    return bench.effort.cell_s / (1 if cell.pipelined else 2)
 
 
 def _turned(parties: tuple[str, ...], by: int) -> Iterator[str]:

@@ -7,7 +7,6 @@ explained with, so they are measured in the same run.
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Callable
 
@@ -16,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.bench.clients import Clients
-from tests.bench.disk import append_loop
+from tests.bench.clients import Clients, Written
+from tests.bench.disk import AppendFile
 from tests.bench.effort import Bench
 from tests.bench.report import Table
 from tests.bench.rivals import Rival
@@ -79,29 +78,25 @@ def _parquet(batches: list[pa.RecordBatch]) -> int:
 
 def _add_append(bench: Bench, table: Table, batches: list[pa.RecordBatch]) -> None:
     bench.say("append + fdatasync")
-    folder = bench.new_folder()
-    seconds, file_bytes = bench.effort.cell_s, bench.effort.append_file_bytes
-    runs = [
-        append_loop(folder, batches, file_bytes=file_bytes, together=8, seconds=seconds)
-        for _ in range(bench.effort.repeats)
-    ]
+    effort = bench.effort
+    many: list[Written] = []
+    one: list[Written] = []
+    rows = make_batches(1, 16, seed=0)
+    with AppendFile(bench.folder, effort.append_file_bytes) as file:
+        for _ in range(effort.repeats):
+            many.append(file.append(batches, together=8, seconds=effort.cell_s))
+            one.append(file.append(rows, together=1, seconds=effort.cell_s))
     row_bytes = batches[0].serialize().size / _ROWS
     table.add(
         step="append + fdatasync, 8 batches each",
-        rows__s=Samples(tuple(run.rows_per_s for run in runs), "/s"),
-        bytes__s=Samples(tuple(run.rows_per_s * row_bytes for run in runs), "B/s"),
-        seconds=Samples(tuple(percentile(run.latencies, 0.5) for run in runs), "s"),
+        rows__s=Samples(tuple(run.rows_per_s for run in many), "/s"),
+        bytes__s=Samples(tuple(run.rows_per_s * row_bytes for run in many), "B/s"),
+        seconds=Samples(tuple(percentile(run.latencies, 0.5) for run in many), "s"),
     )
-    one = make_batches(1, 16, seed=0)
-    runs = [
-        append_loop(folder, one, file_bytes=file_bytes, together=1, seconds=seconds)
-        for _ in range(bench.effort.repeats)
-    ]
     table.add(
         step="append + fdatasync, one row",
-        seconds=Samples(tuple(percentile(run.latencies, 0.5) for run in runs), "s"),
+        seconds=Samples(tuple(percentile(run.latencies, 0.5) for run in one), "s"),
     )
-    os.rmdir(folder)
 
 
 def _add_round_trip(bench: Bench, table: Table) -> None:

@@ -66,7 +66,6 @@ def _table(rows: int, found: _Found) -> Table:
     )
     reading = _rate(rows, found.read)
     replaying = _rate(rows, found.replay)
-    more = [max(0.001, s - e) for s, e in zip(found.start, found.start_empty, strict=True)]
     table.add(what="read, check and keep the log's bytes", seconds=_s(found.read), rows__s=reading)
     table.add(
         what="replay, as the daemon logs it",
@@ -74,13 +73,7 @@ def _table(rows: int, found: _Found) -> Table:
         rows__s=replaying,
         of_reading=replaying.over(reading),
     )
-    table.add(
-        what="recovery and replay: start less start with an empty log",
-        seconds=_s(more),
-        rows__s=_rate(rows, more),
-        of_reading=_rate(rows, more).over(reading),
-    )
-    table.add(what="start to ready", seconds=_s(found.start))
+    table.add(what="start to ready", seconds=_s(found.start), rows__s=_rate(rows, found.start))
     table.add(what="start to ready, empty log", seconds=_s(found.start_empty))
     table.targets.append(Target("replay, rows/s of a 5-column table", 5e6, replaying))
     return table
