@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingester.spark import ReaderUnsuitable, read_table
+from ingester.spark import read_table
+from ingester.spark.native import can_read
 from persist.manifest import Manifest, TableNotFound, TableState, VersionNotKept
 from persist.store import open_store
 from tests.daemon import Daemon
@@ -34,7 +35,7 @@ def numbers_in(frame: DataFrame) -> list[int]:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_counts_and_sums_are_those_of_the_manifests_files(
-    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: str
+    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table, reader: str
 ) -> None:
     for first in (0, 1000, 2000):
         put(client, table, events(first, 1000, days=5))
@@ -223,12 +224,10 @@ def test_what_is_not_there_is_said(spark: SparkSession, client: fl.FlightClient,
         read_table(spark, url, "spark", "none", reader="fast")
 
 
-def test_the_native_reader_is_refused_where_the_session_lacks_the_connector(
+def test_the_native_reader_needs_a_file_system_of_hadoops_for_the_url(
     spark: SparkSession, client: fl.FlightClient, url: str
 ) -> None:
-    from ingester.spark.native import can_read
-
-    assert can_read(spark, "file:///x")
+    assert can_read(spark, url)
+    assert can_read(spark, "hdfs://host/folder")
     assert not can_read(spark, "s3://bucket")
     assert not can_read(spark, "nonsense://bucket")
-    assert issubclass(ReaderUnsuitable, ValueError)

@@ -1,0 +1,93 @@
+"""What importing this loads, what it says without PySpark, and where a local session listens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ingester.spark.native import s3a_options
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTENING = "0A"
+LOOPBACK = {
+    "0100007F",
+    "0000000000000000FFFF00000100007F",
+    "00000000000000000000000001000000",
+}
+
+
+def python(code: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.strip()
+
+
+def test_without_pyspark_the_message_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from ingester.spark import read_table, PySparkMissing\n"
+        "from ingester.spark.session import local_session\n"
+        "read = lambda: read_table(None, 'file:///x', 'n', 't')\n"
+        "for call in (read, lambda: local_session('x')):\n"
+        "    try: call()\n"
+        "    except PySparkMissing as exc: print(exc)"
+    )
+    lines = python(code).splitlines()
+    assert len(lines) == 2
+    assert all("pip install 'ingester[spark]'" in line for line in lines)
+
+
+def test_executors_load_neither_trio_nor_the_daemon() -> None:
+    code = (
+        "import sys, json, ingester.spark.scan, ingester.spark.arrow_scan, ingester.spark.session\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    loaded = json.loads(python(code))
+    ours = {name for name in loaded if name.split(".")[0] in ("ingester", "wal", "trio")}
+    assert {name for name in ours if not name.startswith("ingester.spark")} == {"ingester"}
+
+
+@pytest.mark.spark
+def test_a_local_session_listens_on_the_loopback_alone(spark: SparkSession) -> None:
+    pid = spark._jvm.ProcessHandle.current().pid()
+    folder = Path(f"/proc/{pid}")
+    sockets = set()
+    for descriptor in (folder / "fd").iterdir():
+        target = os.readlink(descriptor)
+        if target.startswith("socket:["):
+            sockets.add(target[len("socket:[") : -1])
+    addresses = set()
+    for name in ("tcp", "tcp6"):
+        for line in (folder / "net" / name).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and fields[9] in sockets:
+                addresses.add(fields[1].partition(":")[0])
+    assert addresses
+    assert addresses <= LOOPBACK
+
+
+def test_storage_options_become_the_connectors() -> None:
+    given = {
+        "endpoint_url": "http://h:9000",
+        "key": "k",
+        "secret": "s",
+        "token": "t",
+        "region": "r",
+    }
+    assert s3a_options(given) == {
+        "fs.s3a.endpoint": "http://h:9000",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.access.key": "k",
+        "fs.s3a.secret.key": "s",
+        "fs.s3a.session.token": "t",
+        "fs.s3a.endpoint.region": "r",
+    }
+    assert s3a_options({}) == {}
+    assert list(s3a_options({"anon": True})) == ["fs.s3a.aws.credentials.provider"]
