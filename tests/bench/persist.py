@@ -62,7 +62,8 @@ def run(bench: Bench) -> list[Table]:
 
 def _plain(arrived: pa.Table, path: Path) -> int:
     pq.write_table(
-        arrived.sort_by(_ORDER),
+        # In one chunk, which pyarrow sorts nearly twice as fast as two hundred.
+        arrived.combine_chunks().sort_by(_ORDER),
         path,
         compression="zstd",
         use_dictionary=["host", "region"],
