@@ -2,7 +2,7 @@
 
 Law of this file: who holds whom is visible here and nowhere else. The write path, from outside in:
 
-    MetricsSink ─ OriginSink ─ AdmissionSink ─ WalSink ─ BufferTree
+    AdmissionGate ┊ MetricsSink ─ OriginSink ─ WalSink ─ BufferTree
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry
 
+from ingester.admission import AdmissionGate, AdmissionState, DiskRoom
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.config import Settings
@@ -33,7 +34,6 @@ from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.record import encode_origins
 from ingester.schema.names import check_table_name
-from ingester.sinks.admission_sink import AdmissionSink, AdmissionState
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
@@ -126,21 +126,23 @@ class Runtime:
         self.wal_sink = WalSink(
             self.wal,
             self.tree,
-            self.ledger,
             epoch=writer.epoch,
             on_disk_full=self.lifecycle.relieve_disk,
         )
         self.wal_sink.on_group = self.lifecycle.after_group
-        self.gate = AdmissionSink(
+        self.gate = AdmissionGate(
             self.ledger,
             self.admission,
-            self.wal_sink,
+            DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
             queued_bytes=lambda: self.persister.queue.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
-        sink = with_tracing(OriginSink(self.origins, self.gate))
+        sink = with_tracing(OriginSink(self.origins, self.wal_sink))
         self.sink = MetricsSink(self.metrics, self.rates, sink)
-        self.writes = Writes(self.catalog, self.tree, self.sink, self.origins, writer.epoch)
+        self.writes = Writes(
+            self.catalog, self.tree, self.sink, self.origins, self.gate, epoch=writer.epoch
+        )
+        self.writes.on_disk_full = self.lifecycle.relieve_disk
         self.released = trio.Event()
 
         self.status: Callable[[], Status]

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
-from ingester.errors import Stopping, Superseded
+from ingester.errors import DiskFull, Stopping, Superseded
 from ingester.flight.answers import PutAnswer
 from ingester.origins import Origins
 from ingester.record import encode_schema
@@ -47,16 +48,22 @@ class WriteStream:
         self,
         sink: DmlSink,
         origins: Origins,
+        gate: AdmissionGate,
         plan: WritePlan,
+        *,
         origin: str | None,
         epoch: int,
-        *,
         newest_seq: Callable[[], int],
     ) -> None:
         self.plan = plan
+        self.gate = gate
         self.origin = origin
         self.refusal: BaseException | None = None
+        """Why a batch of this stream failed: nothing later from it is applied."""
+        self.ended_by: BaseException | None = None
+        """Why batches that are not read yet are refused; those on their way go on."""
         self.deliver: Callable[[Outcome], None] = lambda outcome: None
+        self.on_disk_full: Callable[[], None] = lambda: None
         self.on_closed: Callable[[WriteStream], None] = lambda stream: None
         self._sink = sink
         self._origins = origins
@@ -71,12 +78,37 @@ class WriteStream:
         slot: list[Outcome] = []
         self._slots.append(slot)
         if self.refusal is not None:
+            self.gate.leave(operation.admitted_bytes)
             self._fill(slot, self.refusal)
             return
         self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 
+    def admit(self, nbytes: int, sequence: int | None) -> int:
+        """The bytes that the next batch counts for until it is answered. Any thread.
+
+        What is known to be written already costs nothing and is let in always.
+
+        Raises:
+            IngesterError: why it is refused; it ends the stream.
+        """
+        refusal = self.ended_by or self.refusal
+        if refusal is not None:
+            raise refusal
+        if (
+            self.origin is not None
+            and sequence is not None
+            and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
+        ):
+            return 0
+        refusal = self.gate.enter(nbytes)
+        if refusal is not None:
+            raise refusal
+        return nbytes
+
     def refuse(self, error: BaseException) -> None:
         """A batch that never became an operation; it ends the stream in its turn."""
+        if isinstance(error, DiskFull):
+            self.on_disk_full()
         self.refusal = self.refusal or error
         slot: list[Outcome] = []
         self._slots.append(slot)
@@ -96,6 +128,7 @@ class WriteStream:
     def _answered(
         self, slot: list[Outcome], operation: Operation, error: BaseException | None
     ) -> None:
+        self.gate.leave(operation.admitted_bytes)
         if error is not None:
             self.refusal = self.refusal or error
             self._fill(slot, error)
@@ -136,9 +169,13 @@ class Writes:
         tree: BufferTree,
         sink: DmlSink,
         origins: Origins,
+        gate: AdmissionGate,
+        *,
         epoch: int,
     ) -> None:
         self.stopping = False
+        self.on_disk_full: Callable[[], None] = lambda: None
+        self._gate = gate
         self._catalog = catalog
         self._tree = tree
         self._sink = sink
@@ -162,16 +199,18 @@ class Writes:
         stream = WriteStream(
             self._sink,
             self._origins,
+            self._gate,
             self._plan(buffer, sent),
-            origin,
-            self._epoch,
+            origin=origin,
+            epoch=self._epoch,
             newest_seq=lambda: self._tree.applied_seq,
         )
+        stream.on_disk_full = self.on_disk_full
         if origin is not None:
             key = (origin, buffer.key)
             older = self._open.get(key)
             if older is not None:
-                older.refusal = older.refusal or Superseded(
+                older.ended_by = Superseded(
                     f"a newer stream of origin {origin!r} into {namespace}/{table} has taken over"
                 )
             else:

@@ -71,6 +71,12 @@ class GroupCommit:
         """Entries that no group has taken yet."""
         return len(self._pending)
 
+    @property
+    def unbooked_bytes(self) -> int:
+        """What waits for a group, and what is being written."""
+        group = self._group
+        return self.pending_bytes + (0 if group is None else group.end - group.start)
+
     def append(self, entry: Entry) -> None:
         """Queue an entry. LogClosed when nothing is taken any more: it is not answered then."""
         if self._closing:

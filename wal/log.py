@@ -224,6 +224,11 @@ class Log:
         """What they will take in the log."""
         return self._commit.pending_bytes
 
+    @property
+    def certain_bytes(self) -> int:
+        """What can still be appended without asking the disk for room. Safe from any thread."""
+        return self._segments.reserved_bytes - self._commit.unbooked_bytes
+
     def statistics(self) -> LogStatistics:
         """The log at this moment."""
         segments, commit = self._segments, self._commit

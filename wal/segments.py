@@ -91,6 +91,13 @@ class SegmentSet:
         """The sequence of the next operation."""
         return self.open.ledger.next_seq if self.open is not None else self._next_seq
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Room that the disk has given already: what is left of the open segment, and a spare."""
+        segment, spare = self.open, self._spare
+        left = 0 if segment is None else max(0, segment.ledger.size - segment.ledger.end)
+        return left + (0 if spare is None else spare.size)
+
     async def require_open(self) -> OpenSegment:
         """The open segment, opened now if there is none; LogFull, LogWriteFailed, LogFailed."""
         if self.open is None:

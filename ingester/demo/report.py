@@ -15,9 +15,9 @@ SHOWN_TOTALS = (
     "sum(distance)",
     "sum(dep_delay)",
     "nulls(dep_delay)",
-    "sum(air_time)",
-    "nulls(air_time)",
-    "seconds(time_hour)",
+    "sum(arr_delay)",
+    "nulls(arr_delay)",
+    "length(tailnum)",
 )
 
 
@@ -78,7 +78,7 @@ def show(result: DemoResult, console: Console) -> None:
 
 
 def _facts(tables: list[TableResult]) -> Table:
-    shown = Table(title="acknowledged, persisted", title_justify="left")
+    shown = Table(title="at the daemon", title_justify="left")
     shown.add_column()
     for each in tables:
         shown.add_column(each.table, justify="right")
@@ -98,11 +98,11 @@ def _facts(tables: list[TableResult]) -> Table:
 
 
 def _totals(result: DemoResult) -> Table:
-    shown = Table(title="source and Spark", title_justify="left")
+    shown = Table(title="in the source and in Spark", title_justify="left")
     shown.add_column()
     shown.add_column("source", justify="right")
     for each in result.tables:
-        shown.add_column(f"Spark: {each.table}", justify="right")
+        shown.add_column(f"Spark, {each.table.removeprefix('flights_')}", justify="right")
     for name in SHOWN_TOTALS:
         spark = [each.spark.get(name) for each in result.tables]
         cells = ["missing" if value is None else f"{value:,}" for value in spark]

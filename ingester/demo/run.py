@@ -90,7 +90,7 @@ def _run(folder: Path, rows: int | None, pace: Pace, console: Console) -> DemoRe
     source = totals_of(flights, flights.schema)
     console.print(f"source: {flights.num_rows:,} flights, {flights.num_columns} columns")
     with DemoDaemon(folder, folder / "daemon.log") as daemon:
-        console.print(f"daemon: {daemon.endpoint}, {daemon.http}, data in {folder}")
+        console.print(f"daemon: {daemon.endpoint}, {daemon.http}, data in {folder}", soft_wrap=True)
         with Client(daemon.endpoint) as client:
             create_tables(client, flights.schema)
             streaming = stream(client, flights, pace, console)

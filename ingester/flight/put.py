@@ -97,7 +97,13 @@ class PutCall:
                 self._end_reading(writer)
 
     def _end_reading(self, writer: Any) -> None:
-        """Return when the reader has left pyarrow and will not enter it again."""
+        """Return when the reader has left pyarrow and will not enter it again.
+
+        pyarrow frees the call with this frame, under a reader that is still inside. What the reader
+        itself refuses (bad batches, admission, a newer stream) finds it outside. Only what fails
+        behind it (the disk, a stop) can find it waiting for a client that waits for its answer: an
+        empty answer makes that client move.
+        """
         with self._room:
             self._over = True
             self._room.notify_all()
@@ -121,6 +127,9 @@ class PutCall:
                     return
                 try:
                     operation = self._operation(stream, chunk)
+                    operation.admitted_bytes = stream.admit(
+                        operation.nbytes, operation.origin_sequence
+                    )
                 except BaseException as exc:
                     self._portal.post(stream.refuse, exc)
                     return

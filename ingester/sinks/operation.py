@@ -43,4 +43,6 @@ class Operation:
     seq: int = 0
     epoch: int = 0
     segment: int = 0
+    admitted_bytes: int = 0
+    """What it counts for until it is answered."""
     duplicate: bool = False

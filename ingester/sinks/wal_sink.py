@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ingester.admission import DISK_RETRY_S
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
-from ingester.memory import MemoryLedger
 from ingester.sinks.interface import Answer, DmlSink
 from ingester.sinks.operation import Operation
 from wal import Entry, Log, LogClosed, LogFull
-
-DISK_RETRY_S = 1.0
 
 
 class WalSink:
@@ -25,14 +23,12 @@ class WalSink:
         self,
         log: Log,
         inner: DmlSink,
-        ledger: MemoryLedger,
         *,
         epoch: int,
         on_disk_full: Callable[[], None],
     ) -> None:
         self._log = log
         self._inner = inner
-        self._ledger = ledger
         self._epoch = epoch
         self._on_disk_full = on_disk_full
         self.on_group: Callable[[], None] = lambda: None
@@ -43,11 +39,9 @@ class WalSink:
         assert entry is not None, "an operation is encoded before it is submitted"
         entry.tag = operation
         entry.on_done = lambda _entry, error: self._done(operation, answer, error)
-        self._ledger.pending += operation.nbytes
         try:
             self._log.append_nowait(entry)
         except LogClosed:
-            self._ledger.pending -= operation.nbytes
             answer(operation, Stopping("the log is closed: the daemon is stopping"))
 
     def apply(self, entries: Sequence[Entry]) -> None:
@@ -62,7 +56,6 @@ class WalSink:
         self.on_group()
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
-        self._ledger.pending -= operation.nbytes
         operation.entry = None
         if isinstance(error, LogFull):
             self._on_disk_full()

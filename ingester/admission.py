@@ -1,0 +1,121 @@
+"""Lets a batch in or refuses it, with the reason and when to come back.
+
+Law of this file: limits are bytes, and an empty daemon takes any batch that is not larger than
+``flight.max_batch_bytes``: nothing is so large that it can never pass. A refused batch leaves
+nothing behind. Queries go on whatever this gate says.
+
+The gate stands before the event loop: the thread that has read a batch asks, and so knows the
+verdict before it reads the next one. What is let in counts until its answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingester.errors import DiskFull, FencedOff, IngesterError, MemoryFull, Saturated, Stopping
+from ingester.memory import MemoryLedger
+
+RETRY_S = 0.25
+DISK_RETRY_S = 1.0
+RECORD_OVERHEAD_BYTES = 64 * 1024
+"""What a batch may cost in the log beside its rows: headers, padding, a schema."""
+
+
+@dataclass(slots=True)
+class AdmissionState:
+    """What the rest of the daemon tells the gate."""
+
+    stopping: bool = False
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """How much the log can take.
+
+    ``certain_bytes`` fit into space that is reserved already; beyond them a segment of
+    ``segment_bytes`` has to be found on the disk of ``folder``.
+    """
+
+    folder: Path
+    segment_bytes: int
+    certain_bytes: Callable[[], int]
+
+    def lacks(self, nbytes: int) -> bool:
+        """Whether a batch of this size would find the disk full."""
+        if nbytes + RECORD_OVERHEAD_BYTES <= self.certain_bytes():
+            return False
+        free = os.statvfs(self.folder)
+        return free.f_bavail * free.f_frsize < max(self.segment_bytes, nbytes) + self.segment_bytes
+
+
+class AdmissionGate:
+    """The gate. Any thread."""
+
+    def __init__(
+        self,
+        ledger: MemoryLedger,
+        state: AdmissionState,
+        disk: DiskRoom,
+        *,
+        queued_bytes: Callable[[], int],
+        queue_bytes: int,
+    ) -> None:
+        self._ledger = ledger
+        self._state = state
+        self._disk = disk
+        self._queued_bytes = queued_bytes
+        self._queue_bytes = queue_bytes
+        self._lock = threading.Lock()
+
+    def enter(self, nbytes: int) -> IngesterError | None:
+        """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
+        with self._lock:
+            reasons = self.reasons(nbytes)
+            if reasons:
+                return reasons[0]
+            self._ledger.pending += nbytes
+            return None
+
+    def leave(self, nbytes: int) -> None:
+        """What was let in is answered: in a buffer by now, or nowhere."""
+        with self._lock:
+            self._ledger.pending -= nbytes
+
+    def reasons(self, nbytes: int = 0) -> list[IngesterError]:
+        """Why a write of ``nbytes`` would be refused now; empty when it would be let in."""
+        state, ledger, found = self._state, self._ledger, list[IngesterError]()
+        if state.fenced:
+            found.append(FencedOff("a later process runs under this ingester's id"))
+        if state.stopping:
+            found.append(Stopping("the daemon is stopping", retry_after_s=1.0))
+        used, high = ledger.used, ledger.watermarks.high
+        if used + nbytes > high and ledger.pending + ledger.buffered + ledger.frozen:
+            found.append(
+                MemoryFull(
+                    f"memory: {used} bytes held, this batch has {nbytes}, the high watermark is"
+                    f" {high}; rows are being persisted",
+                    retry_after_s=RETRY_S,
+                )
+            )
+        queued = self._queued_bytes()
+        if queued > self._queue_bytes:
+            found.append(
+                Saturated(
+                    f"persist queue: {queued} bytes wait, at most {self._queue_bytes} may; is the"
+                    " object store away or slow?",
+                    retry_after_s=RETRY_S * 4,
+                )
+            )
+        if self._disk.lacks(nbytes):
+            found.append(
+                DiskFull(
+                    "the log's disk is full; nothing of this batch was kept",
+                    retry_after_s=DISK_RETRY_S,
+                )
+            )
+        return found
