@@ -144,10 +144,11 @@ class Run:
             time.sleep(extent.hold_s)
         watch.enter("some go on")
         with self._phase("some go on", writer):
+            go_on = min(extent.go_on, each)
             for reader in readers:
-                reader.tell({"go_on": extent.go_on})
+                reader.tell({"go_on": go_on})
             for reader in readers:
-                for _ in range(extent.go_on):
+                for _ in range(go_on):
                     self._check(reader.hear(), acknowledged, sent)
         watch.enter("afterwards")
         time.sleep(1.0)
