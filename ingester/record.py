@@ -85,11 +85,11 @@ def encode_operation(
     table: tuple[str, str],
     spec_id: int,
     parts: Sequence[Part],
+    bodies: Sequence[pa.Buffer],
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> list[pa.Buffer | bytes]:
-    """The payload's buffers, in order; rows are copied once, into their IPC form."""
-    bodies = [part.batch.serialize() for part in parts]
+    """The payload's buffers, in order; ``bodies`` are the parts' rows in their IPC form."""
     header = _encode(
         OperationHeader(
             shape=shape,

@@ -129,7 +129,7 @@ class Runtime:
             epoch=writer.epoch,
             on_disk_full=self.lifecycle.relieve_disk,
         )
-        self.wal_sink.on_group = self.lifecycle.after_group
+        self.wal_sink.on_group = self._group_applied
         self.gate = AdmissionGate(
             self.ledger,
             self.admission,
@@ -212,6 +212,10 @@ class Runtime:
     def _query_opened(self, stream: AnswerStream) -> None:
         self.metrics.table(*stream.table).queried()
         self.rates.add(queries=1)
+
+    def _group_applied(self, operations: int, nbytes: int) -> None:
+        self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
+        self.lifecycle.after_group()
 
     def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
         """What a new log segment has to remember of the older ones: the origins."""

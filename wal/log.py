@@ -225,6 +225,11 @@ class Log:
         return self._commit.pending_bytes
 
     @property
+    def last_sync_s(self) -> float:
+        """How long the last sync took."""
+        return self._segments.last_sync_s
+
+    @property
     def certain_bytes(self) -> int:
         """What can still be appended without asking the disk for room. Safe from any thread."""
         return self._segments.reserved_bytes - self._commit.unbooked_bytes

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 FAN_OUT = 16
 CHUNK_ROWS = 4096
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 16 * 1024
 """Chunks of this size are never merged, so a merge on the loop copies at most sixteen times it."""
 
 TOP_LEVEL = 3
@@ -111,7 +111,7 @@ class BufferedRows:
         """Replace the chunks from ``first`` on by one with the columns of all of them."""
         old = self._chunks[first:]
         batch = _joined(old)
-        nbytes = int(batch.nbytes)
+        nbytes = int(batch.get_total_buffer_size())
         shape = old[0].shape if all(c.shape == old[0].shape for c in old) else MIXED
         new = Chunk(old[0].start, batch, shape, nbytes, _level(batch.num_rows, nbytes))
         saved = sum(chunk.nbytes for chunk in old) - nbytes

@@ -146,7 +146,7 @@ class PutCall:
 
     def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
         batch, metadata = _batch_of(chunk), _metadata_of(chunk, stream.origin)
-        nbytes = batch.nbytes
+        nbytes = batch.get_total_buffer_size()
         if nbytes > self._limits.max_batch_bytes:
             raise InvalidRequest(
                 f"batch has {nbytes} B; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
@@ -160,7 +160,12 @@ class PutCall:
             raise InvalidRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
-        parts = tuple(Part(values, rows, int(rows.nbytes)) for values, rows in split)
+        bodies = [rows.serialize() for _, rows in split]
+        # The size of the IPC form is the size in memory, and costs nothing to know.
+        parts = tuple(
+            Part(values, rows, int(body.size))
+            for (values, rows), body in zip(split, bodies, strict=True)
+        )
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
@@ -169,6 +174,7 @@ class PutCall:
             table=plan.table.key,
             spec_id=plan.table.definition.spec_id,
             parts=parts,
+            bodies=bodies,
             origin=origin,
             checkpoint=checkpoint,
         )

@@ -69,6 +69,8 @@ class Normaliser:
             self._sources.append((index, field))
             fields.append(field)
         self.schema = pa.schema(fields)
+        self._required = any(not field.nullable for field in fields)
+        self._same = self.schema.equals(pa.schema([f.with_nullable(True) for f in sent]))
         self._as_is = [sent.field(index).type for index, _ in self._sources] == self.schema.types
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,6 +80,8 @@ class Normaliser:
             InvalidRequest: values that cannot be kept: nulls in a required column, nanoseconds
                 that are not whole microseconds, times out of range.
         """
+        if self._same and not self._required:
+            return batch
         columns = [batch.column(index) for index, _ in self._sources]
         if not self._as_is:
             columns = [

@@ -31,7 +31,7 @@ class WalSink:
         self._inner = inner
         self._epoch = epoch
         self._on_disk_full = on_disk_full
-        self.on_group: Callable[[], None] = lambda: None
+        self.on_group: Callable[[int, int], None] = lambda operations, nbytes: None
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Queue the operation for the next group commit."""
@@ -46,14 +46,16 @@ class WalSink:
 
     def apply(self, entries: Sequence[Entry]) -> None:
         """Called by the log with a durable group. Atomic: no await until all are in the tree."""
+        nbytes = 0
         for entry in entries:
+            nbytes += entry.stored_bytes
             operation = entry.tag
             assert isinstance(operation, Operation)
             operation.seq = entry.seq
             operation.segment = entry.segment
             operation.epoch = self._epoch
             self._inner.submit(operation, _nobody)
-        self.on_group()
+        self.on_group(len(entries), nbytes)
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
         operation.entry = None

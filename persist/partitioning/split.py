@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -50,6 +51,9 @@ def split_batch(
         return []
     if not spec.fields:
         return [((), batch)]
+    alone = _only_partition(batch, spec)
+    if alone is not None:
+        return [(alone, batch)]
     encoded = [_encode(field, batch.column(field.column)) for field in spec.fields]
     if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
         return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
@@ -57,6 +61,24 @@ def split_batch(
         (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
         for first, part in _parts(batch, _combine([codes for codes, _ in encoded]))
     ]
+
+
+def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValues | None:
+    """The partition that all rows share, where two values of each column are enough to tell."""
+    values = []
+    for field in spec.fields:
+        column = batch.column(field.column)
+        if field.transform not in ("day", "hour") or column.null_count:
+            return None
+        numbers = _int64(column)
+        low, high = int(numbers.min()), int(numbers.max())
+        unit = 1
+        if not pa.types.is_date32(column.type):
+            unit = _PER_DAY[column.type.unit] // (24 if field.transform == "hour" else 1)
+        if low // unit != high // unit:
+            return None
+        values.append((_hour_text if field.transform == "hour" else _day_text)(low // unit))
+    return tuple(values)
 
 
 def _combine(columns: list[Codes]) -> Codes:
@@ -110,6 +132,7 @@ def _or_null(decode: Callable[[int], PartitionValue]) -> Decode:
     return lambda code: None if code == _NULL else decode(code)
 
 
+@lru_cache(maxsize=1024)
 def _day_text(days: int) -> str:
     # numpy and not datetime: a timestamp may lie beyond the year 9999.
     return str(np.datetime64(days, "D"))
