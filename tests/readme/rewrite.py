@@ -1,0 +1,42 @@
+"""``python -m tests.readme.rewrite``: run README's tour and write what it printed into README."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from .tour import Shell, alike, steps
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def main() -> None:
+    """Replace each command's output that is not :func:`alike` the page's (``--all``: each)."""
+    page = README.read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell(Path(folder))
+        try:
+            at = 0
+            for step in steps(page):
+                printed = shell.run(step)
+                if step.file is not None:
+                    continue
+                command = f"$ {step.text}\n"
+                at = page.index(command + step.expected, at) + len(command)
+                if "--all" in sys.argv or alike(printed) != alike(step.expected):
+                    # What bash says of a job that was killed is not the command's.
+                    shown = re.sub(r"^.* line \d+: +\d+ Killed.*\n| +$", "", printed, flags=re.M)
+                    rest = page[at + len(step.expected) :]
+                    gap = "" if rest.startswith("```") else "\n"
+                    shown = shown.strip("\n") + "\n" + gap if shown.strip() else ""
+                    page = page[:at] + shown + rest
+                    print(f"$ {step.text}\n{shown}", end="")
+        finally:
+            shell.close()
+    README.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The examples of ``ingester/flight/PROTOCOL.md``, sent to a real daemon with plain pyarrow.
+
+Each heading's JSON is what is sent, what comes back, or both in this order. An answer must have the
+same fields with values of the same types, and the same values where they cannot differ.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from ingester.errors import MemoryFull
+from ingester.flight.actions import ACTIONS
+from ingester.flight.refusals import flight_error
+from tests.daemon import Daemon
+
+PAGE = (Path(__file__).resolve().parents[2] / "ingester" / "flight" / "PROTOCOL.md").read_text()
+EXAMPLES: dict[str, list[Any]] = {
+    section.split("\n", 1)[0]: [
+        json.loads(body) for body in re.findall(r"^```json\n(.*?)^```$", section, re.M | re.S)
+    ]
+    for section in re.split(r"^### ", PAGE, flags=re.M)[1:]
+}
+# Differ from daemon to daemon, or from moment to moment.
+VOLATILE = re.compile(
+    r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|.*bytes|.*_s|sequence|"
+    r"snapshot_sequence|manifest_version|segments|syncs|state|operations_.*"
+)
+
+
+def unlike(shown: Any, real: Any, where: str = "") -> list[str]:
+    """Where an answer is not as the page shows it."""
+    if isinstance(shown, dict) and isinstance(real, dict):
+        wrong = [f"{where}: fields {sorted(shown)}, really {sorted(real)}"] * (
+            set(shown) != set(real)
+        )
+        for name in shown.keys() & real.keys():
+            if not (VOLATILE.fullmatch(name) and type(shown[name]) is type(real[name])):
+                wrong += unlike(shown[name], real[name], f"{where}.{name}")
+        return wrong
+    if isinstance(shown, list) and isinstance(real, list) and len(shown) == len(real):
+        pairs = enumerate(zip(shown, real, strict=True))
+        return [line for at, pair in pairs for line in unlike(*pair, f"{where}[{at}]")]
+    if isinstance(shown, int | float) and isinstance(real, int | float) and "_s" in where:
+        return []
+    return [] if shown == real else [f"{where}: {shown!r}, really {real!r}"]
+
+
+def one(heading: str) -> Any:
+    (example,) = EXAMPLES[heading]
+    return example
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon.start(tmp_path_factory.mktemp("protocol") / "d") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(daemon: Daemon) -> fl.FlightClient:
+    return fl.connect(daemon.flight)
+
+
+def act(client: fl.FlightClient, name: str, body: Any) -> list[Any]:
+    results = client.do_action(fl.Action(name, json.dumps(body).encode()))
+    return [json.loads(result.body.to_pybytes()) for result in results]
+
+
+def get(client: fl.FlightClient, ticket: Any) -> fl.FlightStreamReader:
+    return client.do_get(fl.Ticket(json.dumps(ticket).encode()))
+
+
+def fetch(daemon: Daemon, path: str) -> Any:
+    try:
+        with urllib.request.urlopen(daemon.http + path) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.load(error)
+
+
+def rows() -> pa.RecordBatch:
+    nine = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
+    times = [nine, nine + datetime.timedelta(days=1)]
+    return pa.record_batch(
+        {"time": pa.array(times, pa.timestamp("us", "UTC")), "host": ["h1", "h2"], "v": [1.5, 4.0]}
+    )
+
+
+# One test from create to status: the page tells one story, and numbers follow from each other.
+def test_the_story_of_the_page_is_what_a_daemon_says(
+    daemon: Daemon, client: fl.FlightClient
+) -> None:
+    sent, shown = EXAMPLES["create_table"]
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(sent["schema"])))
+    assert schema == rows().schema
+    for _ in range(2):
+        assert unlike([shown], act(client, "create_table", sent)) == []
+
+    command = json.dumps(one("A write's command")).encode()
+    writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
+    for heading in ("The answer to a batch", "The answer to a duplicate"):
+        writer.write_with_metadata(rows(), json.dumps(one("A batch's app_metadata")).encode())
+        assert unlike(one(heading), json.loads(reader.read().to_pybytes())) == []
+    writer.done_writing()
+    assert reader.read() is None
+    writer.close()
+
+    sent, shown = EXAMPLES["describe_table"]
+    assert unlike([shown], act(client, "describe_table", sent)) == []
+
+    answer = get(client, one("A ticket"))
+    metadata = {key.decode(): value.decode() for key, value in answer.schema.metadata.items()}
+    assert unlike(one("The metadata of an answer's schema"), metadata) == []
+    (chunk,) = list(answer)
+    assert chunk.data.to_pylist() == [{"host": "h1", "v": 1.5}]
+    assert json.loads(chunk.app_metadata.to_pybytes()) == one(
+        "The app_metadata of an answer's batch"
+    )
+    assert get(client, one("A ticket for a version")).read_all().num_rows == 0
+    assert get(client, one("A ticket for the buffered tail")).read_all().num_rows == 2
+
+    info = client.get_flight_info(fl.FlightDescriptor.for_path("shop", "visits"))
+    (endpoint,) = info.endpoints
+    assert json.loads(endpoint.ticket.ticket) == one("The ticket of an endpoint")
+    assert endpoint.locations == []
+    assert info.total_records == 2
+
+    assert unlike(one("GET /api/status"), fetch(daemon, "/api/status")) == []
+    for name in ("persist", "origins"):
+        sent, shown = EXAMPLES[name]
+        assert unlike([shown], act(client, name, sent)) == []
+    assert act(client, "origins", {"origin": "nobody"}) == []
+    (by_action,) = act(client, "status", one("status"))
+    assert by_action.keys() == one("GET /api/status").keys()
+
+
+@pytest.mark.parametrize("name", ["checkpoint_get", "checkpoint_put", "checkpoint_delete"])
+def test_checkpoints_are_not_there_yet(client: fl.FlightClient, name: str) -> None:
+    with pytest.raises(pa.ArrowNotImplementedError):
+        act(client, name, one("checkpoint_get"))
+
+
+@pytest.mark.parametrize("kind", ["delete", "sync"])
+def test_deletes_and_replication_are_not_there_yet(client: fl.FlightClient, kind: str) -> None:
+    command = json.dumps(one("A write's command") | {"type": kind}).encode()
+    writer, _ = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
+    with pytest.raises(pa.ArrowNotImplementedError):
+        writer.close()
+
+
+def test_every_action_is_on_the_page() -> None:
+    assert {
+        name for name in ACTIONS if f"### {name}\n" not in PAGE and f"`{name}`" not in PAGE
+    } == (set())
+
+
+def test_extra_info_of_a_refusal_has_the_fields_shown() -> None:
+    refused = flight_error(MemoryFull("memory is over the high watermark", retry_after_s=1.5))
+    assert isinstance(refused, fl.FlightUnavailableError)
+    assert json.loads(refused.extra_info) == one("extra_info")
+
+
+@pytest.mark.parametrize("heading", [name for name in EXAMPLES if name.startswith("GET /")])
+def test_http_answers_as_the_page_shows(daemon: Daemon, heading: str) -> None:
+    if heading == "GET /api/status":
+        return
+    assert fetch(daemon, heading.removeprefix("GET ")) == one(heading)
+
+
+def test_a_field_too_many_or_of_another_kind_is_noticed() -> None:
+    assert unlike({"a": 1}, {"a": 1, "b": 2}) != []
+    assert unlike({"a": [{"b": 1}]}, {"a": [{"b": 2}]}) == [".a[0].b: 1, really 2"]
+    assert unlike({"bytes": 1}, {"bytes": "1"}) != []
+    assert unlike({"bytes": 1, "pid": 7}, {"bytes": 2, "pid": 8}) == []

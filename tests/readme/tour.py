@@ -1,0 +1,150 @@
+"""A Markdown file's tour as steps that can be run.
+
+A fence of ``console`` holds commands (``$ …``) with what they print; a line such as
+`` `name.py`: `` just before a fence of any other language makes the fence that file. Commands run
+in one bash in one empty folder, in the order of the page. Ports and the folder are the test's own;
+everything else that differs from run to run is made alike on both sides by :func:`alike`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FLIGHT_PORT, HTTP_PORT = "8082", "8080"
+FOLDER = "/home/me/tour"
+SILENT_FOR_S = 120.0
+
+_FENCE = re.compile(
+    r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A file to be written (``file``), or a command with what the page says that it prints."""
+
+    text: str
+    file: str | None = None
+    expected: str = ""
+
+
+def steps(page: str) -> list[Step]:
+    """All steps of a page, in its order."""
+    found: list[Step] = []
+    for fence in _FENCE.finditer(page):
+        if fence["language"] == "console":
+            for part in re.split(r"^\$ ", fence["body"], flags=re.M)[1:]:
+                command, _, output = part.partition("\n")
+                found.append(Step(command, expected=output))
+        elif fence["file"]:
+            found.append(Step(fence["body"], file=fence["file"]))
+    return found
+
+
+_VOLATILE = (
+    (r'"incarnation": ?"[0-9a-f]+"', '"incarnation": "ID"'),
+    (r'"pid": ?\d+', '"pid": N'),
+    (r"\b[0-9a-f]{32}\b", "UID"),
+    (r"\b[\d.,]+ rows/s", "N rows/s"),
+    (r"\b[\d.,]+ (ms|s|per second)\b", r"N s"),
+    (r"\b[\d.,]+ (B|KiB|MiB|GiB)(?!\w)", "N KiB"),
+    # Partitions that are persisted at once may share a commit, and so a version.
+    (r"^(sensors +readings +)\d+", r"\1V"),
+    (r"\S+ line \d+: +\d+ Killed.*", ""),
+    (r" +$", ""),
+    (r" +", " "),
+)
+
+
+def alike(output: str) -> str:
+    """``output`` with ids, times, sizes and the widths of columns taken out."""
+    for pattern, replacement in _VOLATILE:
+        output = re.sub(pattern, replacement, output, flags=re.M)
+    return "\n".join(line for line in output.splitlines() if line.strip())
+
+
+class Shell:
+    """One bash in one folder, with ``ingester`` and ``python`` of this environment on its path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = {FLIGHT_PORT: str(_free_port()), HTTP_PORT: str(_free_port())}
+        flight, http = self._ports.values()
+        self._bash = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "INGESTER_FLIGHT__LISTEN": f"127.0.0.1:{flight}",
+                "INGESTER_HTTP__LISTEN": f"127.0.0.1:{http}",
+                "INGESTER_ENDPOINT": f"grpc://127.0.0.1:{flight}",
+                "INGESTER_ID": "here",
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, step: Step) -> str:
+        """What a command prints, as the page would show it; nothing for a file."""
+        text = self._with(self._ports, step.text)
+        if step.file is not None:
+            (self._folder / step.file).write_text(text)
+            return ""
+        # A daemon in the background is ready when it says so.
+        awaited = '"ready"' if text.rstrip().endswith("&") else None
+        printed = "".join(self._lines(text, awaited))
+        printed = self._with({port: shown for shown, port in self._ports.items()}, printed)
+        return printed.replace(str(self._folder), FOLDER)
+
+    def close(self) -> None:
+        """End bash and everything that it started."""
+        os.killpg(self._bash.pid, signal.SIGKILL)
+        self._bash.communicate()
+
+    def _lines(self, command: str, awaited: str | None) -> Iterator[str]:
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        self._bash.stdin.write(f"{command}\necho :end-of-step:\n")
+        self._bash.stdin.flush()
+        ended = False
+        # A command that hangs must end the tour with what it printed so far.
+        watch = threading.Timer(SILENT_FOR_S, os.killpg, (self._bash.pid, signal.SIGKILL))
+        watch.start()
+        try:
+            while not ended or awaited is not None:
+                line = self._bash.stdout.readline()
+                if not line:
+                    raise AssertionError(f"bash has ended within: {command}")
+                if line == ":end-of-step:\n":
+                    ended = True
+                    continue
+                if awaited is not None and awaited in line:
+                    awaited = None
+                yield line
+        finally:
+            watch.cancel()
+
+    @staticmethod
+    def _with(ports: dict[str, str], text: str) -> str:
+        for before, after in ports.items():
+            text = re.sub(rf"(127\.0\.0\.1|localhost):{before}\b", rf"\1:{after}", text)
+        return text
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
