@@ -25,7 +25,7 @@ SETTINGS: tuple[dict[str, object], ...] = (
     {"wal__segment_bytes": "256KiB", "persist__max_age": "2s"},
     {"wal__segment_bytes": "16KiB", "persist__max_age": "5s", "persist__workers": 4},
     {"wal__segment_bytes": "1MiB", "persist__max_partition_bytes": "16KiB"},
-    {"wal__segment_age": "200ms", "persist__max_age": "1s"},
+    {"wal__segment_age": "200ms", "persist__max_age": "1s", "memory__limit": "4MiB"},
 )
 BASE_SETTINGS: dict[str, object] = {
     "wal__segment_bytes": "128KiB",
