@@ -233,9 +233,9 @@ def test_a_stale_version_is_pinned_in_vain(
 
 
 class Front(fl.FlightServerBase):  # type: ignore[misc]
-    """Stands before a daemon and finds the first ``stale`` questions too late.
+    """Stands before a daemon. Before each answer it has another row written and persisted there.
 
-    Before each of these answers the daemon takes another row and persists it.
+    It finds the first ``stale`` questions too late.
     """
 
     def __init__(self, daemon: Daemon, table: Table, stale: int) -> None:
@@ -248,9 +248,9 @@ class Front(fl.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> Any:
         self.asked.append(json.loads(ticket.ticket)["version"])
         with fl.connect(self._daemon.flight) as client:
+            put(client, self._table, numbers(100 + len(self.asked), 1))
+            persist(client, self._table)
             if len(self.asked) <= self._stale:
-                put(client, self._table, numbers(100 + len(self.asked), 1))
-                persist(client, self._table)
                 extra = json.dumps({"code": "stale", "message": "too old", "retry_after_s": 0.0})
                 raise fl.FlightUnavailableError("too old", extra.encode())
             return fl.RecordBatchStream(client.do_get(ticket).read_all())
@@ -262,6 +262,22 @@ def fronts() -> Iterator[list[Front]]:
     yield opened
     for front in opened:
         front.shutdown()
+
+
+def test_rows_persisted_between_a_version_and_its_tail_are_in_the_tail(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    fronts: list[Front],
+) -> None:
+    put(client, table, numbers(0, 10))
+    persist(client, table)
+    put(client, table, numbers(10, 10))
+    fronts.append(Front(daemon, table, stale=0))
+    frame = read_table(spark, url, *table, endpoint=f"grpc://127.0.0.1:{fronts[0].port}")
+    assert sorted(row.i for row in frame.collect()) == [*range(20), 101]
 
 
 def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
@@ -281,7 +297,7 @@ def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
         spark, url, *table, endpoint=[daemon.flight, f"grpc://127.0.0.1:{front.port}"]
     )
     # Both ends are the same daemon: a row that an answer for a stale version left would be double.
-    assert sorted(row.i for row in frame.collect()) == [*range(20), 101, 102]
+    assert sorted(row.i for row in frame.collect()) == [*range(20), 101, 102, 103]
     assert len(front.asked) == 3
     assert front.asked == sorted(set(front.asked))
 
