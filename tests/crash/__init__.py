@@ -12,5 +12,6 @@ number, so what must be there is known from the writers' own notes alone:
     checking    what was read against what was noted
     reading     all rows of a table: through the daemon, from the manifest, with Spark
     kills       when and how the next kill comes
+    report      what was asked for, what was found
     campaign    start, write, kill, check, again; at the end persist and read in every way
 """

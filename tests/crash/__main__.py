@@ -13,7 +13,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from tests.crash.campaign import Campaign, Extent, Report
+from tests.crash.campaign import Campaign
+from tests.crash.report import Extent, Report
 
 
 def main() -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.crash.checking import Findings, TableCheck
+from tests.crash.checking import TableCheck
 from tests.crash.kills import BASE_SETTINGS, Kill, plan
 from tests.crash.reading import (
     SparkFailed,
@@ -27,50 +26,12 @@ from tests.crash.reading import (
     read_files,
     read_spark,
 )
+from tests.crash.report import Extent, Report
 from tests.crash.rows import TABLES
 from tests.crash.writers import Writers, WritersStuck
 from tests.daemon import Daemon, DaemonEnded, Launch
 
 CLAIMED_WITHIN_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much of a campaign: it ends when it has both so many kills and so many seconds."""
-
-    seed: int
-    kills: int
-    seconds: float
-    writers: int = 8
-    processes: int = 2
-    rows_per_s: float = 20_000.0
-    longest_s: float = 4.0
-    """The longest time that writers write between two kills."""
-    spark: bool = True
-
-
-@dataclass(slots=True)
-class Report:
-    """What a campaign did and found."""
-
-    findings: Findings = field(default_factory=Findings)
-    kills: dict[str, int] = field(default_factory=dict)
-    restarts_s: list[float] = field(default_factory=list)
-    checks_s: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    acknowledged_rows: int = 0
-    sent_rows: int = 0
-    files: int = 0
-    readers: list[str] = field(default_factory=list)
-
-    @property
-    def killed(self) -> int:
-        """All kills."""
-        return sum(self.kills.values())
-
-    def count(self, kind: str) -> None:
-        """One more kill of a kind."""
-        self.kills[kind] = self.kills.get(kind, 0) + 1
 
 
 class Campaign:

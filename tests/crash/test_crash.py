@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import Campaign, Extent
+from tests.crash.campaign import Campaign
+from tests.crash.report import Extent
 
 
 @pytest.mark.slow
