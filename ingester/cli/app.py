@@ -242,7 +242,7 @@ def demo(
         typer.Option("--data-dir", help="An empty folder, kept; default: one that is removed."),
     ] = None,
     writers: Annotated[int, typer.Option("--writers", min=1, help="Per table.")] = 4,
-    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Per operation.")] = 250,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Per operation.")] = 500,
     json: Json = False,
 ) -> None:
     """Run the whole road once on real rows, and check every number."""

@@ -19,7 +19,7 @@ from ingester.client import Ack, Client
 from .source import share_of
 
 NAMESPACE = "nyc"
-UNANSWERED = 4
+UNANSWERED = 2
 TICK_S = 0.1
 
 
@@ -40,7 +40,7 @@ class Pace(msgspec.Struct, frozen=True):
     """How the rows are sent: by how many writers per table, in batches of how many rows."""
 
     writers: int = 4
-    batch_rows: int = 250
+    batch_rows: int = 500
 
 
 class Interrupted(Exception):

@@ -52,7 +52,9 @@ def unlike(shown: Any, real: Any, where: str = "") -> list[str]:
     if isinstance(shown, list) and isinstance(real, list) and len(shown) == len(real):
         pairs = enumerate(zip(shown, real, strict=True))
         return [line for at, pair in pairs for line in unlike(*pair, f"{where}[{at}]")]
-    if isinstance(shown, int | float) and isinstance(real, int | float) and "_s" in where:
+    numbers = isinstance(shown, int | float) and isinstance(real, int | float)
+    # Bytes by what holds them, and rates.
+    if numbers and (".by_kind." in where or ".rates." in where):
         return []
     return [] if shown == real else [f"{where}: {shown!r}, really {real!r}"]
 
