@@ -7,6 +7,7 @@ pressure and new buffers wake the loop; nobody polls.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import trio
 
@@ -17,10 +18,18 @@ from ingester.memory import MemoryLedger
 class Lifecycle:
     """Freezes buffers that are due. Loop only."""
 
-    def __init__(self, tree: BufferTree, ledger: MemoryLedger, *, max_age_s: float) -> None:
+    def __init__(
+        self,
+        tree: BufferTree,
+        ledger: MemoryLedger,
+        *,
+        max_age_s: float,
+        shrink_caches: Callable[[], None],
+    ) -> None:
         self._tree = tree
         self._ledger = ledger
         self._max_age_s = max_age_s
+        self._shrink_caches = shrink_caches
         self._wake = trio.Event()
         self._disk_full = False
 
@@ -67,11 +76,18 @@ class Lifecycle:
                 break
             self._tree.freeze(oldest.partition)
         if self._ledger.used > self._ledger.watermarks.low:
+            self._shrink_caches()
             self._freeze_largest()
 
     def _freeze_largest(self) -> None:
-        """Freeze the largest buffers until what stays active is half the low watermark."""
-        enough = self._ledger.watermarks.low // 2
+        """Freeze the largest buffers until the rest, once they are persisted, is under ``low``.
+
+        At most half of ``low`` stays active: what is not a buffer comes on top of it.
+        """
+        ledger = self._ledger
+        low = ledger.watermarks.low
+        beside = ledger.used - ledger.buffered - ledger.frozen
+        enough = min(low // 2, max(0, low - beside))
         if self._ledger.buffered <= enough:
             return  # the rest is on its way already; asked after every group while it is
         for handle in sorted(self._tree.by_age, key=lambda handle: -handle.nbytes):

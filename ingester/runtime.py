@@ -27,7 +27,7 @@ from ingester.memory import MemoryLedger, Watermarks
 from ingester.metrics import Metrics
 from ingester.origins import Origins
 from ingester.persisting import Persister
-from ingester.query.files import RowGroups
+from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.predicate import parse_filter
 from ingester.query.queries import Queries, QueryLimits, projected, spill_handle
 from ingester.query.stream import AnswerStream
@@ -92,7 +92,7 @@ class Runtime:
         self.catalog = Catalog(
             store, self.tree, writer, auto_create=settings.auto_create, spill=self._spill
         )
-        self.row_groups = RowGroups(store)
+        self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
         self.queries = Queries(
             self.catalog,
             self.tree,
@@ -120,7 +120,12 @@ class Runtime:
         )
         self.persister.on_persisted = self._persisted
         self.persister.on_failed = self._persist_failed
-        self.lifecycle = Lifecycle(self.tree, self.ledger, max_age_s=settings.persist.max_age)
+        self.lifecycle = Lifecycle(
+            self.tree,
+            self.ledger,
+            max_age_s=settings.persist.max_age,
+            shrink_caches=self.row_groups.shrink,
+        )
         self.tree.on_freeze = self.persister.enqueue
         self.tree.on_first_row = self.lifecycle.wake
         self.wal_sink = WalSink(
@@ -143,6 +148,7 @@ class Runtime:
             self.catalog, self.tree, self.sink, self.origins, self.gate, epoch=writer.epoch
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
+        self.writes.on_memory_full = self.lifecycle.wake
         self.released = trio.Event()
 
         self.status: Callable[[], Status]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
-from ingester.errors import DiskFull, Stopping, Superseded
+from ingester.errors import DiskFull, MemoryFull, Stopping, Superseded
 from ingester.flight.answers import PutAnswer
 from ingester.origins import Origins
 from ingester.record import encode_schema
@@ -64,6 +64,7 @@ class WriteStream:
         """Why batches that are not read yet are refused; those on their way go on."""
         self.deliver: Callable[[Outcome], None] = lambda outcome: None
         self.on_disk_full: Callable[[], None] = lambda: None
+        self.on_memory_full: Callable[[], None] = lambda: None
         self.on_closed: Callable[[WriteStream], None] = lambda stream: None
         self._sink = sink
         self._origins = origins
@@ -109,6 +110,8 @@ class WriteStream:
         """A batch that never became an operation; it ends the stream in its turn."""
         if isinstance(error, DiskFull):
             self.on_disk_full()
+        elif isinstance(error, MemoryFull):
+            self.on_memory_full()
         self.refusal = self.refusal or error
         slot: list[Outcome] = []
         self._slots.append(slot)
@@ -175,6 +178,7 @@ class Writes:
     ) -> None:
         self.stopping = False
         self.on_disk_full: Callable[[], None] = lambda: None
+        self.on_memory_full: Callable[[], None] = lambda: None
         self._gate = gate
         self._catalog = catalog
         self._tree = tree
@@ -206,6 +210,7 @@ class Writes:
             newest_seq=lambda: self._tree.applied_seq,
         )
         stream.on_disk_full = self.on_disk_full
+        stream.on_memory_full = self.on_memory_full
         if origin is not None:
             key = (origin, buffer.key)
             older = self._open.get(key)

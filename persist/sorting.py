@@ -24,6 +24,8 @@ Codes = npt.NDArray[np.int64]
 MAX_TAG_CARDINALITY = 65_536
 """Beyond this many different values a string is text, not a tag: sorting by it groups nothing."""
 
+SAMPLE_ROWS = 8192
+
 _BITS = 62
 
 
@@ -53,21 +55,32 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
 
     Returns:
         A table of one chunk per column with the same names; string columns that serve as sort keys
-        come back dictionary-encoded, which is how Parquet stores them.
+        come back dictionary-encoded, which is how Parquet stores them. Beside the rows and the
+        result, one column is held at a time.
     """
-    table = table.combine_chunks()
-    table, keys = _sort_keys(table, definition)
-    if not keys or table.num_rows == 0:
-        return Sorted(table, ())
-    order = _argsort(keys)
-    if definition.keyed:
-        order = _last_of_each_key(order, [k for k in keys if k.name in definition.primary_key])
-    if not _is_identity(order, table.num_rows):
-        table = table.take(pa.array(order))
-    return Sorted(table, tuple(key.name for key in keys))
+    encoded, keys = _sort_keys(table, definition)
+    order: npt.NDArray[np.int64] | None = None
+    if keys and table.num_rows:
+        order = _argsort(keys)
+        if definition.keyed:
+            order = _last_of_each_key(order, [k for k in keys if k.name in definition.primary_key])
+        if _is_identity(order, table.num_rows):
+            order = None
+    names = tuple(key.name for key in keys)
+    del keys
+    wanted = None if order is None else pa.array(order)
+    columns = []
+    for name in table.column_names:
+        column = encoded.pop(name, None)
+        whole = _one_array(table.column(name)) if column is None else column
+        columns.append(whole if wanted is None else whole.take(wanted))
+    return Sorted(pa.table(columns, names=table.column_names), names)
 
 
-def _sort_keys(table: pa.Table, definition: TableDefinition) -> tuple[pa.Table, list[_Key]]:
+def _sort_keys(
+    table: pa.Table, definition: TableDefinition
+) -> tuple[dict[str, pa.Array], list[_Key]]:
+    """The dictionary forms of string keys, and the keys in sort order."""
     explicit = definition.sort_by or definition.primary_key
     if explicit:
         names = list(explicit)
@@ -75,27 +88,41 @@ def _sort_keys(table: pa.Table, definition: TableDefinition) -> tuple[pa.Table, 
             names += [name for name in definition.primary_key if name not in names]
     else:
         names = [f.name for f in definition.schema if pa.types.is_string(f.type)]
+        names = [name for name in names if _looks_like_tag(table.column(name))]
+    encoded: dict[str, pa.Array] = {}
     keys: list[_Key] = []
     for name in names:
-        column = table.column(name)
-        encoded, key = _key_of(name, column)
+        dictionary_form, key = _key_of(name, _one_array(table.column(name)))
         if not explicit and key.cardinality > MAX_TAG_CARDINALITY:
             continue
-        if encoded is not None:
-            table = table.set_column(table.schema.get_field_index(name), name, encoded)
+        if dictionary_form is not None:
+            encoded[name] = dictionary_form
         keys.append(key)
     if not definition.sort_by:
         keys.sort(key=lambda key: (key.name == "time", key.cardinality))
     if not explicit and "time" in table.column_names:
-        keys.append(_key_of("time", table.column("time"))[1])
-    return table, keys
+        keys.append(_key_of("time", _one_array(table.column("time")))[1])
+    return encoded, keys
 
 
-def _key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, _Key]:
+def _looks_like_tag(column: pa.ChunkedArray) -> bool:
+    """Whether a sample repeats itself: encoding text whole would only cost memory."""
+    rows = len(column)
+    if rows <= SAMPLE_ROWS:
+        return True
+    sample = column.take(pa.array(np.linspace(0, rows - 1, SAMPLE_ROWS, dtype=np.int64)))
+    return int(pc.count_distinct(sample).as_py()) * 2 <= SAMPLE_ROWS
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    return whole
+
+
+def _key_of(name: str, array: pa.Array) -> tuple[pa.Array | None, _Key]:
     """Integers that sort as the column does, and its dictionary form where it has one."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_integer(array.type) or pa.types.is_timestamp(array.type):
         numbers = _plain_numbers(array)
         if numbers is not None:

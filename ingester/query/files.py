@@ -20,7 +20,7 @@ from persist.manifest import ColumnStats
 from persist.parquet import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
 
-CACHE_BYTES = 64 << 20
+CACHE_BYTES = 48 << 20
 MAX_FOOTERS = 4096
 
 GroupKey = tuple[str, int, tuple[str, ...]]
@@ -37,6 +37,12 @@ class RowGroups:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
         self.nbytes = 0
+
+    def shrink(self) -> None:
+        """Forget all decoded row groups: their memory is wanted elsewhere."""
+        with self._lock:
+            self._groups.clear()
+            self.nbytes = 0
 
     def footer(self, path: str) -> pq.FileMetaData:
         """The file's metadata; read once while it stays in the cache.
