@@ -1,0 +1,143 @@
+"""A buffer's rows: in order whatever their batches were, at fixed places, in few chunks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.buffer import BufferedRows, Chunk
+from ingester.query.align import align_table
+
+SHAPES = (
+    pa.schema({"i": pa.int64()}),
+    pa.schema({"i": pa.int64(), "s": pa.string()}),
+    pa.schema({"s": pa.string(), "i": pa.int64()}),
+    pa.schema({"i": pa.int64(), "s": pa.string(), "l": pa.list_(pa.int32())}),
+)
+WIDEST = SHAPES[3]
+
+
+def _batch(first: int, count: int, shape: int) -> pa.RecordBatch:
+    columns = {
+        "i": pa.array(range(first, first + count), pa.int64()),
+        "s": pa.array([f"s{i % 5}" for i in range(first, first + count)]),
+        "l": pa.array([[i, None] for i in range(first, first + count)], pa.list_(pa.int32())),
+    }
+    schema = SHAPES[shape]
+    return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+
+
+def _append(rows: BufferedRows, seq: int, count: int, shape: int) -> pa.RecordBatch:
+    batch = _batch(rows.rows, count, shape)
+    rows.append(batch, seq=seq, nbytes=batch.nbytes, shape=shape)
+    return batch
+
+
+def _numbers(chunks: list[Chunk], start: int, stop: int) -> list[int]:
+    """What a reader finds from one position to another."""
+    found: list[int] = []
+    for chunk in chunks:
+        first, last = max(start, chunk.start), min(stop, chunk.start + chunk.batch.num_rows)
+        if first < last:
+            found += chunk.batch.slice(first - chunk.start, last - first)["i"].to_pylist()
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 1, 1, 2, 3, 15, 16, 17, 100, 255, 256, 300, 5000]),
+            st.integers(0, len(SHAPES) - 1),
+        ),
+        max_size=120,
+    )
+)
+def test_rows_stay_in_order_and_at_their_places(batches: list[tuple[int, int]]) -> None:
+    rows = BufferedRows()
+    sent = []
+    for seq, (count, shape) in enumerate(batches, 10):
+        before = rows.chunks()
+        sent.append(_append(rows, seq, count, shape))
+        # A reader that holds an older list of chunks still reads the same.
+        assert _numbers(before, 0, rows.rows) == list(range(rows.rows - count))
+        starts = [chunk.start for chunk in rows.chunks()]
+        assert starts == sorted(set(starts))
+        assert rows.rows_until(seq) == rows.rows
+        assert rows.rows_until(seq - 1) == rows.rows - count
+    assert _numbers(rows.chunks(), 0, rows.rows) == list(range(rows.rows))
+    assert _numbers(rows.chunks(), rows.rows // 3, rows.rows) == list(
+        range(rows.rows // 3, rows.rows)
+    )
+    assert rows.operations == len(batches)
+    # Columns that a batch does not have are null in its rows and in no other.
+    if batches:
+        assert align_table(rows.batches(), WIDEST) == align_table(sent, WIDEST).combine_chunks()
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=50))
+def test_batches_without_rows_are_operations_too(counts: list[int]) -> None:
+    rows = BufferedRows()
+    for seq, count in enumerate(counts):
+        _append(rows, seq, count, 0)
+    assert rows.operations == len(counts)
+    assert _numbers(rows.chunks(), 0, rows.rows) == list(range(sum(counts)))
+    assert [rows.rows_until(seq) for seq in range(len(counts))] == [
+        sum(counts[: seq + 1]) for seq in range(len(counts))
+    ]
+
+
+def test_nothing_is_before_the_first_operation() -> None:
+    rows = BufferedRows()
+    assert rows.rows_until(99) == 0
+    _append(rows, 100, 3, 0)
+    assert rows.rows_until(99) == 0
+
+
+def _wide(first: int, count: int) -> pa.RecordBatch:
+    """Five columns, 40 to 50 bytes a row."""
+    numbered = range(first, first + count)
+    return pa.record_batch(
+        {
+            "time": pa.array(numbered, pa.timestamp("us")),
+            "host": pa.array([f"host-{i % 50}" for i in numbered]),
+            "a": pa.array([float(i) for i in numbered]),
+            "b": pa.array([float(i) for i in numbered]),
+            "c": pa.array(numbered, pa.int64()),
+        }
+    )
+
+
+def _cost(sizes: list[int], total: int) -> tuple[float, int]:
+    """(bytes beside those of one batch of the same rows, chunks)."""
+    rows, seq = BufferedRows(), 0
+    whole = _wide(0, total)
+    while rows.rows < total:
+        count = min(sizes[seq % len(sizes)], total - rows.rows)
+        # A copy: a slice would share the memory of the whole and count only its part.
+        part = pa.ipc.read_record_batch(whole.slice(rows.rows, count).serialize(), whole.schema)
+        rows.append(part, seq=seq, nbytes=part.nbytes, shape=0)
+        seq += 1
+    return rows.nbytes / whole.nbytes, len(rows.chunks())
+
+
+def test_a_hundred_thousand_one_row_operations_cost_at_most_twice_their_batch() -> None:
+    ratio, chunks = _cost([1], 100_000)
+    assert ratio <= 2
+    assert chunks <= 100
+
+
+@pytest.mark.parametrize("sizes", [[2], [7], [15], [16], [1, 1, 20], [100], [300, 3, 1, 1]])
+def test_small_operations_of_other_sizes_do_too(sizes: list[int]) -> None:
+    ratio, chunks = _cost(sizes, 40_000)
+    assert ratio <= 2
+    assert chunks <= 150
+
+
+def test_what_is_counted_is_what_the_chunks_have() -> None:
+    rows = BufferedRows()
+    for seq in range(1000):
+        _append(rows, seq, 1 + seq % 3, 1)
+    held = sum(chunk.batch.nbytes for chunk in rows.chunks())
+    assert held <= rows.nbytes <= held + 2048 * len(rows.chunks()) + 32 * 1000

@@ -1,0 +1,114 @@
+"""Origins against a model that remembers every operation and where its rows are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from ingester.origins import Origins
+
+TABLES = [("n", "a"), ("n", "b")]
+
+
+class OriginMachine(RuleBasedStateMachine):
+    """One origin writes rising sequences into two tables; buffers are released in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origins = Origins()
+        self.sequence = 0
+        self.op_seq = 0
+        self.applied: dict[tuple[str, str], int] = {}
+        # sequence -> the buffers that hold its rows
+        self.holders: dict[int, set[str]] = {}
+        self.open = {table: [f"{table}-{part}-0" for part in range(2)] for table in TABLES}
+        self.released: set[str] = set()
+
+    @rule(table=st.sampled_from(TABLES), step=st.integers(1, 3), parts=st.sets(st.integers(0, 1)))
+    def write(self, table: tuple[str, str], step: int, parts: set[int]) -> None:
+        self.sequence += step
+        self.op_seq += 1
+        holders: list[Any] = [self.open[table][part] for part in sorted(parts)]
+        assert self.origins.begin("o", table, self.sequence)
+        assert not self.origins.begin("o", table, self.sequence)
+        told: list[BaseException | None] = []
+        self.origins.await_first("o", table, self.sequence, told.append)
+        assert not self.origins.is_applied("o", table, self.sequence)
+        self.origins.note_applied("o", table, self.sequence, self.op_seq, holders)
+        for fate in self.origins.end("o", table, self.sequence, None):
+            fate(None)
+        assert told == [None]
+        self.applied[table] = self.sequence
+        self.holders[self.sequence] = set(holders)
+
+    @rule(table=st.sampled_from(TABLES))
+    def fail(self, table: tuple[str, str]) -> None:
+        """A write that never becomes durable leaves its sequence free."""
+        sequence = self.sequence + 1
+        assert self.origins.begin("o", table, sequence)
+        told: list[BaseException | None] = []
+        self.origins.await_first("o", table, sequence, told.append)
+        error = RuntimeError("the disk is full")
+        for fate in self.origins.end("o", table, sequence, error):
+            fate(error)
+        assert told == [error]
+        assert not self.origins.is_applied("o", table, sequence)
+
+    @rule(table=st.sampled_from(TABLES), part=st.integers(0, 1))
+    def release(self, table: tuple[str, str], part: int) -> None:
+        """A buffer's rows are in committed files; the next rows go into another buffer."""
+        holder = self.open[table][part]
+        self.open[table][part] = f"{holder}+"
+        self.released.add(holder)
+        origin = self.origins.find("o")
+        if origin is not None:
+            origin.note_released(holder)
+
+    @invariant()
+    def duplicates_are_what_was_applied(self) -> None:
+        for table in TABLES:
+            for sequence in range(self.sequence + 2):
+                expected = sequence <= self.applied.get(table, -1)
+                assert self.origins.is_applied("o", table, sequence) == expected
+
+    @invariant()
+    def durable_is_what_has_left_the_buffers_and_everything_before_it(self) -> None:
+        origin = self.origins.find("o")
+        expected = None
+        for sequence, holders in sorted(self.holders.items()):
+            if not holders <= self.released:
+                break
+            expected = sequence
+        assert (origin.durable_sequence if origin is not None else None) == expected
+        memory = max(self.holders, default=None)
+        assert (origin.memory_sequence if origin is not None else None) == memory
+
+    @invariant()
+    def what_is_carried_restores_the_duplicates(self) -> None:
+        restored = Origins()
+        for name, namespace, table, sequence in self.origins.carried():
+            restored.restore(name, (namespace, table), sequence)
+        for table in TABLES:
+            for sequence in range(self.sequence + 2):
+                assert restored.is_applied("o", table, sequence) == self.origins.is_applied(
+                    "o", table, sequence
+                )
+
+
+TestOrigins = OriginMachine.TestCase
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20, unique=True))
+def test_origins_of_different_names_know_nothing_of_each_other(sequences: list[int]) -> None:
+    origins = Origins()
+    for number, sequence in enumerate(sequences):
+        origins.note_applied(f"o{number}", TABLES[0], sequence, number, [])
+    for number, sequence in enumerate(sequences):
+        assert origins.is_applied(f"o{number}", TABLES[0], sequence)
+        assert not origins.is_applied(f"o{number}", TABLES[0], sequence + 1)
+        assert not origins.is_applied(f"o{number}", TABLES[1], sequence)
+        assert origins.get(f"o{number}").durable_sequence == sequence
+    assert [origin.name for origin in origins] == [f"o{n}" for n in range(len(sequences))]

@@ -1,0 +1,184 @@
+"""Filters against a model that looks at one row after another; pruning never loses a row."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.errors import InvalidRequest
+from ingester.query.files import _bounds
+from ingester.query.predicate import parse_filter
+from persist.parquet import column_stats, encode
+
+UTC = dt.UTC
+DAYS = [dt.date(2026, 11, day) for day in range(18, 25)]
+TIMES = [dt.datetime(2026, 11, 21, hour, 30, 0, us, UTC) for hour in (0, 12, 23) for us in (0, 1)]
+
+# column -> (type, values a row may have, how a filter writes one)
+COLUMNS: dict[str, tuple[pa.DataType, list[Any], Any]] = {
+    "i": (pa.int64(), [-(2**63), -5, 0, 1, 2, 3, 2**53 + 1, 2**63 - 1], lambda v: v),
+    "small": (pa.int8(), [-128, -1, 0, 1, 127], lambda v: v),
+    "u": (pa.uint64(), [0, 1, 2**63, 2**64 - 1], lambda v: v),
+    "f": (pa.float64(), [-1.5, 0.0, 0.1, 1e300], lambda v: v),
+    "b": (pa.bool_(), [True, False], lambda v: v),
+    "s": (pa.string(), ["", "a", "ab", "b", "ü", "x" * 100], lambda v: v),
+    "y": (pa.binary(), [b"", b"\0", b"a", b"\xff"], lambda v: base64.b64encode(v).decode()),
+    "d": (pa.date32(), DAYS, lambda v: v.isoformat()),
+    "dec": (pa.decimal128(10, 2), [Decimal(n) / 4 for n in range(-2, 5)], str),
+    "t": (pa.timestamp("us", "UTC"), TIMES, lambda v: v.isoformat()),
+    "naive": (
+        pa.timestamp("us"),
+        [value.replace(tzinfo=None) for value in TIMES],
+        lambda v: v.isoformat(),
+    ),
+}
+SCHEMA = pa.schema({name: kind for name, (kind, _, _) in COLUMNS.items()})
+COMPARISONS: dict[str, Any] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+rows_of_any = st.lists(
+    st.fixed_dictionaries(
+        {
+            name: st.one_of(st.none(), st.sampled_from(values))
+            for name, (_, values, _) in COLUMNS.items()
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@st.composite
+def _term(draw: st.DrawFn) -> tuple[str, str, Any]:
+    """(column, operator, Python value or values)"""
+    name = draw(st.sampled_from(list(COLUMNS)))
+    values = st.one_of(st.none(), st.sampled_from(COLUMNS[name][1]))
+    operator = draw(st.sampled_from([*COMPARISONS, "in", "not in", "is null", "is not null"]))
+    if operator.startswith("is"):
+        return name, operator, None
+    if operator in ("in", "not in"):
+        return name, operator, draw(st.lists(values, max_size=4))
+    return name, operator, draw(values)
+
+
+filters = st.lists(st.lists(_term(), max_size=3), max_size=3)
+
+
+def _matches(row: dict[str, Any], term: tuple[str, str, Any]) -> bool:
+    name, operator, wanted = term
+    value = row[name]
+    if operator == "is null":
+        return value is None
+    if value is None:
+        return False
+    if operator == "is not null":
+        return True
+    if operator == "in":
+        return any(w is not None and value == w for w in wanted)
+    if operator == "not in":
+        return None not in wanted and all(value != w for w in wanted)
+    return wanted is not None and bool(COMPARISONS[operator](value, wanted))
+
+
+def _expected(rows: list[dict[str, Any]], filter_: list[list[Any]]) -> list[dict[str, Any]]:
+    if not filter_:
+        return rows
+    return [
+        row for row in rows if any(all(_matches(row, term) for term in terms) for terms in filter_)
+    ]
+
+
+def _wire(filter_: list[list[Any]]) -> list[list[Any]]:
+    """The filter as it stands in a ticket."""
+
+    def one(term: tuple[str, str, Any]) -> list[Any]:
+        name, operator, value = term
+        write = COLUMNS[name][2]
+        if operator.startswith("is"):
+            return [name, operator]
+        if isinstance(value, list):
+            return [name, operator, [None if v is None else write(v) for v in value]]
+        return [name, operator, None if value is None else write(value)]
+
+    return [[one(term) for term in terms] for terms in filter_]
+
+
+def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+@given(rows_of_any, filters)
+def test_a_filter_selects_what_the_model_selects(
+    rows: list[dict[str, Any]], filter_: list[list[Any]]
+) -> None:
+    predicate = parse_filter(_wire(filter_), SCHEMA)
+    batch = _batch(rows)
+    assert predicate.select(batch) == _batch(_expected(batch.to_pylist(), filter_))
+
+
+@given(rows_of_any, filters)
+def test_bounds_of_a_file_never_prune_a_row_that_matches(
+    rows: list[dict[str, Any]], filter_: list[list[Any]]
+) -> None:
+    predicate = parse_filter(_wire(filter_), SCHEMA)
+    batch = _batch(rows)
+    if _expected(batch.to_pylist(), filter_):
+        assert predicate.may_match(column_stats(pa.Table.from_batches([batch])), len(rows))
+
+
+@given(rows_of_any, filters)
+def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
+    rows: list[dict[str, Any]], filter_: list[list[Any]]
+) -> None:
+    predicate = parse_filter(_wire(filter_), SCHEMA)
+    batch = _batch(rows)
+    if _expected(batch.to_pylist(), filter_):
+        file = pq.ParquetFile(encode(pa.Table.from_batches([batch]), {}))
+        bounds = _bounds(file.metadata.row_group(0), SCHEMA)
+        assert predicate.may_match(bounds, len(rows))
+
+
+@given(st.integers(1, 100), st.integers(-10, 110))
+def test_bounds_do_prune_what_cannot_match(count: int, wanted: int) -> None:
+    stats = column_stats(pa.table({"i": pa.array(range(count), pa.int64())}))
+    schema = pa.schema({"i": pa.int64()})
+    assert parse_filter([[["i", "=", wanted]]], schema).may_match(stats, count) == (
+        0 <= wanted < count
+    )
+    assert parse_filter([[["i", "<", wanted]]], schema).may_match(stats, count) == (wanted > 0)
+    assert parse_filter([[["i", ">", wanted]]], schema).may_match(stats, count) == (
+        wanted < count - 1
+    )
+    assert not parse_filter([[["i", "is null"]]], schema).may_match(stats, count)
+
+
+def test_a_column_without_bounds_prunes_nothing() -> None:
+    assert parse_filter([[["i", "=", 7]]], SCHEMA).may_match({}, 5)
+
+
+def test_one_conjunction_without_terms_matches_everything() -> None:
+    batch = _batch([dict.fromkeys(COLUMNS)])
+    assert parse_filter([[["i", "=", 7]], []], SCHEMA).select(batch) == batch
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [["i"], ["i", "~", 1], ["nope", "=", 1], ["i", "=", "1"], ["i", "in", 1], ["t", "=", "x"], []],
+)
+def test_what_is_no_term_is_refused(raw: list[Any]) -> None:
+    with pytest.raises(InvalidRequest, match="filter"):
+        parse_filter([[raw]], SCHEMA)

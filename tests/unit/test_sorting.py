@@ -1,0 +1,156 @@
+"""Rows of a file in order: the same as a plain sort of Python or pyarrow, nulls last, ties kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persist.partitioning import UNPARTITIONED
+from persist.sorting import MAX_TAG_CARDINALITY, sort_rows
+from persist.table import TableDefinition
+
+SCHEMA = pa.schema(
+    {
+        "n": pa.int64(),
+        "i": pa.int64(),
+        "u": pa.uint64(),
+        "b": pa.bool_(),
+        "s": pa.string(),
+        "y": pa.binary(),
+        "d": pa.date32(),
+        "dec": pa.decimal128(12, 2),
+        "time": pa.timestamp("us", "UTC"),
+    }
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.one_of(st.integers(-2, 2), st.sampled_from([-(2**63), 2**63 - 2])),
+    "u": st.one_of(st.integers(0, 2), st.sampled_from([2**63, 2**64 - 1])),
+    "b": st.booleans(),
+    "s": st.text("abü", max_size=2),
+    "y": st.binary(max_size=1),
+    "d": st.dates(dt.date(2026, 11, 19), dt.date(2026, 11, 22)),
+    "dec": st.decimals(-1, 1, places=2),
+    "time": st.sampled_from(
+        [dt.datetime(2026, 11, 21, hour, tzinfo=dt.UTC) for hour in (0, 1, 23)]
+        + [dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 1, 1, tzinfo=dt.UTC)]
+    ),
+}
+tables = st.lists(
+    st.fixed_dictionaries({name: st.one_of(st.none(), values) for name, values in VALUES.items()}),
+    max_size=30,
+)
+orders = st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4, unique=True)
+
+
+def _table(rows: list[dict[str, Any]], pieces: int = 3) -> pa.Table:
+    numbered = [{"n": n, **row} for n, row in enumerate(rows)]
+    step = max(1, len(rows) // pieces)
+    batches = [
+        pa.RecordBatch.from_pylist(numbered[start : start + step], SCHEMA)
+        for start in range(0, len(rows), step)
+    ]
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+def _key(row: dict[str, Any], names: list[str]) -> list[Any]:
+    def comparable(value: Any) -> Any:
+        return value.encode() if isinstance(value, str) else value
+
+    return [
+        (row[name] is None, 0 if row[name] is None else comparable(row[name])) for name in names
+    ]
+
+
+def _numbers(table: pa.Table) -> list[int]:
+    return table["n"].to_pylist()  # type: ignore[no-any-return]
+
+
+@given(tables, orders)
+def test_sort_by_is_a_stable_sort_with_nulls_last(
+    rows: list[dict[str, Any]], names: list[str]
+) -> None:
+    table = _table(rows)
+    found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names)))
+    assert _numbers(found.table) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
+    if rows:
+        assert found.order == tuple(names)
+    # Whole rows have moved, and dictionaries are only another form of their strings.
+    assert (
+        found.table.cast(SCHEMA).combine_chunks() == table.take(found.table["n"]).combine_chunks()
+    )
+
+
+@given(tables, orders)
+def test_a_keyed_table_keeps_the_last_row_of_each_key(
+    rows: list[dict[str, Any]], key: list[str]
+) -> None:
+    rows = [{**row, **{name: _filled(name, row[name]) for name in key}} for row in rows]
+    table = _table(rows)
+    found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, primary_key=tuple(key)))
+    last = {tuple(row[name] for name in key): n for n, row in enumerate(rows)}
+    assert sorted(_numbers(found.table)) == sorted(last.values())
+    ordered = [rows[n] for n in _numbers(found.table)]
+    names = [name for name in found.order if name != "time"] + ["time"] * ("time" in found.order)
+    assert sorted(names) == sorted(key) or not rows
+    assert ordered == sorted(ordered, key=lambda row: _key(row, names))
+
+
+def _filled(name: str, value: Any) -> Any:
+    defaults = {"i": 0, "u": 0, "b": False, "s": "", "y": b"", "d": dt.date(2026, 11, 20)}
+    defaults |= {"dec": Decimal("0.00"), "time": dt.datetime(2026, 11, 21, tzinfo=dt.UTC)}
+    return defaults[name] if value is None else value
+
+
+@given(tables)
+def test_without_any_order_tags_come_first_and_time_last(rows: list[dict[str, Any]]) -> None:
+    found = sort_rows(_table(rows), TableDefinition(SCHEMA, UNPARTITIONED))
+    if not rows:
+        return
+    assert found.order == ("s", "time")
+    expected = sorted(range(len(rows)), key=lambda n: _key(rows[n], ["s", "time"]))
+    assert _numbers(found.table) == expected
+
+
+def test_tags_stand_by_rising_cardinality() -> None:
+    rows = 100
+    table = pa.table(
+        {
+            "many": [f"m{n % 50}" for n in range(rows)],
+            "few": [f"f{n % 2}" for n in range(rows)],
+            "some": [f"s{n % 10}" for n in range(rows)],
+            "v": list(range(rows)),
+        }
+    )
+    found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
+    assert found.order == ("few", "some", "many")
+    keys = [(r["few"], r["some"], r["many"], r["v"]) for r in found.table.to_pylist()]
+    assert keys == sorted(keys)
+
+
+def test_a_text_of_too_many_values_is_no_tag() -> None:
+    rows = MAX_TAG_CARDINALITY + 1
+    table = pa.table(
+        {"text": [str(-n) for n in range(rows)], "tag": ["b", "a"] * (rows // 2) + ["c"]}
+    )
+    found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
+    assert found.order == ("tag",)
+    assert found.table["tag"].to_pylist() == sorted(table["tag"].to_pylist())
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_large_sorts_agree_with_pyarrow(seed: int, columns: int) -> None:
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    names = [f"k{c}" for c in range(columns)]
+    span = int(draw.choice([3, 1000, 2**31, 2**62]))
+    data = {name: draw.integers(-span, span, 3000) for name in names}
+    table = pa.table({**data, "n": np.arange(3000)})
+    found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=tuple(names)))
+    order = [(name, "ascending") for name in [*names, "n"]]
+    assert found.table.equals(table.sort_by(order))
