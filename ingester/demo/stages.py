@@ -53,8 +53,9 @@ def stream(client: Client, flights: pa.Table, pace: Pace, console: Console) -> S
                     persisting = aside.submit(client.persist)
                 if looks and percent >= looks[0]:
                     del looks[0]
-                    _look_at_all(client, streaming, progress.console)
+                    _look_at_all(client, streaming, "while writing", progress.console)
             progress.update(task, completed=streaming.acknowledged_rows)
+            _look_at_all(client, streaming, "after writing", progress.console)
             if persisting is not None:
                 persisting.result()
     finally:
@@ -62,11 +63,11 @@ def stream(client: Client, flights: pa.Table, pace: Pace, console: Console) -> S
     return streaming
 
 
-def _look_at_all(client: Client, streaming: Streaming, console: Console) -> None:
+def _look_at_all(client: Client, streaming: Streaming, when: str, console: Console) -> None:
     for table, meter in streaming.meters.items():
         seen = look(client, table, meter)
         console.print(
-            f"  query while writing: {table} has {seen.seen:,} rows ({seen.from_buffer:,} from the "
+            f"  query {when}: {table} has {seen.seen:,} rows ({seen.from_buffer:,} from the "
             f"buffer, {seen.from_files:,} from files), {seen.acknowledged_before:,} were "
             "acknowledged before",
             soft_wrap=True,

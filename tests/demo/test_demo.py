@@ -70,7 +70,7 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
         "day(time_hour)",
         "identity(carrier)",
     }
-    for said in ("query while writing", "rows in buffer", "sum(distance)", "totals over every col"):
+    for said in ("query after writing", "rows in buffer", "sum(distance)", "totals over every col"):
         assert said in done.stderr
     assert list(temporary.glob("ingester-demo-*")) == []
     assert processes_using(temporary) == []
