@@ -74,7 +74,7 @@ def test_metrics_are_prometheus_text_and_count_what_happens(
         put(client, table, pa.record_batch({"v": pa.array(["text"])}))
     after = _metrics(shared)
     grown = {name for name in after if after[name] > before.get(name, 0.0)}
-    for word in ("rows", "persist", "quer", "refus", "log"):
+    for word in ("rows", "persist", "quer", "refus", "sync"):
         assert any(word in name for name in grown), f"nothing about {word!r} has grown: {grown}"
     assert any(after[name] - before.get(name, 0) == 1234 for name in grown)
     assert all(re.fullmatch(r"(ingester|process|python)_[a-z0-9_]+", name) for name in after)
