@@ -161,6 +161,12 @@ class PutCall:
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
         bodies = [rows.serialize() for _, rows in split]
+        if len(split) > 1:
+            # Parts live and die apart: views would keep the whole batch for one of them.
+            split = [
+                (values, pa.ipc.read_record_batch(body, rows.schema))
+                for (values, rows), body in zip(split, bodies, strict=True)
+            ]
         # The size of the IPC form is the size in memory, and costs nothing to know.
         parts = tuple(
             Part(values, rows, int(body.size))

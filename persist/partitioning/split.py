@@ -42,7 +42,7 @@ def split_batch(
 
     Returns:
         ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
-        empty for an empty batch.
+        empty for an empty batch. The parts are views of one batch: whoever keeps them apart copies.
 
     Raises:
         PartitionValueTooLong: an identity value longer than a folder name may be.
@@ -92,22 +92,16 @@ def _combine(columns: list[Codes]) -> Codes:
 
 
 def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatch]]:
-    """``(a row of the part, the part)``, each in memory of its own.
-
-    Parts live and die apart: a slice would keep the whole batch alive for one of them.
-    """
+    """``(a row of the part, the part)``; the parts are views of one batch, reordered if need be."""
     steps = np.diff(codes)
-    if bool((steps >= 0).all()):
-        starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)]))
-        return [(int(a), _own_memory(batch.slice(int(a), int(b - a)))) for a, b in pairwise(starts)]
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(ordered)) + 1, [len(codes)]))
-    return [(int(order[a]), batch.take(pa.array(order[a:b]))) for a, b in pairwise(starts)]
-
-
-def _own_memory(part: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.ipc.read_record_batch(part.serialize(), part.schema)
+    if not bool((steps >= 0).all()):
+        order = np.argsort(codes, kind="stable")
+        rows = batch.take(pa.array(order))
+        steps = np.diff(codes[order])
+    else:
+        order, rows = np.arange(len(codes)), batch
+    starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)])).tolist()
+    return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]
 
 
 def _encode(field: PartitionField, column: pa.Array) -> tuple[Codes, Decode]:

@@ -10,7 +10,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).resolve().parents[2]
-EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table"
+EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table, ingester.spark"
 NO_CACHE = {"no_cache": True, "no_logo": True}
 
 
@@ -28,12 +28,12 @@ def test_a_module_on_no_line_fails_the_layers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     config = (ROOT / ".importlinter").read_text()
-    # `disk` stands for a module that somebody forgot to place.
-    assert "settings | disk" in config
-    (tmp_path / "config").write_text(config.replace("settings | disk", "settings"))
+    # `settings` stands for a module that somebody forgot to place.
+    assert "entry | settings" in config
+    (tmp_path / "config").write_text(config.replace("entry | settings", "entry"))
     exit_code, report = lint(tmp_path / "config", capsys)
     assert exit_code == 1
-    assert "disk" in report.split("Broken contracts")[-1]
+    assert "settings" in report.split("Broken contracts")[-1]
 
 
 def test_a_pure_module_that_reads_the_clock_fails(
