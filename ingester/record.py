@@ -73,6 +73,9 @@ class LoggedOperation(NamedTuple):
         return sum(part.batch.num_rows for part in self.parts)
 
 
+# msgspec reports text that is not UTF-8 as Python does.
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+
 _encode = msgspec.msgpack.Encoder().encode
 _header_of = msgspec.msgpack.Decoder(OperationHeader).decode
 _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
@@ -143,7 +146,7 @@ def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> Logge
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
             parts.append(Part(part.values, batch, int(batch.nbytes)))
             offset += part.nbytes
-    except (pa.ArrowException, msgspec.MsgspecError, struct.error, OSError) as exc:
+    except (*_UNDECODABLE, pa.ArrowException, struct.error, OSError) as exc:
         raise DamagedRecord(f"operation record does not decode: {exc}") from exc
     if offset > payload.size:
         raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
@@ -155,7 +158,7 @@ def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
     try:
         record = _schema_of(payload)
         return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
-    except (pa.ArrowException, msgspec.MsgspecError, OSError) as exc:
+    except (*_UNDECODABLE, pa.ArrowException, OSError) as exc:
         raise DamagedRecord(f"schema record does not decode: {exc}") from exc
 
 
@@ -163,5 +166,5 @@ def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
     """Read an origins record."""
     try:
         return _origins_of(payload)
-    except msgspec.MsgspecError as exc:
+    except _UNDECODABLE as exc:
         raise DamagedRecord(f"origins record does not decode: {exc}") from exc
