@@ -34,6 +34,7 @@ from persist.table import TableDefinition
 
 log = structlog.get_logger(__name__)
 
+ENCODE_RETRY_S = 30.0
 MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
 
@@ -62,7 +63,7 @@ class Persister:
         self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = (
             None
         )
-        self.on_failed: Callable[[], None] | None = None
+        self.on_failed: Callable[[], None] = lambda: None
         self._catalog = catalog
         self._ledger = ledger
         self._writer = writer
@@ -113,8 +114,7 @@ class Persister:
                 )
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
-                if self.on_failed is not None:
-                    self.on_failed()
+                self.on_failed()
                 log.warning(
                     "upload failed, trying again",
                     table=handle.partition.table.key,
@@ -124,6 +124,17 @@ class Persister:
                     runbook="store-away",
                 )
                 await trio.sleep(wait_s)
+            except Exception:
+                # Rows that cannot be encoded are ours to keep; everything else goes on.
+                self.on_failed()
+                log.error(
+                    "buffer cannot be encoded",
+                    table=handle.partition.table.key,
+                    partition=handle.partition.name,
+                    exc_info=True,
+                    runbook="persist-failing",
+                )
+                await trio.sleep(ENCODE_RETRY_S)
 
     def _encode_and_put(self, handle: BufferHandle, state: TableState) -> Upload:
         """Runs in a worker thread; the frozen buffer does not change under it."""

@@ -27,6 +27,7 @@ MAX_TAG_CARDINALITY = 65_536
 SAMPLE_ROWS = 8192
 
 _BITS = 62
+_LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,7 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
     encoded, keys = _sort_keys(table, definition)
     order: npt.NDArray[np.int64] | None = None
     if keys and table.num_rows:
-        order = _argsort(keys)
-        if definition.keyed:
-            order = _last_of_each_key(order, [k for k in keys if k.name in definition.primary_key])
+        order = _last_rows(keys, definition) if definition.keyed else _argsort(keys)
         if _is_identity(order, table.num_rows):
             order = None
     names = tuple(key.name for key in keys)
@@ -145,7 +144,7 @@ def _plain_numbers(array: pa.Array) -> Codes | None:
     if numbers.null_count == len(numbers):
         return np.zeros(len(numbers), dtype=np.int64)
     low, high = (value.as_py() for value in pc.min_max(numbers).values())
-    if high - low >= 1 << _BITS:
+    if high - low >= 1 << _BITS or high == _LARGEST:
         return None
     # Nulls come last: one above the largest value.
     filled = pc.fill_null(numbers, high + 1).to_numpy(zero_copy_only=False)
@@ -200,6 +199,16 @@ def _stable(codes: Codes, span: int) -> npt.NDArray[np.int64]:
 def _in_order(numbered: Codes, rows: int) -> Codes:
     """The row numbers of ``code * rows + row number``, by code."""
     order: Codes = np.sort(numbered) % rows
+    return order
+
+
+def _last_rows(keys: list[_Key], definition: TableDefinition) -> npt.NDArray[np.int64]:
+    """The last row of each primary key, in sort order."""
+    # By key first: in another order equal keys need not be neighbours.
+    unique_by = [key for key in keys if key.name in definition.primary_key]
+    last = _last_of_each_key(_argsort(unique_by), unique_by)
+    kept = [_Key(k.name, k.codes[last], k.span, k.cardinality) for k in keys]
+    order: npt.NDArray[np.int64] = last[_argsort(kept)]
     return order
 
 

@@ -65,10 +65,14 @@ class BufferedRows:
         chunk = Chunk(self.rows, batch, shape, nbytes, _level(rows, nbytes))
         self._sequences.append(seq)
         self._ends.append(self.rows + rows)
-        if self._chunks and self._chunks[-1].level < chunk.level:
-            self._merge_below(chunk.level)
+        smaller = self._smaller_than(chunk.level)
+        if chunk.level == TOP_LEVEL and len(self._chunks) - smaller > 1:
+            self._merge(smaller)
         self._chunks.append(chunk)
         self.nbytes += nbytes + CHUNK_OVERHEAD_BYTES + OPERATION_BYTES
+        if chunk.level < TOP_LEVEL and len(self._chunks) - smaller > 1:
+            # Levels fall towards the end, always: what is smaller goes into what comes behind it.
+            self._merge(smaller)
         self._merge_full_runs()
         self.rows += rows
 
@@ -90,13 +94,12 @@ class BufferedRows:
         """How many operations the rows came from."""
         return len(self._sequences)
 
-    def _merge_below(self, level: int) -> None:
-        """Smaller chunks at the end become one before a larger one is put behind them."""
+    def _smaller_than(self, level: int) -> int:
+        """Where the run of smaller chunks at the end begins."""
         first = len(self._chunks)
         while first and self._chunks[first - 1].level < level:
             first -= 1
-        if len(self._chunks) - first > 1:
-            self._merge(first)
+        return first
 
     def _merge_full_runs(self) -> None:
         chunks = self._chunks

@@ -56,10 +56,10 @@ class Term:
             return array.is_valid()
         if self.operator in _COMPARE:
             if self.has_null:
-                return pa.array([False] * len(array))
+                return _none(array)
             return _COMPARE[self.operator](array, self.values[0])
         if self.operator == "not in" and self.has_null:
-            return pa.array([False] * len(array))
+            return _none(array)
         wanted = _castable(self.values, array.type)
         found = pc.is_in(array, value_set=wanted)
         if self.operator == "in":
@@ -95,8 +95,15 @@ class Term:
             case ">=":
                 return high is None or high >= wanted[0]
             case "!=":
+                # Bounds leave NaN out, which is not equal to anything.
+                if pa.types.is_floating(self.values[0].type):
+                    return True
                 return low is None or high is None or not low == high == wanted[0]
         return True
+
+
+def _none(array: pa.Array) -> pa.Array:
+    return pa.array([False] * len(array), pa.bool_())
 
 
 def _castable(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
@@ -107,6 +114,9 @@ def _castable(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
             held.append(value.cast(kind))
         except pa.ArrowInvalid:
             continue
+        if pa.types.is_floating(kind) and held[-1].as_py() == 0:
+            # Found by hash, where the two zeros differ; as values they are equal.
+            held += [pa.scalar(0.0, kind), pa.scalar(-0.0, kind)]
     return pa.array(held, kind)
 
 

@@ -117,6 +117,9 @@ class Normaliser:
             return column
         if pa.types.is_timestamp(column.type):
             self._check_timestamps(column, field)
+        if _has_list_view(column.type):
+            # Arrow's own cast of views with nulls or empty lists makes an invalid array.
+            return pa.array(column.to_pylist(), field.type)
         try:
             return column.cast(field.type)
         except pa.ArrowInvalid as exc:
@@ -141,3 +144,9 @@ class Normaliser:
                 " microseconds; round them before sending (for example cast to timestamp('us')"
                 ' with safe=False), or create the table with timestamp_unit = "ns"'
             )
+
+
+def _has_list_view(kind: pa.DataType) -> bool:
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    return any(_has_list_view(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,0 +1,11 @@
+"""FAULT: "= null" over a batch without rows raises ArrowInvalid (query/predicate.py, Term.mask: pa.array([False]*0) is null-typed)."""
+
+import pyarrow as pa
+from ingester.query.predicate import parse_filter
+
+
+def test_a_null_comparison_over_no_rows_selects_none() -> None:
+    schema = pa.schema({"i": pa.int64()})
+    empty = pa.RecordBatch.from_pylist([], schema)
+    for raw in (["i", "=", None], ["i", "not in", [None]]):
+        assert parse_filter([[raw]], schema).select(empty) == empty

@@ -1,0 +1,21 @@
+"""FAULTS in ingester/query/predicate.py over floats."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from ingester.query.files import _bounds
+from ingester.query.predicate import parse_filter
+from persist.parquet import encode
+
+SCHEMA = pa.schema({"f": pa.float64()})
+
+
+def test_minus_zero_is_in_a_list_with_zero() -> None:
+    batch = pa.RecordBatch.from_pylist([{"f": -0.0}], SCHEMA)  # "=" finds it, "in" does not
+    assert parse_filter([[["f", "=", 0.0]]], SCHEMA).select(batch).num_rows == 1
+    assert parse_filter([[["f", "in", [0.0]]]], SCHEMA).select(batch).num_rows == 1
+
+
+def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
+    table = pa.table({"f": [5.0, float("nan")]})  # Parquet's bounds leave NaN out
+    group = pq.ParquetFile(encode(table, {})).metadata.row_group(0)
+    assert parse_filter([[["f", "!=", 5.0]]], SCHEMA).may_match(_bounds(group, SCHEMA), 2)

@@ -1,0 +1,29 @@
+"""FAULTS in persist/sorting.py."""
+
+from typing import Any
+import pyarrow as pa
+from hypothesis import given, strategies as st
+from persist.partitioning import UNPARTITIONED
+from persist.sorting import sort_rows
+from persist.table import TableDefinition
+from tests.unit.test_sorting import SCHEMA, VALUES, _filled, _key, _numbers, _table, orders, tables
+
+
+def test_the_largest_integer_sorts() -> None:
+    """OverflowError -> the persist worker fails -> the daemon exits 1, and after each restart again."""
+    for kind in (pa.int64(), pa.timestamp("us")):
+        table = pa.table({"time": pa.array([2**63 - 1, 2**63 - 2], pa.int64()).cast(kind)})
+        found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=("time",)))
+        assert found.table["time"].cast(pa.int64()).to_pylist() == [2**63 - 2, 2**63 - 1]
+
+
+@given(tables, orders, st.sampled_from(list(VALUES)))
+def test_a_keyed_table_with_an_order_of_its_own_keeps_the_last_row_too(
+    rows: list[dict[str, Any]], order: list[str], key: str
+) -> None:
+    rows = [{**row, key: _filled(key, row[key])} for row in rows]
+    definition = TableDefinition(SCHEMA, UNPARTITIONED, primary_key=(key,), sort_by=tuple(order))
+    found = sort_rows(_table(rows), definition)
+    last = {row[key]: n for n, row in enumerate(rows)}
+    kept = _numbers(found.table)
+    assert kept == sorted(last.values(), key=lambda n: _key(rows[n], [*order, key]))
