@@ -1,6 +1,7 @@
-"""FAULT: "= null" over a batch without rows raises ArrowInvalid (query/predicate.py, Term.mask: pa.array([False]*0) is null-typed)."""
+"""A comparison with null over a batch without rows matches nothing, and does not fail."""
 
 import pyarrow as pa
+
 from ingester.query.predicate import parse_filter
 
 

@@ -1,7 +1,8 @@
-"""FAULTS in ingester/query/predicate.py over floats."""
+"""Floats: NaN is not equal to anything, the two zeros are equal, in memory and in files."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from ingester.query.files import _bounds
 from ingester.query.predicate import parse_filter
 from persist.parquet import encode

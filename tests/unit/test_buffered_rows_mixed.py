@@ -1,4 +1,4 @@
-"""FAULT: batches of 1 and 16 rows in turn are never merged (ingester/buffer/rows.py)."""
+"""Batches of mixed sizes stay few chunks too."""
 
 from tests.unit.test_buffered_rows import _cost
 

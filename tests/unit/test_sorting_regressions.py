@@ -1,8 +1,11 @@
-"""FAULTS in persist/sorting.py."""
+"""Orders that once lost or kept the wrong rows: the largest integers, keys sorted by others."""
 
 from typing import Any
+
 import pyarrow as pa
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
+
 from persist.partitioning import UNPARTITIONED
 from persist.sorting import sort_rows
 from persist.table import TableDefinition
@@ -10,7 +13,7 @@ from tests.unit.test_sorting import SCHEMA, VALUES, _filled, _key, _numbers, _ta
 
 
 def test_the_largest_integer_sorts() -> None:
-    """OverflowError -> the persist worker fails -> the daemon exits 1, and after each restart again."""
+    """It once overflowed, which ended the daemon, and every restart after it."""
     for kind in (pa.int64(), pa.timestamp("us")):
         table = pa.table({"time": pa.array([2**63 - 1, 2**63 - 2], pa.int64()).cast(kind)})
         found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=("time",)))
