@@ -32,6 +32,7 @@ from persist.manifest import (
     Action,
     Add,
     CommitUnclear,
+    Fenced,
     Manifest,
     Proposal,
     ProposalConflict,
@@ -90,6 +91,7 @@ class Catalog:
         self._writer = writer
         self._auto_create = auto_create
         self._spill = spill
+        self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self._gates: dict[TableKey, _Gate] = {}
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(16)
@@ -334,7 +336,11 @@ class Catalog:
         self, key: TableKey, base: TableState | None, proposal: Proposal
     ) -> TableState:
         call = partial(commit, self.manifest(key), base, proposal, self._writer)
-        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        except Fenced as exc:
+            self.on_fenced(exc)
+            raise
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:

@@ -17,11 +17,11 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
@@ -37,7 +37,7 @@ from ingester.http.server import ListenError, serve_http
 from ingester.logs import RecentProblems, configure_logs
 from ingester.query.spill import empty_spill_folder
 from ingester.record import DamagedRecord
-from ingester.replaying import LogWithoutTable, Replay
+from ingester.replaying import LogWithoutTable, Replay, ReplayLimits
 from ingester.reporting import Reporter, StartingStatus, StatusSwitch
 from ingester.runtime import Runtime, log_settings
 from persist.backoff import Backoff
@@ -64,6 +64,7 @@ from wal import (
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 Ready = Callable[[dict[str, Any]], None]
 
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
@@ -119,12 +120,18 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
             http_url = await nursery.start(
                 partial(serve_http, create_app(source), *split_address(settings.http.listen))
             )
-            runtime = await _assemble(settings)
+            stop = trio.Event()
+            nursery.start_soon(_watch_signals, signals, stop)
+            runtime = await _unless_stopped(stop, partial(_assemble, settings))
+            if runtime is None:
+                log.info("stopped before the start was over")
+                nursery.cancel_scope.cancel()
+                return EXIT_DONE
             runtime.http_url = http_url
             reporter = Reporter(runtime, problems.newest_first)
             runtime.status = reporter.status
             source.current = reporter
-            code = await _serve(runtime, on_ready, signals)
+            code = await _serve(runtime, on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -144,15 +151,32 @@ async def _assemble(settings: Settings) -> Runtime:
     return runtime
 
 
-async def _serve(runtime: Runtime, on_ready: Ready, signals: Any) -> int:
+async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What ``work`` returns, or None when the stop comes first and cancels it."""
+    result: list[T] = []
+    async with trio.open_nursery() as nursery:
+
+        async def run() -> None:
+            result.append(await work())
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        await stop.wait()
+        nursery.cancel_scope.cancel()
+    return result[0] if result else None
+
+
+async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
     async with trio.open_nursery() as workers:
-        stop = trio.Event()
-        workers.start_soon(_watch_signals, signals, stop)
+        workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.persister.run)
         workers.start_soon(runtime.lifecycle.run)
         workers.start_soon(runtime.queries.run)
         workers.start_soon(_prune_log, runtime)
-        await _replay(runtime)
+        if await _unless_stopped(stop, partial(_replay, runtime)) is None:
+            log.info("stopped before the log was replayed; it keeps everything")
+            workers.cancel_scope.cancel()
+            return EXIT_DEADLINE
         await workers.start(runtime.wal.run, runtime.wal_sink.apply)
         server = await _listen(runtime)
         _settle_memory()
@@ -195,7 +219,7 @@ async def _store_ready(store: ObjectStore) -> None:
     backoff = Backoff(0.2, 10.0, Random())
     while True:
         try:
-            await trio.to_thread.run_sync(check_store, store)
+            await trio.to_thread.run_sync(check_store, store, abandon_on_cancel=True)
             return
         except StoreUnavailable as exc:
             wait_s = backoff.next_s()
@@ -213,19 +237,31 @@ async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> 
     incarnation = secrets.token_hex(8)
     body = {"incarnation": incarnation, "pid": os.getpid(), "at": store.now().isoformat()}
     claim = partial(claim_epoch, store, ingester_id, recovered.highest_epoch + 1, body)
-    epoch = await trio.to_thread.run_sync(claim)
+    epoch = await trio.to_thread.run_sync(claim, abandon_on_cancel=True)
     log.info("epoch claimed", ingester_id=ingester_id, epoch=epoch, incarnation=incarnation)
     return WriterIdentity(ingester_id, incarnation, epoch)
 
 
-async def _replay(runtime: Runtime) -> None:
+async def _end_when_fenced(runtime: Runtime) -> None:
+    """Whoever notices that another process has our identity ends all of us."""
+    await runtime.fenced.wait()
+    assert runtime.fence is not None
+    raise runtime.fence
+
+
+async def _replay(runtime: Runtime) -> bool:
     began = time.monotonic()
     recovered = runtime.recovered
     if recovered.torn_bytes:
         runtime.metrics.tail_cut(recovered.torn_bytes)
     replay = Replay(
-        runtime.catalog, runtime.tree, runtime.origins, runtime.ledger, runtime.writer.ingester_id
+        runtime.catalog,
+        runtime.tree,
+        runtime.origins,
+        ReplayLimits(runtime.ledger, runtime.lifecycle.after_group),
+        runtime.writer.ingester_id,
     )
+    replay.on_segment = runtime.note_replaying
     report = await replay.run(runtime.wal)
     runtime.metrics.replayed(report.operations)
     writer = runtime.writer
@@ -233,6 +269,7 @@ async def _replay(runtime: Runtime) -> None:
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
         first_seq=recovered.last_seq + 1,
     )
+    runtime.note_replaying(None)
     log.info(
         "log replayed",
         segments=len(recovered.segments),
@@ -241,6 +278,7 @@ async def _replay(runtime: Runtime) -> None:
         rows_already_in_files=report.skipped_rows,
         seconds=round(time.monotonic() - began, 3),
     )
+    return True
 
 
 async def _listen(runtime: Runtime) -> IngesterServer:
@@ -267,7 +305,11 @@ async def _prune_log(runtime: Runtime) -> None:
 
 async def prune(runtime: Runtime) -> None:
     """Remove the sealed segments whose every operation is in committed files."""
-    keep_from = runtime.tree.first_needed_segment(default=runtime.wal.open_segment)
+    # Invariant: what is not replayed yet is in no buffer, and is needed all the same.
+    first_unused = runtime.wal.open_segment
+    if runtime.replaying_segment is not None:
+        first_unused = runtime.replaying_segment
+    keep_from = min(first_unused, runtime.tree.first_needed_segment(default=first_unused))
     removed = await runtime.wal.prune(keep_from)
     if removed:
         runtime.metrics.segments_removed(len(removed))

@@ -32,6 +32,7 @@ class Lifecycle:
         self._shrink_caches = shrink_caches
         self._wake = trio.Event()
         self._disk_full = False
+        self._memory_full = False
 
     def wake(self) -> None:
         """A buffer was opened, or something else changed that a deadline depends on."""
@@ -45,6 +46,11 @@ class Lifecycle:
     def relieve_disk(self) -> None:
         """The log's disk is full: only persisting gives room back."""
         self._disk_full = True
+        self._wake.set()
+
+    def relieve_memory(self) -> None:
+        """A batch found no room: whatever is not on its way to a file yet has to go now."""
+        self._memory_full = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -67,9 +73,11 @@ class Lifecycle:
         return max(0.0, oldest.opened_at + self._max_age_s - time.monotonic())
 
     def _freeze_due(self) -> None:
-        if self._disk_full:
-            self._disk_full = False
+        if self._memory_full:
+            self._shrink_caches()
+        if self._disk_full or (self._memory_full and not self._ledger.frozen):
             self.freeze_all()
+        self._disk_full = self._memory_full = False
         due_before = time.monotonic() - self._max_age_s
         while (oldest := next(iter(self._tree.by_age), None)) is not None:
             if oldest.opened_at > due_before:

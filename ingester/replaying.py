@@ -8,6 +8,7 @@ hold: replay waits for persists, which run meanwhile. A crash in here changes no
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -48,6 +49,14 @@ class ReplayReport:
     """Rows that committed files had already."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """The memory that replay may use, and what makes the daemon persist."""
+
+    ledger: MemoryLedger
+    relieve: Callable[[], None]
+
+
 class Replay:
     """Feeds a recovered log to the tree."""
 
@@ -56,14 +65,15 @@ class Replay:
         catalog: Catalog,
         tree: BufferTree,
         origins: Origins,
-        ledger: MemoryLedger,
+        limits: ReplayLimits,
         ingester_id: str,
     ) -> None:
         self.report = ReplayReport()
         self._catalog = catalog
         self._tree = tree
         self._origins = origins
-        self._ledger = ledger
+        self.on_segment: Callable[[int], None] = lambda segment: None
+        self._limits = limits
         self._ingester_id = ingester_id
         self._segment = -1
         self._schemas: dict[int, pa.Schema] = {}
@@ -88,13 +98,14 @@ class Replay:
                     raise DamagedRecord(
                         f"log segment {record.segment}, offset {record.offset}: {exc}"
                     ) from exc
-            await self._wait_for_memory()
+                await self._wait_for_memory()
         return self.report
 
     async def _replay(self, record: Record) -> None:
         if record.segment != self._segment:
             self._segment = record.segment
             self._schemas.clear()
+            self.on_segment(record.segment)
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
             self._schemas[header.shape] = schema
@@ -157,7 +168,9 @@ class Replay:
                 await trio.sleep(wait_s)
 
     async def _wait_for_memory(self) -> None:
-        while self._ledger.used > self._ledger.watermarks.high and (
-            self._ledger.buffered or self._ledger.frozen
-        ):
+        ledger = self._limits.ledger
+        if ledger.used <= ledger.watermarks.low:
+            return
+        self._limits.relieve()
+        while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)

@@ -39,7 +39,7 @@ from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
 from ingester.sinks.wal_sink import WalSink
 from ingester.writes import Writes
-from persist.manifest import Add, WriterIdentity
+from persist.manifest import Add, Fenced, WriterIdentity
 from persist.store import ObjectStore
 from persist.table import TableDefinition
 from wal import Log, LogSettings, RecordKind, Recovered
@@ -68,6 +68,10 @@ class Runtime:
         self.state: State = "starting"
         self.flight_url = ""
         self.http_url = ""
+        self.replaying_segment: int | None = 0
+        """The log segment that replay has reached; None when it is over."""
+        self.fence: Fenced | None = None
+        self.fenced = trio.Event()
         self.last_persists: list[PersistRun] = []
         self.persisted_totals = [0, 0, 0]
         self.failed_attempts = 0
@@ -92,6 +96,7 @@ class Runtime:
         self.catalog = Catalog(
             store, self.tree, writer, auto_create=settings.auto_create, spill=self._spill
         )
+        self.catalog.on_fenced = self._fenced
         self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
         self.queries = Queries(
             self.catalog,
@@ -148,7 +153,7 @@ class Runtime:
             self.catalog, self.tree, self.sink, self.origins, self.gate, epoch=writer.epoch
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
-        self.writes.on_memory_full = self.lifecycle.wake
+        self.writes.on_memory_full = self.lifecycle.relieve_memory
         self.released = trio.Event()
 
         self.status: Callable[[], Status]
@@ -214,6 +219,16 @@ class Runtime:
         self.metrics.table(*stream.table).answered(stream.rows, stream.nbytes)
 
     # What the parts tell each other
+
+    def note_replaying(self, segment: int | None) -> None:
+        """Replay has reached this segment, or is over."""
+        self.replaying_segment = segment
+
+    def _fenced(self, fence: Fenced) -> None:
+        self.admission.fenced = True
+        self.state = "fenced"
+        self.fence = fence
+        self.fenced.set()
 
     def _query_opened(self, stream: AnswerStream) -> None:
         self.metrics.table(*stream.table).queried()

@@ -217,6 +217,8 @@ class GroupCommit:
             self._answer_group(exc)
             if isinstance(exc, LogFailed):
                 raise
+            # Nobody's later entry may stand where an earlier one of theirs was refused.
+            self._answer_waiting(exc)
             return
         self._dirty.set()
         if self.failure is not None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import structlog
 
-from ingester.errors import IngesterError, InternalFailure, Stopping, StoreAway, kind_of
+from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
 
@@ -68,7 +68,7 @@ def _wrapped(error: BaseException) -> IngesterError:
     if isinstance(error, StoreError):
         return StoreAway(f"the object store cannot be reached: {error}", retry_after_s=2.0)
     if isinstance(error, Fenced):
-        return Stopping("the daemon is stopping: another process runs under its id")
+        return FencedOff("a later process runs under this ingester's id; this one is stopping")
     if isinstance(error, ManifestDamaged):
         return InternalFailure(f"the table's manifest is damaged: {error}")
     failure_id = uuid.uuid4().hex[:12]

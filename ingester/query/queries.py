@@ -75,7 +75,8 @@ class Queries:
         self._limits = limits
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        # Reentrant: a collection inside it may free a stream, which takes it again.
+        self._lock = threading.RLock()
 
     async def open(self, ticket: Ticket) -> AnswerStream:
         """The answer to a ticket.
@@ -103,35 +104,42 @@ class Queries:
     @property
     def open_streams(self) -> int:
         """Answers under way that still hold their snapshot."""
-        with self._lock:
-            return sum(1 for stream in self._streams if not stream.expired)
+        return sum(1 for stream in self._alive() if not stream.expired)
 
     @property
     def stalled_streams(self) -> int:
         """Answers whose client has not asked for more for a while."""
         before = time.monotonic() - STALLED_AFTER_S
-        with self._lock:
-            return sum(1 for s in self._streams if s.sending_since and s.sending_since < before)
+        return sum(
+            1
+            for stream in self._alive()
+            if not stream.expired and stream.sending_since and stream.sending_since < before
+        )
 
     def answer_bytes(self) -> int:
         """What answers on the way may hold: one part each."""
-        return len(self._streams) * PART_BYTES
+        return self.open_streams * PART_BYTES
+
+    def _alive(self) -> list[AnswerStream]:
+        """Strong references: let go of them outside the lock, where a stream may be freed."""
+        with self._lock:
+            return list(self._streams)
+
+    def _expire(self, before: float) -> int:
+        return sum(stream.expire(before) for stream in self._alive())
 
     async def run(self) -> None:
         """Expire answers that nobody reads, until cancelled."""
         period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
         while True:
             await trio.sleep(period_s)
-            before = time.monotonic() - self._limits.client_timeout_s
-            with self._lock:
-                streams = list(self._streams)
-            expired = [stream for stream in streams if stream.expire(before)]
-            for _ in expired:
+            expired = self._expire(time.monotonic() - self._limits.client_timeout_s)
+            for _ in range(expired):
                 self.on_expired()
             if expired:
                 log.warning(
                     "answers abandoned by their clients were let go",
-                    streams=len(expired),
+                    streams=expired,
                     timeout_s=self._limits.client_timeout_s,
                     runbook="slow-client",
                 )
@@ -143,10 +151,7 @@ class Queries:
 
     def close_all(self) -> None:
         """Let go of every snapshot: the process ends."""
-        with self._lock:
-            streams = list(self._streams)
-        for stream in streams:
-            stream.expire(float("inf"))
+        self._expire(float("inf"))
 
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
