@@ -8,9 +8,11 @@ the one before waits for its commit, so commits are shared.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -19,14 +21,15 @@ import pyarrow as pa
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import BufferHandle, PartitionBuffer
 from ingester.catalog import Catalog, PersistedBuffer
+from ingester.errors import StoreAway
 from ingester.memory import MemoryLedger
 from ingester.query.align import align_table
 from persist.backoff import Backoff
 from persist.keyed import overlapping, read_rows
 from persist.manifest import Add, Applied, Remove, RewriteVoid, TableState, WriterIdentity
-from persist.parquet import column_stats, encode_sorted
+from persist.parquet import EncodedFile, column_stats, encode_sorted
 from persist.partitioning import folder_of
 from persist.queue import PersistQueue
 from persist.store import StoreError
@@ -45,6 +48,10 @@ class Upload(NamedTuple):
     adds: tuple[Add, ...]
     replaces: tuple[str, ...]
     """Paths of files whose rows it has too: a keyed table's."""
+
+
+class CannotEncode(Exception):
+    """Rows that no file could be made of: ours to keep, while everything else goes on."""
 
 
 class Persister:
@@ -71,6 +78,7 @@ class Persister:
         self._threads = trio.CapacityLimiter(workers)
         self._commits = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
+        self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
 
     def enqueue(self, handle: BufferHandle) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
@@ -88,6 +96,29 @@ class Persister:
             await self.queue.run(self._persist)
 
     async def _persist(self, handle: BufferHandle) -> None:
+        parked = self._parked.get(handle.partition)
+        if parked is not None:
+            parked.append(handle)
+            return
+        try:
+            await self._persist_now(handle)
+        except CannotEncode:
+            assert self._nursery is not None
+            self._parked[handle.partition] = deque([handle])
+            self._nursery.start_soon(self._serve_parked, handle.partition)
+
+    async def _serve_parked(self, partition: PartitionBuffer) -> None:
+        """Try a partition that cannot be encoded now and then, in order, beside all others."""
+        waiting = self._parked[partition]
+        while waiting:
+            try:
+                await self._persist_now(waiting[0])
+                waiting.popleft()
+            except CannotEncode:
+                await trio.sleep(ENCODE_RETRY_S)
+        del self._parked[partition]
+
+    async def _persist_now(self, handle: BufferHandle) -> None:
         started = time.monotonic()
         nbytes = handle.nbytes
         self._ledger.jobs += nbytes
@@ -124,17 +155,15 @@ class Persister:
                     runbook="store-away",
                 )
                 await trio.sleep(wait_s)
-            except Exception:
-                # Rows that cannot be encoded are ours to keep; everything else goes on.
+            except CannotEncode:
                 self.on_failed()
-                log.error(
+                log.exception(
                     "buffer cannot be encoded",
                     table=handle.partition.table.key,
                     partition=handle.partition.name,
-                    exc_info=True,
                     runbook="persist-failing",
                 )
-                await trio.sleep(ENCODE_RETRY_S)
+                raise
 
     def _encode_and_put(self, handle: BufferHandle, state: TableState) -> Upload:
         """Runs in a worker thread; the frozen buffer does not change under it."""
@@ -156,9 +185,7 @@ class Persister:
         if definition.keyed:
             rows, replaced = self._with_older_rows(handle, rows, state, definition)
         adds = []
-        for file in encode_sorted(
-            rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
-        ):
+        for file in self._encoded(rows, definition, metadata):
             path = "/".join(
                 part for part in ("data", folder, f"{uuid.uuid4().hex}.parquet") if part
             )
@@ -181,6 +208,16 @@ class Persister:
                 )
             )
         return Upload(tuple(adds), tuple(add.path for add in replaced))
+
+    def _encoded(
+        self, rows: pa.Table, definition: TableDefinition, metadata: dict[str, str]
+    ) -> Iterator[EncodedFile]:
+        try:
+            yield from encode_sorted(
+                rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
+            )
+        except Exception as exc:
+            raise CannotEncode(str(exc)) from exc
 
     def _with_older_rows(
         self,
@@ -221,13 +258,17 @@ class Persister:
     async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
         """Alone, and before the next buffer of the partition, which may replace its files."""
         table = handle.partition.table
+        backoff = Backoff(0.05, 5.0, Random())
         while True:
             ticket = self._ticket(handle, upload)
             try:
                 await self._catalog.commit_alone(table, ticket)
                 break
-            except RewriteVoid:
-                await self._catalog.refresh(table, -1.0)
+            except RewriteVoid as exc:
+                log.info("files replaced meanwhile, flushing again", error=str(exc))
+                await trio.sleep(backoff.next_s())
+                with contextlib.suppress(StoreAway):
+                    await self._catalog.refresh(table, -1.0)
                 upload = await self._upload(handle)
         self._report(handle, ticket.adds, started)
 

@@ -23,6 +23,7 @@ from persist.sorting import sort_rows
 from persist.table import TableDefinition
 
 ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 32 << 20
 _STATS_TEXT = 64
 """Longest text kept as a bound in the manifest; a longer one leaves that bound unknown."""
 
@@ -77,9 +78,15 @@ def encode(table: pa.Table, metadata: Mapping[str, str]) -> pa.Buffer:
         store_schema=False,
         version="2.6",
     ) as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        writer.write_table(table, row_group_size=_row_group_rows(table))
         writer.add_key_value_metadata(dict(metadata))
     return sink.getvalue()
+
+
+def _row_group_rows(table: pa.Table) -> int:
+    """128 Ki, fewer where rows are wide: a reader decodes a group as a whole."""
+    average = max(1, int(table.nbytes) // max(1, int(table.num_rows)))
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average))
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:

@@ -99,9 +99,19 @@ def _sort_keys(
         keys.append(key)
     if not definition.sort_by:
         keys.sort(key=lambda key: (key.name == "time", key.cardinality))
-    if not explicit and "time" in table.column_names:
+    if not explicit and _has_sortable_time(table):
         keys.append(_key_of("time", _one_array(table.column("time")))[1])
     return encoded, keys
+
+
+def _has_sortable_time(table: pa.Table) -> bool:
+    index = table.schema.get_field_index("time")
+    if index < 0:
+        return False
+    kind = table.schema.field(index).type
+    return bool(
+        pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind)
+    )
 
 
 def _looks_like_tag(column: pa.ChunkedArray) -> bool:

@@ -19,13 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, NotAvailable
 from ingester.flight.answers import encode_answer
 from ingester.flight.portal import Portal
 from ingester.flight.requests import (
     BatchMetadata,
     WriteCommand,
-    checkpoint_bytes,
     parse_batch_metadata,
 )
 from ingester.record import encode_operation
@@ -35,6 +34,8 @@ from persist.partitioning import PartitionValueTooLong, split_batch
 from wal import Entry, RecordKind
 
 UNANSWERED_BYTES = 64 << 20
+BODY_OVERHEAD_BYTES = 1 << 20
+"""What the IPC form may have beside the values: padding, offsets, thousands of columns."""
 READER_LEAVES_S = 0.02
 """How long a refused client may take to send on by itself before it is sent an empty answer."""
 
@@ -172,7 +173,14 @@ class PutCall:
             Part(values, rows, int(body.size))
             for (values, rows), body in zip(split, bodies, strict=True)
         )
-        checkpoint = checkpoint_bytes(metadata.checkpoint)
+        stored = sum(part.nbytes for part in parts)
+        if stored > self._limits.max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
+            raise InvalidRequest(
+                f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
+                f" {self._limits.max_batch_bytes}: send smaller batches"
+            )
+        if metadata.checkpoint is not None:
+            raise NotAvailable("app_metadata: checkpoints are not available in this version")
         sequence = metadata.sequence
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
         payload = encode_operation(
@@ -182,17 +190,15 @@ class PutCall:
             parts=parts,
             bodies=bodies,
             origin=origin,
-            checkpoint=checkpoint,
         )
         return Operation(
             table=plan.table,
             parts=parts,
-            rows=batch.num_rows,
-            nbytes=sum(part.nbytes for part in parts),
+            rows=sum(part.batch.num_rows for part in parts),
+            nbytes=stored,
             shape=plan.shape,
             origin=stream.origin if origin else None,
             origin_sequence=sequence,
-            checkpoint=checkpoint,
             entry=Entry(RecordKind.OPERATION, payload, (plan.preamble,)),
         )
 

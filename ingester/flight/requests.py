@@ -7,7 +7,6 @@ refused by name.
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TypeVar
 
 import msgspec
@@ -161,5 +160,5 @@ def checkpoint_bytes(field: CheckpointField | None) -> tuple[str, bytes] | None:
         return None
     try:
         return field.partition, base64.b64decode(field.state, validate=True)
-    except binascii.Error as exc:
+    except ValueError as exc:
         raise InvalidRequest(f"app_metadata: checkpoint state is not base64: {exc}") from exc

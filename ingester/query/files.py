@@ -8,7 +8,7 @@ Threads only; no loop.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +65,7 @@ class RowGroups:
     def bounds(self, path: str, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
         """Bounds of the columns of one row group, from the footer."""
         footer = self.footer(path)
-        return _bounds(footer.row_group(group), schema)
+        return _bounds(footer, group, schema)
 
     def group(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
         """One decoded row group; columns that the file lacks are left out."""
@@ -76,13 +76,17 @@ class RowGroups:
                 self._groups.move_to_end(key)
                 return batch
             loading = self._loading.setdefault(key, threading.Lock())
-        with loading:
+        try:
+            with loading:
+                with self._lock:
+                    batch = self._groups.get(key)
+                if batch is None:
+                    batch = self._reading(path, lambda: self._decode(path, index, columns))
+                    self._keep(key, batch)
+            return batch
+        finally:
             with self._lock:
-                batch = self._groups.get(key)
-            if batch is None:
-                batch = self._reading(path, lambda: self._decode(path, index, columns))
-                self._keep(key, batch)
-        return batch
+                self._loading.pop(key, None)
 
     def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
         footer = self.footer(path)
@@ -100,10 +104,11 @@ class RowGroups:
 
     def _keep(self, key: GroupKey, batch: pa.RecordBatch) -> None:
         with self._lock:
-            self._loading.pop(key, None)
+            old = self._groups.pop(key, None)
             self._groups[key] = batch
-            self.nbytes += batch.nbytes
-            while self.nbytes > self._cache_bytes and self._groups:
+            self.nbytes += batch.nbytes - (0 if old is None else old.nbytes)
+            # The newest stays whatever its size: its reader comes back for each part of it.
+            while self.nbytes > self._cache_bytes and len(self._groups) > 1:
                 _, old = self._groups.popitem(last=False)
                 self.nbytes -= old.nbytes
 
@@ -116,13 +121,18 @@ class RowGroups:
             raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
 
 
-def _bounds(group: Any, schema: pa.Schema) -> dict[str, ColumnStats]:
+def _bounds(footer: Any, index: int, schema: pa.Schema) -> dict[str, ColumnStats]:
     found = {}
-    for index in range(group.num_columns):
-        column = group.column(index)
-        position = schema.get_field_index(column.path_in_schema)
+    group = footer.row_group(index)
+    # A leaf inside ``s`` has the path ``s.x``, as a plain column of that name has.
+    whole = {f.name for f in footer.schema.to_arrow_schema() if not pa.types.is_nested(f.type)}
+    paths = Counter(footer.schema.column(leaf).path for leaf in range(group.num_columns))
+    for leaf in range(group.num_columns):
+        column = group.column(leaf)
+        path = column.path_in_schema
+        position = schema.get_field_index(path)
         stats = column.statistics
-        if position < 0 or stats is None:
+        if position < 0 or stats is None or path not in whole or paths[path] > 1:
             continue
         kind = schema.field(position).type
         nulls = stats.null_count if stats.has_null_count else None

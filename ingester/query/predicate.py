@@ -57,7 +57,7 @@ class Term:
         if self.operator in _COMPARE:
             if self.has_null:
                 return _none(array)
-            return _COMPARE[self.operator](array, self.values[0])
+            return self._compared(array)
         if self.operator == "not in" and self.has_null:
             return _none(array)
         wanted = _castable(self.values, array.type)
@@ -65,6 +65,14 @@ class Term:
         if self.operator == "in":
             return pc.and_(found, array.is_valid())
         return pc.and_(pc.invert(found), array.is_valid())
+
+    def _compared(self, array: pa.Array) -> pa.Array:
+        compare = _COMPARE[self.operator]
+        try:
+            return compare(array, self.values[0])
+        except pa.ArrowInvalid:
+            # Integers beyond 2^53 beside a fraction: doubles are near enough to order them.
+            return compare(array.cast(pa.float64(), safe=False), self.values[0])
 
     def may_match(self, stats: ColumnStats, rows: int) -> bool:
         """Whether rows within these bounds can match."""

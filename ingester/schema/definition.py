@@ -14,7 +14,13 @@ from ingester.errors import InvalidRequest
 from ingester.schema.names import check_column_names
 from ingester.schema.normalise import kept_schema
 from persist.manifest import TableState
-from persist.partitioning import InvalidPartitionSpec, PartitionSpec, default_spec
+from persist.partitioning import (
+    FOLDER_NAME_BYTES,
+    InvalidPartitionSpec,
+    PartitionSpec,
+    default_spec,
+    encode_name,
+)
 from persist.table import TableDefinition, read_schema
 
 _KEYABLE = (
@@ -61,13 +67,19 @@ def define_table(
         raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
     kept = kept_schema(schema, timestamp_unit, ())
     if len(kept) < len(schema) or not len(kept):
-        untyped = [field.name for field in schema if pa.types.is_null(field.type)]
+        untyped = [field.name for field in schema if field.name not in kept.names]
         raise InvalidRequest(f"columns {untyped}: a table's columns need a type")
     try:
         spec = default_spec(kept) if partition_by is None else PartitionSpec.parse(partition_by)
         spec.check_schema(kept)
     except InvalidPartitionSpec as exc:
         raise InvalidRequest(str(exc)) from exc
+    for name in spec.names:
+        if len(encode_name(name)) > FOLDER_NAME_BYTES:
+            raise InvalidRequest(
+                f"partition_by: {name[:40]!r}… has {len(encode_name(name))} bytes as a folder name,"
+                f" at most {FOLDER_NAME_BYTES} are possible"
+            )
     check_column_names(kept.names, spec.names)
     for kind, names in (("primary_key", primary_key), ("sort_by", sort_by)):
         _check_listed(kind, names, kept)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
 from ingester.schema.names import check_column_names
-from ingester.schema.types import table_type, widens
+from ingester.schema.types import has_no_type, table_type, widens
 from persist.table import TableDefinition
 
 
@@ -23,7 +23,7 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
     """
     check_column_names(sent.names, reserved)
     fields = [pa.field(f.name, table_type(f.name, f.type, unit), f.nullable) for f in sent]
-    return pa.schema([field for field in fields if not pa.types.is_null(field.type)])
+    return pa.schema([field for field in fields if not has_no_type(field.type)])
 
 
 def missing_columns(definition: TableDefinition, sent: pa.Schema) -> list[pa.Field]:
@@ -64,14 +64,23 @@ class Normaliser:
             index = sent.get_field_index(field.name)
             if index < 0:
                 self._check_absent(field)
-                continue
-            self._check_type(field, sent.field(index).type)
+                if field.name not in definition.spec.columns:
+                    continue
+                # Its nulls say which partition the rows belong to.
+            else:
+                self._check_type(field, sent.field(index).type)
             self._sources.append((index, field))
             fields.append(field)
+        if not fields:
+            # Rows without any value are rows all the same.
+            self._sources.append((-1, definition.schema.field(0)))
+            fields.append(definition.schema.field(0))
         self.schema = pa.schema(fields)
         self._required = any(not field.nullable for field in fields)
         self._same = self.schema.equals(pa.schema([f.with_nullable(True) for f in sent]))
-        self._as_is = [sent.field(index).type for index, _ in self._sources] == self.schema.types
+        self._as_is = all(
+            index >= 0 and sent.field(index).type == field.type for index, field in self._sources
+        )
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the table's types.
@@ -82,7 +91,10 @@ class Normaliser:
         """
         if self._same and not self._required:
             return batch
-        columns = [batch.column(index) for index, _ in self._sources]
+        columns = [
+            batch.column(index) if index >= 0 else pa.nulls(batch.num_rows, field.type)
+            for index, field in self._sources
+        ]
         if not self._as_is:
             columns = [
                 self._convert(column, field)

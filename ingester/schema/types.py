@@ -30,6 +30,10 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
     t = pa.types
     if depth > _MAX_DEPTH:
         raise InvalidRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
+    if t.is_decimal128(kind) and kind.scale < 0:
+        raise InvalidRequest(
+            f"column {column!r}: type {kind} is not supported: Parquet has no negative scales"
+        )
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_date32(kind) or t.is_decimal128(kind):
         return kind
     if t.is_float32(kind) or t.is_float64(kind) or t.is_null(kind):
@@ -81,6 +85,13 @@ def _check_struct(column: str, fields: list[pa.Field]) -> None:
     names = [field.name.casefold() for field in fields]
     if len(set(names)) != len(names) or not all(names):
         raise InvalidRequest(f"column {column!r}: struct field names must differ and not be empty")
+
+
+def has_no_type(kind: pa.DataType) -> bool:
+    """Whether a type, or one inside it, is null: nothing is known of its values yet."""
+    if pa.types.is_null(kind):
+        return True
+    return any(has_no_type(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def widens(sent: pa.DataType, kept: pa.DataType) -> bool:

@@ -1,6 +1,11 @@
 """How rows are told apart into partitions: specs, vectorised splitting, folder names."""
 
-from persist.partitioning.paths import FOLDER_VALUE_BYTES, folder_of
+from persist.partitioning.paths import (
+    FOLDER_NAME_BYTES,
+    FOLDER_VALUE_BYTES,
+    encode_name,
+    folder_of,
+)
 from persist.partitioning.spec import (
     UNPARTITIONED,
     InvalidPartitionSpec,
@@ -13,6 +18,7 @@ from persist.partitioning.spec import (
 from persist.partitioning.split import PartitionValueTooLong, split_batch
 
 __all__ = [
+    "FOLDER_NAME_BYTES",
     "FOLDER_VALUE_BYTES",
     "UNPARTITIONED",
     "InvalidPartitionSpec",
@@ -22,6 +28,7 @@ __all__ = [
     "PartitionValueTooLong",
     "PartitionValues",
     "default_spec",
+    "encode_name",
     "folder_of",
     "split_batch",
 ]

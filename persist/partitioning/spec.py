@@ -28,7 +28,7 @@ _SUFFIX = {
     "bucket": "bucket",
 }
 _CALL = re.compile(r"^\s*(identity|year|month|day|hour)\s*\(\s*(.+?)\s*\)\s*$", re.DOTALL)
-_BUCKET = re.compile(r"^\s*bucket\s*\(\s*(\d+)\s*,\s*(.+?)\s*\)\s*$", re.DOTALL)
+_BUCKET = re.compile(r"^\s*bucket\s*\(\s*(\d{1,6})\s*,\s*(.+?)\s*\)\s*$", re.DOTALL)
 _MAX_BUCKETS = 65_536
 
 

@@ -179,6 +179,8 @@ def _dictionary_codes(
 
 
 def _python_value(values: pa.Array, index: int) -> Any:
+    if pa.types.is_date32(values.type):
+        return _day_text(int(values[index].value))
     if pa.types.is_timestamp(values.type):
         # As text through Arrow: Python's datetime has no nanoseconds.
         naive = values.slice(index, 1).view(pa.int64()).cast(pa.timestamp(values.type.unit))
@@ -203,6 +205,8 @@ def _bucket_codes(column: pa.Array, buckets: int) -> tuple[Codes, Decode]:
     values = encoded.dictionary
     if pa.types.is_timestamp(values.type):
         values = values.view(pa.int64())
+    elif pa.types.is_date32(values.type):
+        values = values.view(pa.int32()).cast(pa.int64())
     table = np.array([_bucket(value.as_py(), buckets) for value in values], dtype=np.int64)
     indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
     return table[indices], _or_null(lambda code: code)
@@ -217,12 +221,11 @@ def _bucket(value: Any, buckets: int) -> int:
     elif isinstance(value, bytes):
         data = value
     elif isinstance(value, Decimal):
-        unscaled = int(value.scaleb(-int(value.as_tuple().exponent)))
+        sign, digits, _ = value.as_tuple()
+        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
         data = unscaled.to_bytes(
             (unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True
         )
-    elif isinstance(value, dt.date):
-        data = (value - _EPOCH).days.to_bytes(8, "little", signed=True)
     else:
         data = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")
     return (mmh3.hash(data, 0, signed=False) & 0x7FFF_FFFF) % buckets
