@@ -154,6 +154,23 @@ class Catalog:
 
     # What a write depends on
 
+    async def draft(self, namespace: str, name: str, sent: pa.Schema) -> TableDefinition | None:
+        """The definition that a write of this schema would lead to; None where it is there already.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        try:
+            table = await self.open(namespace, name)
+        except UnknownTable:
+            if not self._auto_create:
+                raise
+            return automatic_definition(sent)
+        missing = missing_columns(table.definition, sent)
+        if not missing:
+            return None
+        return table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
+
     async def prepare_write(self, namespace: str, name: str, sent: pa.Schema) -> TableBuffer:
         """The table, with every column of ``sent`` and this daemon's epoch in its manifest.
 

@@ -23,6 +23,7 @@ from ingester.origins import Origins
 from ingester.record import encode_schema
 from ingester.schema import Normaliser
 from ingester.sinks import DmlSink, Operation
+from persist.table import TableDefinition
 from wal import Preamble, RecordKind
 
 if TYPE_CHECKING:
@@ -190,15 +191,23 @@ class Writes:
         self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
 
     async def open(
-        self, namespace: str, table: str, origin: str | None, sent: pa.Schema
-    ) -> WriteStream:
-        """A stream of batches of one schema into one table, which is made when it is new.
+        self, namespace: str, table: str, origin: str | None, sent: pa.Schema, checked: bool
+    ) -> WriteStream | TableDefinition:
+        """A stream of batches of one schema into one table.
+
+        Args:
+            checked: whether the first batch is known to fit. Without it, a table or columns that
+                are new are not made, and the definition that they would have is returned.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
         """
         if self.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
+        if not checked:
+            draft = await self._catalog.draft(namespace, table, sent)
+            if draft is not None:
+                return draft
         buffer = await self._catalog.prepare_write(namespace, table, sent)
         stream = WriteStream(
             self._sink,

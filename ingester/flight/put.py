@@ -19,18 +19,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest, NotAvailable
+from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
 from ingester.flight.portal import Portal
 from ingester.flight.requests import (
     BatchMetadata,
     WriteCommand,
+    checkpoint_bytes,
     parse_batch_metadata,
 )
 from ingester.record import encode_operation
+from ingester.schema import Normaliser
 from ingester.sinks import Operation, Part
 from ingester.writes import Outcome, Writes, WriteStream
-from persist.partitioning import PartitionValueTooLong, split_batch
+from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
 from wal import Entry, RecordKind
 
 UNANSWERED_BYTES = 64 << 20
@@ -76,14 +78,13 @@ class PutCall:
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
-        command = self._command
-        schema = _schema_of(reader)
-        stream = self._portal.call(
-            self._writes.open, command.namespace, command.table, command.origin, schema
-        )
+        opened = self._open(reader)
+        if opened is None:
+            return
+        stream, first = opened
         stream.deliver = self._outcomes.put
         threading.Thread(
-            target=self._read, args=(reader, stream), name="put-reader", daemon=True
+            target=self._read, args=(reader, stream, first), name="put-reader", daemon=True
         ).start()
         try:
             while not isinstance(outcome := self._outcomes.get(), _End):
@@ -96,6 +97,26 @@ class PutCall:
                 self._portal.post(stream.close)
             finally:
                 self._end_reading(writer)
+
+    def _open(self, reader: Any) -> tuple[WriteStream, Any] | None:
+        """The stream, and its first chunk if that had to be looked at; None for an empty stream.
+
+        A table or column that is new is made for a batch that it can keep, and for no other: a
+        refused batch leaves nothing behind.
+        """
+        command, schema = self._command, _schema_of(reader)
+        names = (command.namespace, command.table, command.origin)
+        opened = self._portal.call(self._writes.open, *names, schema, False)
+        if isinstance(opened, WriteStream):
+            return opened, None
+        first = _next_chunk(reader)
+        if first is None:
+            return None
+        checkpoint_bytes(_metadata_of(first, command.origin).checkpoint)
+        self._split(Normaliser(opened, schema), first)
+        opened = self._portal.call(self._writes.open, *names, schema, True)
+        assert isinstance(opened, WriteStream)
+        return opened, first
 
     def _end_reading(self, writer: Any) -> None:
         """Return when the reader has left pyarrow and will not enter it again.
@@ -115,15 +136,18 @@ class PutCall:
 
     # The reader's thread
 
-    def _read(self, reader: Any, stream: WriteStream) -> None:
+    def _read(self, reader: Any, stream: WriteStream, first: Any) -> None:
         try:
-            self._read_all(reader, stream)
+            self._read_all(reader, stream, first)
         finally:
             self._reader_left.set()
 
-    def _read_all(self, reader: Any, stream: WriteStream) -> None:
+    def _read_all(self, reader: Any, stream: WriteStream, chunk: Any) -> None:
         try:
-            while not self._over and (chunk := _next_chunk(reader)) is not None:
+            while not self._over:
+                chunk = _next_chunk(reader) if chunk is None else chunk
+                if chunk is None:
+                    break
                 if not self._wait_for_room():
                     return
                 try:
@@ -139,28 +163,36 @@ class PutCall:
                     self._unanswered_bytes += operation.nbytes
                 self._sizes.put(operation.nbytes)
                 self._portal.post(_submit, stream, operation)
+                chunk = None
         except BaseException as exc:
             self._outcomes.put(exc)
             return
         # Through the loop, behind the answers of everything that was posted before.
         self._portal.post(stream.finish, lambda: self._outcomes.put(_End()))
 
-    def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
-        batch, metadata = _batch_of(chunk), _metadata_of(chunk, stream.origin)
+    def _split(
+        self, normalise: Normaliser, chunk: Any
+    ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
+        """The batch as its table keeps it, by partition; whatever a value can be refused for."""
+        batch = _batch_of(chunk)
         nbytes = batch.get_total_buffer_size()
         if nbytes > self._limits.max_batch_bytes:
             raise InvalidRequest(
                 f"batch has {nbytes} B; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
                 " send smaller batches"
             )
-        plan = stream.plan
         try:
             batch.validate(full=True)
-            split = split_batch(plan.normalise(batch), plan.table.definition.spec)
+            return split_batch(normalise(batch), normalise.definition.spec)
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
+
+    def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
+        metadata = _metadata_of(chunk, stream.origin)
+        plan = stream.plan
+        split = self._split(plan.normalise, chunk)
         bodies = [rows.serialize() for _, rows in split]
         if len(split) > 1:
             # Parts live and die apart: views would keep the whole batch for one of them.
@@ -179,8 +211,7 @@ class PutCall:
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self._limits.max_batch_bytes}: send smaller batches"
             )
-        if metadata.checkpoint is not None:
-            raise NotAvailable("app_metadata: checkpoints are not available in this version")
+        checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
         payload = encode_operation(
@@ -190,16 +221,19 @@ class PutCall:
             parts=parts,
             bodies=bodies,
             origin=origin,
+            checkpoint=checkpoint,
         )
+        entry = Entry(RecordKind.OPERATION, payload, (plan.preamble,))
         return Operation(
             table=plan.table,
             parts=parts,
             rows=sum(part.batch.num_rows for part in parts),
-            nbytes=stored,
+            nbytes=entry.payload_bytes,
             shape=plan.shape,
             origin=stream.origin if origin else None,
             origin_sequence=sequence,
-            entry=Entry(RecordKind.OPERATION, payload, (plan.preamble,)),
+            checkpoint=checkpoint,
+            entry=entry,
         )
 
     def _wait_for_room(self) -> bool:

@@ -7,9 +7,11 @@ server and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+
+from ingester.buffer.rows import MIXED, Chunk
 
 PART_BYTES = 256 * 1024
 
@@ -21,6 +23,24 @@ def window(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
     while part.num_rows > 1 and part.nbytes > PART_BYTES:
         part = part.slice(0, part.num_rows // 2)
     return part
+
+
+def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
+    """The first chunks joined into one part, where there are several small ones of one shape.
+
+    Freshly written rows lie in many small chunks, and each part costs the same whatever its size.
+    """
+    batches: list[pa.RecordBatch] = []
+    nbytes = 0
+    for chunk in chunks:
+        nbytes += chunk.nbytes
+        ends_inside = chunk.start + chunk.batch.num_rows <= stop
+        if nbytes > PART_BYTES or chunk.shape != chunks[0].shape or not ends_inside:
+            break
+        batches.append(chunk.batch)
+    if len(batches) < 2 or chunks[0].shape == MIXED:
+        return None
+    return pa.concat_batches(batches)
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from ingester.buffer import BufferedRows, Pin
 from ingester.query.align import align_batch
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge
-from ingester.query.parts import PART_BYTES, copied, window
+from ingester.query.parts import PART_BYTES, copied, small_run, window
 from ingester.query.predicate import Predicate
 from ingester.query.snapshot import PartitionView, Snapshot
 from ingester.query.spill import SpillFile
@@ -112,7 +112,10 @@ class PartReader:
             return row, view.num_rows, self._selected(view, own=False)
         assert isinstance(source, BufferedRows)
         chunks = source.chunks()
-        chunk = chunks[bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1]
+        index = bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
+        chunk = chunks[index]
+        if row == chunk.start and (run := small_run(chunks[index:], stop)) is not None:
+            return row, run.num_rows, self._selected(run, own=True)
         first = row - chunk.start
         view = window(chunk.batch, first, min(chunk.batch.num_rows, stop - chunk.start))
         own = view.num_rows == chunk.batch.num_rows and chunk.nbytes <= PART_BYTES
