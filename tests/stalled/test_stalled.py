@@ -27,6 +27,5 @@ def test_writers_go_on_while_readers_stand_still_and_buffers_are_persisted(repor
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="sorting copies each string column, mimalloc keeps pages per thread")
 def test_readers_that_stop_cost_little_memory(report: Report) -> None:
     assert report.growth <= 150_000_000, report.peaks
