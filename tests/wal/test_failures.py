@@ -265,3 +265,23 @@ def test_an_unsynced_name_of_a_new_segment_ends_the_log(tmp_path: Path) -> None:
             await log.start(IDENTITY, 1)
 
     trio.run(write)
+
+
+def test_what_waits_behind_a_failed_group_is_refused_with_it(tmp_path: Path) -> None:
+    """Otherwise a stream's later batch would stand where its earlier one was refused."""
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk, clean=False) as state:
+            await state.answers.write(state.log, b"before")
+            disk.fail("pwritev", errno.ENOSPC, times=1)
+            # Larger than a segment: the second goes into a group of its own.
+            entries = [operation(b"x" * 5000), operation(b"y" * 5000), operation(b"z")]
+            state.answers.append(state.log, *entries)
+            errors = await state.answers.wait(*entries)
+            assert [type(one) for one in errors] == [LogFull, LogFull, LogFull]
+            disk.heal()
+            await state.answers.write(state.log, b"after")
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"before", b"after"]
+
+    trio.run(write)
