@@ -28,7 +28,7 @@ import structlog
 import trio
 
 from ingester.config import Settings, split_address
-from ingester.errors import IngesterError
+from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.flight.portal import Portal
 from ingester.flight.put import PutLimits
 from ingester.flight.server import IngesterServer
@@ -36,29 +36,22 @@ from ingester.http.app import create_app
 from ingester.http.server import ListenError, serve_http
 from ingester.logs import RecentProblems, configure_logs
 from ingester.query.spill import empty_spill_folder
-from ingester.record import DamagedRecord
-from ingester.replaying import LogWithoutTable, Replay, ReplayLimits
+from ingester.replaying import Replay, ReplayLimits
 from ingester.reporting import Reporter, StartingStatus, StatusSwitch
 from ingester.runtime import Runtime, log_settings
+from ingester.stopping import drain_and_stop, prune_log
 from persist.backoff import Backoff
-from persist.manifest import Fenced, ManifestDamaged, WriterIdentity, claim_epoch
+from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import (
     ObjectStore,
-    StoreDenied,
-    StoreError,
     StoreUnavailable,
-    StoreUnsuitable,
     check_store,
     open_store,
 )
 from wal import (
     DirectoryLock,
-    DirectoryLocked,
     Log,
-    LogDamaged,
-    LogError,
     LogIdentity,
-    LogTooNew,
     Recovered,
 )
 
@@ -67,14 +60,10 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Ready = Callable[[dict[str, Any]], None]
 
-EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.0005
 ALLOCATOR_DECAY_MS = 1000
-
-_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable)
-_SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:
@@ -94,7 +83,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
                 partial(_main, settings, on_ready, problems), strict_exception_groups=True
             )
     except BaseException as exc:
-        code = _exit_code(exc)
+        code = exit_code(exc)
         # Whoever waited has been answered on the loop; their threads still have to send it.
         time.sleep(LAST_ANSWERS_S)
         return code
@@ -172,7 +161,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         workers.start_soon(runtime.persister.run)
         workers.start_soon(runtime.lifecycle.run)
         workers.start_soon(runtime.queries.run)
-        workers.start_soon(_prune_log, runtime)
+        workers.start_soon(prune_log, runtime)
         if await _unless_stopped(stop, partial(_replay, runtime)) is None:
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
@@ -183,7 +172,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
         await stop.wait()
-        code = await _stop(runtime)
+        code = await drain_and_stop(runtime)
         workers.cancel_scope.cancel()
     # Never shut down: that would wait for clients that stall. The process ends instead.
     assert server.port
@@ -296,67 +285,6 @@ async def _listen(runtime: Runtime) -> IngesterServer:
     return server
 
 
-async def _prune_log(runtime: Runtime) -> None:
-    """Remove segments that nothing refers to, after each release."""
-    while True:
-        await runtime.released.wait()
-        await prune(runtime)
-
-
-async def prune(runtime: Runtime) -> None:
-    """Remove the sealed segments whose every operation is in committed files."""
-    # Invariant: what is not replayed yet is in no buffer, and is needed all the same.
-    first_unused = runtime.wal.open_segment
-    if runtime.replaying_segment is not None:
-        first_unused = runtime.replaying_segment
-    keep_from = min(first_unused, runtime.tree.first_needed_segment(default=first_unused))
-    removed = await runtime.wal.prune(keep_from)
-    if removed:
-        runtime.metrics.segments_removed(len(removed))
-
-
-async def _stop(runtime: Runtime) -> int:
-    """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
-    began = time.monotonic()
-    runtime.state = "stopping"
-    runtime.admission.stopping = runtime.writes.stopping = True
-    log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
-    with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
-        while runtime.wal.pending or runtime.ledger.pending:
-            await trio.sleep(0.005)
-        runtime.lifecycle.freeze_all()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(runtime.queries.wait_idle)
-            for handle in list(runtime.tree.unreleased()):
-                await runtime.until_released(handle)
-        await _close_tables_and_log(runtime)
-    runtime.queries.close_all()
-    try:
-        await runtime.wal.close()
-    except LogError as exc:
-        # The next start judges the open segment; everything acknowledged is in it.
-        log.warning("log not sealed", error=str(exc), runbook="disk-full")
-    left = sum(1 for _ in runtime.tree.unreleased())
-    if deadline.cancelled_caught:
-        log.warning("stop deadline passed", buffers_left=left, runbook="stop-deadline")
-    log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
-    return EXIT_DEADLINE if deadline.cancelled_caught else EXIT_DONE
-
-
-async def _close_tables_and_log(runtime: Runtime) -> None:
-    """Say in the manifests that we are done, and leave a log without operations.
-
-    Everything is in files by now: what cannot be said or removed costs the next start a moment.
-    """
-    try:
-        for table in list(runtime.tree.tables.values()):
-            await runtime.catalog.close_writer(table)
-        await runtime.wal.rotate()
-        await prune(runtime)
-    except (IngesterError, StoreError, LogError) as exc:
-        log.warning("stop not recorded", error=str(exc), runbook="store-away")
-
-
 def _ready_line(runtime: Runtime) -> dict[str, Any]:
     return {
         "event": "ready",
@@ -367,26 +295,3 @@ def _ready_line(runtime: Runtime) -> dict[str, Any]:
         "epoch": runtime.writer.epoch,
         "pid": os.getpid(),
     }
-
-
-def _exit_code(error: BaseException) -> int:
-    """The code of the first cause that has one, after a line in the log that says it."""
-    causes = _leaves(error)
-    for kinds, code, event, runbook in (
-        ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
-        ((ManifestDamaged,), EXIT_DAMAGED, "damaged manifest", "damaged-manifest"),
-        (_DAMAGE, EXIT_DAMAGED, "damaged data", "damaged-log"),
-        (_SETUP, EXIT_FAILED, "cannot serve", "cannot-serve"),
-    ):
-        for cause in causes:
-            if isinstance(cause, kinds):
-                log.error(event, error=str(cause), runbook=runbook)
-                return code
-    log.error("failed", exc_info=error, runbook="internal-error")
-    return EXIT_FAILED
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    return [error]
