@@ -179,6 +179,8 @@ def _dictionary_codes(
 
 
 def _python_value(values: pa.Array, index: int) -> Any:
+    if not values[index].is_valid:
+        return None
     if pa.types.is_date32(values.type):
         return _day_text(int(values[index].value))
     if pa.types.is_timestamp(values.type):

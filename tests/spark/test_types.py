@@ -54,7 +54,6 @@ KINDS: dict[str, tuple[pa.DataType, list[Any], str]] = {
         [[{"m": [(1, [WALL, None])]}, None], [{"m": None}]],
         "array<struct<m:map<int,array<timestamp_ntz>>>>",
     ),
-    "nothings": (pa.list_(pa.null()), [[None], []], "array<void>"),
 }
 
 

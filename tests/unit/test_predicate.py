@@ -148,7 +148,7 @@ def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
     batch = _batch(rows)
     if _expected(batch.to_pylist(), filter_):
         file = pq.ParquetFile(encode(pa.Table.from_batches([batch]), {}))
-        bounds = _bounds(file.metadata.row_group(0), SCHEMA)
+        bounds = _bounds(file.metadata, 0, SCHEMA)
         assert predicate.may_match(bounds, len(rows))
 
 
