@@ -63,7 +63,7 @@ Ready = Callable[[dict[str, Any]], None]
 
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.0005
-ALLOCATOR_DECAY_MS = 1000
+ALLOCATOR_DECAY_MS = 0
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:

@@ -9,11 +9,13 @@ the one before waits for its commit, so commits are shared.
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ from ingester.errors import StoreAway
 from ingester.memory import MemoryLedger
 from ingester.query.align import align_table
 from persist.backoff import Backoff
+from persist.budget import ByteBudget
 from persist.keyed import overlapping, read_rows
 from persist.manifest import Add, Applied, Remove, RewriteVoid, TableState, WriterIdentity
 from persist.parquet import EncodedFile, column_stats, encode_sorted
@@ -37,6 +40,10 @@ from persist.table import TableDefinition
 
 log = structlog.get_logger(__name__)
 
+NICENESS = 10
+JOB_BYTES = 48 << 20
+"""Buffers that are sorted and encoded at the same time, in bytes; a larger one goes alone. What a
+job costs in memory comes on top of the buffers, which stay readable until the commit."""
 ENCODE_RETRY_S = 30.0
 MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
@@ -48,6 +55,11 @@ class Upload(NamedTuple):
     adds: tuple[Add, ...]
     replaces: tuple[str, ...]
     """Paths of files whose rows it has too: a keyed table's."""
+
+
+def _give_way() -> None:
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 class CannotEncode(Exception):
@@ -75,7 +87,10 @@ class Persister:
         self._ledger = ledger
         self._writer = writer
         self._target_file_bytes = target_file_bytes
-        self._threads = trio.CapacityLimiter(workers)
+        self._limiter = trio.CapacityLimiter(workers)
+        # Threads of their own: they give way to those that acknowledge writes and answer queries.
+        self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
+        self._budget = ByteBudget(JOB_BYTES)
         self._commits = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
@@ -121,11 +136,12 @@ class Persister:
     async def _persist_now(self, handle: BufferHandle) -> None:
         started = time.monotonic()
         nbytes = handle.nbytes
-        self._ledger.jobs += nbytes
-        try:
-            upload = await self._upload(handle)
-        finally:
-            self._ledger.jobs -= nbytes
+        async with self._budget.spent(nbytes):
+            self._ledger.jobs += nbytes
+            try:
+                upload = await self._upload(handle)
+            finally:
+                self._ledger.jobs -= nbytes
         if handle.partition.table.definition.keyed:
             await self._commit_keyed(handle, upload, started)
             return
@@ -139,10 +155,10 @@ class Persister:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
-                return await trio.to_thread.run_sync(
-                    partial(self._encode_and_put, handle, handle.partition.table.state),
-                    limiter=self._threads,
+                running = self._threads.submit(
+                    self._encode_and_put, handle, handle.partition.table.state
                 )
+                return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
                 self.on_failed()

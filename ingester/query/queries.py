@@ -73,6 +73,8 @@ class Queries:
         self._tree = tree
         self._writer = writer
         self._limits = limits
+        # Counted, not asked of the set: admission looks at it for every batch.
+        self._open = 0
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
         # Reentrant: a collection inside it may free a stream, which takes it again.
@@ -104,7 +106,7 @@ class Queries:
     @property
     def open_streams(self) -> int:
         """Answers under way that still hold their snapshot."""
-        return sum(1 for stream in self._alive() if not stream.expired)
+        return self._open
 
     @property
     def stalled_streams(self) -> int:
@@ -126,7 +128,10 @@ class Queries:
             return list(self._streams)
 
     def _expire(self, before: float) -> int:
-        return sum(stream.expire(before) for stream in self._alive())
+        expired = sum(stream.expire(before) for stream in self._alive())
+        with self._lock:
+            self._open -= expired
+        return expired
 
     async def run(self) -> None:
         """Expire answers that nobody reads, until cancelled."""
@@ -254,11 +259,13 @@ class Queries:
         self.on_opened(stream)
         with self._lock:
             self._streams.add(stream)
+            self._open += 1
         return stream
 
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:
             self._streams.discard(stream)
+            self._open -= not stream.expired
 
 
 def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:

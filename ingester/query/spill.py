@@ -7,6 +7,7 @@ happens. It is read part by part, not mapped: mapped pages would count as the da
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from bisect import bisect_right
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 from ingester.buffer import Chunk
 from ingester.query.parts import cut
+
+SYNC_EVERY_BYTES = 4 << 20
 
 
 class SpillFile:
@@ -59,19 +62,29 @@ def write_spill(folder: Path, chunks: Sequence[Chunk]) -> SpillFile:
     starts: list[int] = []
     offsets = [0]
     try:
-        with pa.OSFile(str(path), "wb") as sink:
+        with path.open("wb", buffering=0) as file:
+            synced_to = 0
             for chunk in chunks:
                 row = chunk.start
                 for part in cut(chunk.batch):
-                    # Each part is a stream of its own: buffers may have grown columns on the way.
-                    with pa.ipc.new_stream(sink, part.schema) as writer:
-                        writer.write_batch(part)
                     starts.append(row)
-                    offsets.append(sink.tell())
+                    offsets.append(offsets[-1] + file.write(_encoded(part)))
                     row += part.num_rows
+                    if offsets[-1] - synced_to > SYNC_EVERY_BYTES:
+                        # Not for durability: a sync of the log would have to wait for all of it.
+                        os.fdatasync(file.fileno())
+                        synced_to = offsets[-1]
         return SpillFile(pa.OSFile(str(path), "rb"), starts, offsets, offsets[-1])
     finally:
         path.unlink(missing_ok=True)
+
+
+def _encoded(part: pa.RecordBatch) -> pa.Buffer:
+    """A stream of its own for each part: buffers may have grown columns on the way."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_batch(part)
+    return sink.getvalue()
 
 
 def empty_spill_folder(folder: Path) -> None:

@@ -1,0 +1,38 @@
+"""A number of bytes that jobs share: who finds too little left waits for the others.
+
+Law of this file: nobody waits for ever. A job larger than the whole budget runs when nothing else
+does. Waiters go in the order of their coming.
+
+Imports trio: not for Spark executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+class ByteBudget:
+    """The bytes. Loop only."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._spent = 0
+        self._turn = trio.Lock()
+        self._returned = trio.Event()
+
+    @asynccontextmanager
+    async def spent(self, nbytes: int) -> AsyncIterator[None]:
+        """Hold that many bytes inside the block, waiting for them first."""
+        async with self._turn:
+            while self._spent and self._spent + nbytes > self._limit_bytes:
+                await self._returned.wait()
+            self._spent += nbytes
+        try:
+            yield
+        finally:
+            self._spent -= nbytes
+            self._returned.set()
+            self._returned = trio.Event()
