@@ -20,7 +20,7 @@ from persist.manifest import ColumnStats
 from persist.parquet import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
 
-CACHE_BYTES = 48 << 20
+CACHE_BYTES = 32 << 20
 MAX_FOOTERS = 4096
 
 GroupKey = tuple[str, int, tuple[str, ...]]
