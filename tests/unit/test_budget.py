@@ -1,0 +1,47 @@
+"""Bytes that jobs share: never more than the limit, one at a time beyond it, in order."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+import trio.testing
+
+from persist.budget import ByteBudget
+
+
+def test_jobs_together_never_hold_more_than_the_limit_unless_one_is_alone() -> None:
+    async def run(seed: int) -> None:
+        rng = random.Random(seed)
+        budget, held, done = ByteBudget(100), list[int](), list[int]()
+
+        async def job(number: int, nbytes: int) -> None:
+            async with budget.spent(nbytes):
+                held.append(nbytes)
+                assert sum(held) <= 100 or len(held) == 1
+                await trio.sleep(rng.random())
+                held.remove(nbytes)
+                done.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(job, number, rng.choice([1, 40, 60, 100, 500]))
+        assert sorted(done) == list(range(50))
+
+    for seed in range(5):
+        trio.run(run, seed, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_cancelled_waiter_gives_its_turn_back() -> None:
+    async def run() -> None:
+        budget = ByteBudget(10)
+        async with budget.spent(10):
+            with trio.move_on_after(1) as scope:
+                async with budget.spent(5):
+                    raise AssertionError("there was no room")
+            assert scope.cancelled_caught
+        with trio.fail_after(1):
+            async with budget.spent(10):
+                pass
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
