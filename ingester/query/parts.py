@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from ingester.buffer.rows import MIXED, Chunk
 
-PART_BYTES = 128 * 1024
-"""Half of what the contract allows: a stalled stream holds one part, and gRPC what it sends."""
+PART_BYTES = 256 * 1024
 
 
 def window(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:

@@ -319,7 +319,7 @@ def test_no_part_is_larger_than_256_kib_unless_it_is_one_row(
         sizes = [(batch.nbytes, batch.num_rows) for batch, _ in chunks(client, table)]
         assert [size for size in sizes if size[0] > PART_BYTES and size[1] > 1] == []
         assert sum(count for _, count in sizes) == 203_001
-        assert len(sizes) < 200  # nor are they needlessly small
+        assert len(sizes) < 100  # nor are they needlessly small
         persist(client, table)
 
 
