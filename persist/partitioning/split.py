@@ -93,14 +93,14 @@ def _combine(columns: list[Codes]) -> Codes:
 
 def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatch]]:
     """``(a row of the part, the part)``; the parts are views of one batch, reordered if need be."""
-    steps = np.diff(codes)
-    if not bool((steps >= 0).all()):
+    # Compared, not subtracted: the code of a null is the smallest there is.
+    if not bool((codes[1:] >= codes[:-1]).all()):
         order = np.argsort(codes, kind="stable")
-        rows = batch.take(pa.array(order))
-        steps = np.diff(codes[order])
+        rows, codes = batch.take(pa.array(order)), codes[order]
     else:
         order, rows = np.arange(len(codes)), batch
-    starts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(codes)])).tolist()
+    changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    starts = np.concatenate(([0], changes, [len(codes)])).tolist()
     return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]
 
 

@@ -113,6 +113,17 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"n": n, **row} for n, row in enumerate(rows)], SCHEMA)
 
 
+def test_nulls_between_times_are_one_partition() -> None:
+    hours = [None, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), dt.datetime(2000, 1, 1, tzinfo=dt.UTC)]
+    batch = pa.record_batch({"t": pa.array(hours * 3, pa.timestamp("us", "UTC"))})
+    parts = split_batch(batch, PartitionSpec.parse(["hour(t)"]))
+    assert [(values, part.num_rows) for values, part in parts] == [
+        ((None,), 3),
+        (("1969-01-01-00",), 3),
+        (("2000-01-01-00",), 3),
+    ]
+
+
 @given(batches, specs)
 def test_a_split_is_what_the_model_gives(rows: list[dict[str, Any]], texts: list[str]) -> None:
     spec = PartitionSpec.parse(texts)
