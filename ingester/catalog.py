@@ -22,7 +22,7 @@ import pyarrow as pa
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.buffer import BufferHandle, BufferTree, PersistedFiles, TableBuffer
 from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same
 from ingester.schema.names import check_table_name
@@ -30,7 +30,6 @@ from ingester.schema.normalise import missing_columns
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
-    Add,
     CommitUnclear,
     Fenced,
     Manifest,
@@ -61,7 +60,7 @@ class PersistedBuffer:
     """One buffer's files, uploaded and waiting for their commit."""
 
     handle: BufferHandle
-    adds: tuple[Add, ...]
+    files: PersistedFiles
     actions: tuple[Action, ...]
     committed: bool = False
 
@@ -246,7 +245,7 @@ class Catalog:
             actions = [action for member in group for action in member.actions]
             taken = len(group)
             state = await self._commit_with_retries(table, tuple(actions))
-            await self._install(table, state, [(m.handle, m.adds) for m in group[:taken]])
+            await self._install(table, state, [(m.handle, m.files) for m in group[:taken]])
             for member in group[:taken]:
                 member.committed = True
             gate.waiting = group[taken:]
@@ -255,13 +254,13 @@ class Catalog:
         """Commit a keyed buffer's files in a version of their own; see :meth:`commit_joined`."""
         async with self._gate(table.key).lock:
             state = await self._commit_with_retries(table, persisted.actions)
-            await self._install(table, state, [(persisted.handle, persisted.adds)])
+            await self._install(table, state, [(persisted.handle, persisted.files)])
 
     async def _install(
         self,
         table: TableBuffer,
         state: TableState,
-        persisted: Sequence[tuple[BufferHandle, Sequence[Add]]],
+        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
     ) -> None:
         while blocked := self._tree.install(table, state, persisted):
             for handle in blocked:

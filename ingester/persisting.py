@@ -23,7 +23,7 @@ import pyarrow as pa
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle, PartitionBuffer
+from ingester.buffer import BufferHandle, PartitionBuffer, PersistedFiles
 from ingester.catalog import Catalog, PersistedBuffer
 from ingester.errors import StoreAway
 from ingester.memory import MemoryLedger
@@ -32,9 +32,10 @@ from persist.backoff import Backoff
 from persist.budget import ByteBudget
 from persist.keyed import overlapping, read_rows
 from persist.manifest import Add, Applied, Remove, RewriteVoid, TableState, WriterIdentity
-from persist.parquet import EncodedFile, column_stats, encode_sorted
+from persist.parquet import EncodedFile, encode_sorted
 from persist.partitioning import folder_of
 from persist.queue import PersistQueue
+from persist.stats import column_stats
 from persist.store import StoreError
 from persist.table import TableDefinition
 
@@ -52,7 +53,7 @@ MAX_WAITING_COMMITS = 1024
 class Upload(NamedTuple):
     """What one attempt has put into the store."""
 
-    adds: tuple[Add, ...]
+    files: PersistedFiles
     replaces: tuple[str, ...]
     """Paths of files whose rows it has too: a keyed table's."""
 
@@ -200,11 +201,14 @@ class Persister:
         replaced: tuple[Add, ...] = ()
         if definition.keyed:
             rows, replaced = self._with_older_rows(handle, rows, state, definition)
-        adds = []
+        adds: list[Add] = []
+        arrivals = []
         for file in self._encoded(rows, definition, metadata):
             path = "/".join(
                 part for part in ("data", folder, f"{uuid.uuid4().hex}.parquet") if part
             )
+            if file.arrivals is not None and not definition.keyed:
+                arrivals.append(file.arrivals)
             put = self._catalog.store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
             adds.append(
                 Add(
@@ -223,7 +227,8 @@ class Persister:
                     at=put.at.isoformat(),
                 )
             )
-        return Upload(tuple(adds), tuple(add.path for add in replaced))
+        files = PersistedFiles(tuple(adds), tuple(arrivals))
+        return Upload(files, tuple(add.path for add in replaced))
 
     def _encoded(
         self, rows: pa.Table, definition: TableDefinition, metadata: dict[str, str]
@@ -262,14 +267,17 @@ class Persister:
             seq=handle.last_seq,
         )
         removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
-        return PersistedBuffer(handle, upload.adds, (*removes, *upload.adds, applied))
+        return PersistedBuffer(handle, upload.files, (*removes, *upload.files.adds, applied))
 
     async def _commit(self, handle: BufferHandle, ticket: PersistedBuffer, started: float) -> None:
+        order_bytes = ticket.files.nbytes
+        self._ledger.jobs += order_bytes
         try:
             await self._catalog.commit_joined(handle.partition.table, ticket)
         finally:
+            self._ledger.jobs -= order_bytes
             self._commits.release()
-        self._report(handle, ticket.adds, started)
+        self._report(handle, ticket.files.adds, started)
 
     async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
         """Alone, and before the next buffer of the partition, which may replace its files."""
@@ -286,7 +294,7 @@ class Persister:
                 with contextlib.suppress(StoreAway):
                     await self._catalog.refresh(table, -1.0)
                 upload = await self._upload(handle)
-        self._report(handle, ticket.adds, started)
+        self._report(handle, ticket.files.adds, started)
 
     def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
         table = handle.partition.table

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from persist.picking import RowPicker
 from persist.table import TableDefinition
 
 Codes = npt.NDArray[np.int64]
@@ -34,8 +35,22 @@ _LARGEST = np.iinfo(np.int64).max
 class Sorted:
     """Rows in file order, and the columns that they are ordered by."""
 
-    table: pa.Table
     order: tuple[str, ...]
+    arrivals: npt.NDArray[np.uint32] | None
+    """The number in order of arrival of each row; ``None`` where they stand as they came."""
+    _arrived: RowPicker
+
+    @property
+    def rows(self) -> int:
+        """How many: fewer than have arrived, where keyed."""
+        return self._arrived.rows if self.arrivals is None else len(self.arrivals)
+
+    def slice(self, start: int = 0, rows: int | None = None) -> pa.Table:
+        """A stretch of the rows; without ``rows`` up to the last."""
+        stop = self.rows if rows is None else start + rows
+        if self.arrivals is None:
+            return self._arrived.stretch(start, stop)
+        return self._arrived.pick(self.arrivals[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,8 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
         table: rows in order of arrival, chunks of any size.
 
     Returns:
-        A table of one chunk per column with the same names; string columns that serve as sort keys
-        come back dictionary-encoded, which is how Parquet stores them. Beside the rows and the
-        result, one column is held at a time.
+        Rows with the same columns; string columns that serve as sort keys come back
+        dictionary-encoded, which is how Parquet stores them.
     """
     encoded, keys = _sort_keys(table, definition)
     order: npt.NDArray[np.int64] | None = None
@@ -65,15 +79,8 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
         order = _last_rows(keys, definition) if definition.keyed else _argsort(keys)
         if _is_identity(order, table.num_rows):
             order = None
-    names = tuple(key.name for key in keys)
-    del keys
-    wanted = None if order is None else pa.array(order)
-    columns = []
-    for name in table.column_names:
-        column = encoded.pop(name, None)
-        whole = _one_array(table.column(name)) if column is None else column
-        columns.append(whole if wanted is None else whole.take(wanted))
-    return Sorted(pa.table(columns, names=table.column_names), names)
+    arrivals = None if order is None else order.astype(np.uint32)
+    return Sorted(tuple(key.name for key in keys), arrivals, RowPicker(table, encoded))
 
 
 def _sort_keys(
@@ -125,9 +132,13 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
+    if not isinstance(whole, pa.ChunkedArray):
+        return whole
+    if whole.num_chunks < 2:
         return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    return whole
+    # More than 2 GiB of text.
+    large = pa.large_string() if pa.types.is_string(whole.type) else pa.large_binary()
+    return pa.concat_arrays(whole.cast(large).chunks)
 
 
 def _key_of(name: str, array: pa.Array) -> tuple[pa.Array | None, _Key]:

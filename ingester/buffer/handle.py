@@ -1,12 +1,14 @@
-"""A buffer's place, whatever holds its rows: memory, then Parquet files, perhaps a spill file.
+"""A buffer's place, whatever holds its rows: memory, then Parquet files.
 
-    active ──freeze──▶ frozen ──release──▶ files (for pins that start later)
-                                      └──▶ spill (for pins in the middle of it, or of a part of it)
+    active ──freeze──▶ frozen ──release──▶ files, read whole by pins that start later
+                                      ├──▶ files and the order of arrival, by pins in the middle of
+                                      │    the buffer or of a first part of it
+                                      └──▶ spilled rows, by the pins of a keyed table
 
 Law of this file: a pin (one snapshot's claim on one buffer) gets exactly its first ``rows`` rows,
-wherever they are. A file stands in for the buffer only where that is exact: the pin has not begun,
-wants all rows, and the table has no primary key; files are sorted, so a position in one means
-nothing in the other. Everybody else reads the spill, which has the rows in log order.
+wherever they are. Files are sorted, so a position in a buffer means nothing in them; but a few
+bytes a row say which row of the buffer each of theirs is, and so which of them a pin still needs.
+In a keyed table files have other rows than the buffer, so its pins read the spilled rows.
 
 The loop freezes and releases; reading threads ask for their source. The lock makes "has begun" and
 "is let go" exclude each other; nothing waits while holding it.
@@ -15,8 +17,11 @@ The loop freezes and releases; reading threads ask for their source. The lock ma
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from ingester.buffer.rows import BufferedRows
 from persist.manifest import Add
@@ -25,28 +30,53 @@ if TYPE_CHECKING:
     from ingester.buffer.partition import PartitionBuffer
     from ingester.origins import Origin
 
+Arrivals = npt.NDArray[np.uint32]
 
-class RowSource(Protocol):
-    """Rows in log order that outlive their buffer: a spill file."""
+
+class Spill(Protocol):
+    """What outlives a buffer on local disk for the readers that still need it."""
 
     def close(self) -> None:
         """Give the disk space back."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PersistedFiles:
+    """The files that have a buffer's rows."""
+
+    adds: tuple[Add, ...]
+    arrivals: tuple[Arrivals, ...]
+    """For each file which row of the buffer each of its rows is; empty where none has moved."""
+
+    @property
+    def nbytes(self) -> int:
+        """What the order of arrival costs in memory."""
+        return sum(each.nbytes for each in self.arrivals)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileRows:
+    """A pin's rows in files."""
+
+    adds: tuple[Add, ...]
+    total_rows: int
+    spill: Spill | None
+    """The order of arrival; ``None`` where no row has moved, or where all rows are wanted."""
+
+
 class Pin:
     """One snapshot's claim on the first ``rows`` rows of a buffer."""
 
-    __slots__ = ("done", "from_files", "handle", "rows", "started")
+    __slots__ = ("done", "handle", "rows", "started")
 
     def __init__(self, handle: BufferHandle, rows: int) -> None:
         self.handle = handle
         self.rows = rows
         self.started = False
-        self.from_files = False
         self.done = False
 
-    def source(self) -> BufferedRows | RowSource | tuple[Add, ...]:
-        """Where the rows are now; from the first call on, in log order if they were then."""
+    def source(self) -> BufferedRows | Spill | FileRows:
+        """Where the rows are now."""
         return self.handle.source_for(self)
 
     def close(self) -> None:
@@ -73,9 +103,10 @@ class BufferHandle:
         self.origins: set[Origin] = set()
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
+        self.files: PersistedFiles | None = None
+        """From the first attempt at a release on."""
         self._closing = False
-        self._files: tuple[Add, ...] = ()
-        self._spill: RowSource | None = None
+        self._spill: Spill | None = None
         self._pins: set[Pin] = set()
         self._lock = threading.Lock()
 
@@ -97,49 +128,50 @@ class BufferHandle:
             pin.done = True
             self._pins.discard(pin)
             spill = None
-            if self.released and not any(self._wants_log_order(pin) for pin in self._pins):
+            if self.released and not self._spill_wanted():
                 spill, self._spill = self._spill, None
         if spill is not None:
             spill.close()
 
-    def source_for(self, pin: Pin) -> BufferedRows | RowSource | tuple[Add, ...]:
+    def source_for(self, pin: Pin) -> BufferedRows | Spill | FileRows:
         """See :meth:`Pin.source`."""
         with self._lock:
-            letting_go = self._closing or self.released
-            if pin.from_files or (letting_go and not self._wants_log_order(pin)):
-                pin.from_files = True
-                return self._files
-            pin.started = True
-            if not self.released:
+            if not (self._closing or self.released):
+                pin.started = True
                 return self.rows
-            assert self._spill is not None, "released under a pin that needs log order"
-            return self._spill
+            if self.partition.table.definition.keyed:
+                if not self.released:
+                    return self.rows
+                assert self._spill is not None, "released under a pin without a spill"
+                return self._spill
+            assert self.files is not None
+            return FileRows(self.files.adds, self.total_rows, self._spill)
 
     def needs_spill(self) -> bool:
-        """Whether a release would take rows from under a pin that no file can serve."""
+        """Whether a release would take rows from under a pin that no file alone can serve."""
         with self._lock:
-            return self._spill is None and any(self._wants_log_order(pin) for pin in self._pins)
+            return self._spill is None and self._spill_wanted()
 
-    def keep_spill(self, spill: RowSource) -> None:
-        """From the release on, pins that need log order read this."""
+    def keep_spill(self, spill: Spill) -> None:
+        """From the release on, pins that need it read this."""
         with self._lock:
             self._spill = spill
 
-    def begin_release(self, files: Sequence[Add]) -> bool:
-        """Send pins that have not begun to the ``files``; False if a spill is needed first.
+    def begin_release(self, files: PersistedFiles) -> bool:
+        """Send pins to the ``files``; False if a spill is needed first.
 
         After True, no pin can come to need a spill any more, until :meth:`release` or
         :meth:`abort_release`.
         """
         with self._lock:
-            if self._spill is None and any(self._wants_log_order(pin) for pin in self._pins):
+            self.files = files
+            if self._spill is None and self._spill_wanted():
                 return False
-            self._files = tuple(files)
             self._closing = True
             return True
 
     def abort_release(self) -> None:
-        """Undo :meth:`begin_release`; pins that were sent to the files stay there."""
+        """Undo :meth:`begin_release`; a pin may have read some of its rows from the files."""
         with self._lock:
             self._closing = False
 
@@ -150,12 +182,14 @@ class BufferHandle:
             self.released = True
             self.rows = BufferedRows()
             spill = None
-            if not any(self._wants_log_order(pin) for pin in self._pins):
+            if not self._spill_wanted():
                 spill, self._spill = self._spill, None
         if spill is not None:
             spill.close()
 
-    def _wants_log_order(self, pin: Pin) -> bool:
-        if pin.from_files:
+    def _spill_wanted(self) -> bool:
+        if self.partition.table.definition.keyed:
+            return bool(self._pins)
+        if self.files is not None and not self.files.arrivals:
             return False
-        return pin.started or pin.rows < self.total_rows or self.partition.table.definition.keyed
+        return any(pin.started or pin.rows < self.total_rows for pin in self._pins)

@@ -10,14 +10,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
-from ingester.buffer.handle import BufferHandle
+from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
 from ingester.memory import MemoryLedger
 from ingester.origins import Origins
 from ingester.sinks.interface import Answer
 from ingester.sinks.operation import Operation
-from persist.manifest import Add, TableState
+from persist.manifest import TableState
 
 TableKey = tuple[str, str]
 
@@ -89,7 +89,7 @@ class BufferTree:
         self,
         table: TableBuffer,
         state: TableState,
-        persisted: Sequence[tuple[BufferHandle, Sequence[Add]]],
+        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
     ) -> list[BufferHandle]:
         """Install a manifest version and let go of the buffers whose files it has.
 

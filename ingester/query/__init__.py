@@ -3,5 +3,6 @@
 ticket.py     what was asked            predicate.py  which rows, partitions and files can match
 snapshot.py   what the answer holds     stream.py     one part after another, pulled by the client
 files.py      Parquet by row group      spill.py      buffers that were let go under a reader
+wanted.py     the rest of such a buffer, from its files
 align.py      older rows in the table's columns
 """

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ingester.errors import StoreAway
 from persist.manifest import ColumnStats
-from persist.parquet import stat_value
+from persist.stats import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
 
 CACHE_BYTES = 32 << 20

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
 from persist.manifest import ColumnStats
-from persist.parquet import stat_value
+from persist.stats import stat_value
 
 Bounds = Mapping[str, ColumnStats]
 

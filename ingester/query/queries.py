@@ -27,7 +27,7 @@ from ingester.query.parts import PART_BYTES
 from ingester.query.predicate import parse_filter
 from ingester.query.reader import PartReader, Selection
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_buffered, snapshot_version
-from ingester.query.spill import write_spill
+from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from persist.manifest import (
@@ -283,11 +283,19 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
 
 
 def spill_handle(folder: Path, handle: BufferHandle) -> int:
-    """Write a buffer's rows to disk for the readers that still need them; bytes written.
+    """Write what the readers of a released buffer will need to local disk; bytes written.
 
     Runs in a thread. Without room on the disk the rows stay in memory: the caller tries again, and
     the readers end, or are ended, in the meantime.
+
+    Raises:
+        OSError: the disk is full or broken; nothing is left behind.
     """
-    spill = write_spill(folder, handle.rows.chunks())
+    assert handle.files is not None
+    spill: RowsFile | OrderFile
+    if handle.partition.table.definition.keyed:
+        spill = RowsFile(folder, handle.rows.chunks())
+    else:
+        spill = OrderFile(folder, handle.files.arrivals)
     handle.keep_spill(spill)
     return spill.nbytes

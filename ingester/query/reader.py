@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer import BufferedRows, Pin
+from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.align import align_batch
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge
 from ingester.query.parts import PART_BYTES, copied, small_run, window
 from ingester.query.predicate import Predicate
 from ingester.query.snapshot import PartitionView, Snapshot
-from ingester.query.spill import SpillFile
+from ingester.query.spill import OrderFile, RowsFile
+from ingester.query.wanted import WantedRows
 from persist.manifest import Add
 
 
@@ -95,9 +96,8 @@ class PartReader:
         row = 0
         while row < pin.rows:
             source = pin.source()
-            if isinstance(source, tuple):
-                for add in source:
-                    yield from self._file_parts(add, name)
+            if isinstance(source, FileRows):
+                yield from self._persisted_parts(source, range(row, pin.rows), name)
                 return
             start, rows, part = self._part_at(source, row, pin.rows)
             row = start + rows
@@ -106,7 +106,7 @@ class PartReader:
 
     def _part_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
         """(first row, rows looked at, the matching ones) of the part that begins at a row."""
-        if isinstance(source, SpillFile):
+        if isinstance(source, RowsFile):
             start, batch = source.at(row)
             view = batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
             return row, view.num_rows, self._selected(view, own=False)
@@ -121,14 +121,28 @@ class PartReader:
         own = view.num_rows == chunk.batch.num_rows and chunk.nbytes <= PART_BYTES
         return row, view.num_rows, self._selected(view, own=own)
 
-    def _file_parts(self, add: Add, name: str) -> Iterator[Part]:
+    def _persisted_parts(self, source: FileRows, wanted: range, name: str) -> Iterator[Part]:
+        """The wanted rows of a buffer that were not sent before it was released."""
+        order = source.spill
+        assert order is None or isinstance(order, OrderFile)
+        first = 0
+        for add in source.adds:
+            if len(wanted) == source.total_rows:
+                yield from self._file_parts(add, name)
+            else:
+                yield from self._file_parts(add, name, WantedRows(order, first, wanted))
+            first += add.rows
+
+    def _file_parts(self, add: Add, name: str, wanted: WantedRows | None = None) -> Iterator[Part]:
         predicate = self.selection.predicate
         if not predicate.may_match(add.stats, add.rows):
             return
         path = f"{self._folder}/{add.path}"
         footer = self._groups.footer(path)
+        stop = 0
         for index in range(footer.num_row_groups):
             rows = footer.row_group(index).num_rows
+            start, stop = stop, stop + rows
             if predicate.conjunctions and not predicate.may_match(
                 self._groups.bounds(path, index, self.snapshot.definition.schema), rows
             ):
@@ -138,8 +152,12 @@ class PartReader:
                 # Asked for again for each part: between two parts only the cache may hold it.
                 group = self._groups.group(path, index, self._needed)
                 view = window(group, row, rows)
-                row += view.num_rows
-                part = self._selected(view, own=False)
+                own = False
+                looked_at = view.num_rows
+                if wanted is not None:
+                    view, own = wanted.of(view, start + row)
+                row += looked_at
+                part = self._selected(view, own=own)
                 del group, view
                 if part.num_rows:
                     yield Part(part, name, "file")
@@ -175,7 +193,7 @@ class PartReader:
                 yield Part(part, name, "buffer")
 
     def _rows_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
-        if isinstance(source, SpillFile):
+        if isinstance(source, RowsFile):
             start, batch = source.at(row)
         else:
             assert isinstance(source, BufferedRows)

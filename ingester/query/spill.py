@@ -1,48 +1,51 @@
-"""Rows of a released buffer on local disk, for readers that were in the middle of it.
+"""What readers in the middle of a released buffer still need, on local disk.
 
-Law of this file: rows stand in log order, cut into parts as they are sent. The file has lost its
-name as soon as it is written, so it is gone with its last reader, and with the process whatever
-happens. It is read part by part, not mapped: mapped pages would count as the daemon's memory.
+    RowsFile    a keyed table's rows, in log order, cut into parts as they are sent
+    OrderFile   which row of the buffer each row of its files is: four bytes a row
+
+Law of this file: a file has lost its name as soon as it is written, so it is gone with its last
+reader, and with the process whatever happens. It is read piece by piece, not mapped: mapped pages
+would count as the daemon's memory.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from ingester.buffer import Chunk
+from ingester.buffer.handle import Arrivals
 from ingester.query.parts import cut
 
-SYNC_EVERY_BYTES = 4 << 20
 
+class _Nameless:
+    """A file without a name, open for reading by position. Threads."""
 
-class SpillFile:
-    """A spilled buffer, open for reading by position. Threads."""
-
-    def __init__(
-        self, file: pa.NativeFile, starts: list[int], offsets: list[int], nbytes: int
-    ) -> None:
-        self._file = file
-        self._starts = starts
-        self._offsets = offsets
+    def __init__(self, folder: Path, pieces: Iterable[pa.Buffer]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{uuid.uuid4().hex}.spill"
+        try:
+            with path.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            self._file = pa.OSFile(str(path), "rb")
+        finally:
+            path.unlink(missing_ok=True)
         self._lock = threading.Lock()
-        self.nbytes = nbytes
         self.closed = False
+        self.nbytes: int = self._file.size()
 
-    def at(self, row: int) -> tuple[int, pa.RecordBatch]:
-        """The part that holds a row: its first row's number, and its rows."""
-        index = bisect_right(self._starts, row) - 1
-        begin, end = self._offsets[index], self._offsets[index + 1]
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes from ``begin`` to ``end``."""
         with self._lock:
-            data = self._file.read_at(end - begin, begin)
-        batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
-        return self._starts[index], batch
+            data: bytes = self._file.read_at(end - begin, begin)
+        return data
 
     def close(self) -> None:
         """Give the disk space back."""
@@ -51,44 +54,50 @@ class SpillFile:
             self._file.close()
 
 
-def write_spill(folder: Path, chunks: Sequence[Chunk]) -> SpillFile:
-    """Write a buffer's rows to a nameless file in ``folder``.
+class RowsFile(_Nameless):
+    """A spilled buffer."""
 
-    Raises:
-        OSError: the disk is full or broken; nothing is left behind.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{uuid.uuid4().hex}.arrow"
-    starts: list[int] = []
-    offsets = [0]
-    try:
-        with path.open("wb", buffering=0) as file:
-            synced_to = 0
-            for chunk in chunks:
-                row = chunk.start
-                for part in cut(chunk.batch):
-                    starts.append(row)
-                    offsets.append(offsets[-1] + file.write(_encoded(part)))
-                    row += part.num_rows
-                    if offsets[-1] - synced_to > SYNC_EVERY_BYTES:
-                        # Not for durability: a sync of the log would have to wait for all of it.
-                        os.fdatasync(file.fileno())
-                        synced_to = offsets[-1]
-        return SpillFile(pa.OSFile(str(path), "rb"), starts, offsets, offsets[-1])
-    finally:
-        path.unlink(missing_ok=True)
+    def __init__(self, folder: Path, chunks: Sequence[Chunk]) -> None:
+        self._starts: list[int] = []
+        self._offsets = [0]
+        super().__init__(folder, self._encoded(chunks))
+
+    def at(self, row: int) -> tuple[int, pa.RecordBatch]:
+        """The part that holds a row: its first row's number, and its rows."""
+        index = bisect_right(self._starts, row) - 1
+        data = self.read(self._offsets[index], self._offsets[index + 1])
+        batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+        return self._starts[index], batch
+
+    def _encoded(self, chunks: Sequence[Chunk]) -> Iterator[pa.Buffer]:
+        """A stream of its own for each part: buffers may have grown columns on the way."""
+        for chunk in chunks:
+            row = chunk.start
+            for part in cut(chunk.batch):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, part.schema) as writer:
+                    writer.write_batch(part)
+                encoded = sink.getvalue()
+                self._starts.append(row)
+                self._offsets.append(self._offsets[-1] + encoded.size)
+                row += part.num_rows
+                yield encoded
 
 
-def _encoded(part: pa.RecordBatch) -> pa.Buffer:
-    """A stream of its own for each part: buffers may have grown columns on the way."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as writer:
-        writer.write_batch(part)
-    return sink.getvalue()
+class OrderFile(_Nameless):
+    """The order of arrival of the rows of a buffer's files, one file's after the other's."""
+
+    def __init__(self, folder: Path, arrivals: Sequence[Arrivals]) -> None:
+        super().__init__(folder, (pa.py_buffer(each) for each in arrivals))
+
+    def at(self, row: int, rows: int) -> Arrivals:
+        """The buffer's row numbers of ``rows`` rows of the files, from their ``row`` on."""
+        width = np.dtype(np.uint32).itemsize
+        return np.frombuffer(self.read(row * width, (row + rows) * width), np.uint32)
 
 
 def empty_spill_folder(folder: Path) -> None:
     """Remove what a crash between a file's creation and its unlinking has left."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.arrow"):
+    for path in folder.glob("*.spill"):
         path.unlink()

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ingester.errors import InvalidRequest
 from ingester.query.files import _bounds
 from ingester.query.predicate import parse_filter
-from persist.parquet import column_stats, encode
+from persist.parquet import encode
+from persist.stats import column_stats
 
 UTC = dt.UTC
 DAYS = [dt.date(2026, 11, day) for day in range(18, 25)]
@@ -147,7 +148,7 @@ def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
     predicate = parse_filter(_wire(filter_), SCHEMA)
     batch = _batch(rows)
     if _expected(batch.to_pylist(), filter_):
-        file = pq.ParquetFile(encode(pa.Table.from_batches([batch]), {}))
+        file = pq.ParquetFile(encode([pa.Table.from_batches([batch])], {}))
         bounds = _bounds(file.metadata, 0, SCHEMA)
         assert predicate.may_match(bounds, len(rows))
 

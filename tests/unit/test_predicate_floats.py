@@ -18,5 +18,5 @@ def test_minus_zero_is_in_a_list_with_zero() -> None:
 
 def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
     table = pa.table({"f": [5.0, float("nan")]})  # Parquet's bounds leave NaN out
-    footer = pq.ParquetFile(encode(table, {})).metadata
+    footer = pq.ParquetFile(encode([table], {})).metadata
     assert parse_filter([[["f", "!=", 5.0]]], SCHEMA).may_match(_bounds(footer, 0, SCHEMA), 2)

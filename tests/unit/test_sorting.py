@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,12 +77,13 @@ def test_sort_by_is_a_stable_sort_with_nulls_last(
 ) -> None:
     table = _table(rows)
     found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names)))
-    assert _numbers(found.table) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
+    assert _numbers(found.slice()) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
     if rows:
         assert found.order == tuple(names)
     # Whole rows have moved, and dictionaries are only another form of their strings.
     assert (
-        found.table.cast(SCHEMA).combine_chunks() == table.take(found.table["n"]).combine_chunks()
+        found.slice().cast(SCHEMA).combine_chunks()
+        == table.take(found.slice()["n"]).combine_chunks()
     )
 
 
@@ -93,8 +95,8 @@ def test_a_keyed_table_keeps_the_last_row_of_each_key(
     table = _table(rows)
     found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, primary_key=tuple(key)))
     last = {tuple(row[name] for name in key): n for n, row in enumerate(rows)}
-    assert sorted(_numbers(found.table)) == sorted(last.values())
-    ordered = [rows[n] for n in _numbers(found.table)]
+    assert sorted(_numbers(found.slice())) == sorted(last.values())
+    ordered = [rows[n] for n in _numbers(found.slice())]
     names = [name for name in found.order if name != "time"] + ["time"] * ("time" in found.order)
     assert sorted(names) == sorted(key) or not rows
     assert ordered == sorted(ordered, key=lambda row: _key(row, names))
@@ -113,7 +115,7 @@ def test_without_any_order_tags_come_first_and_time_last(rows: list[dict[str, An
         return
     assert found.order == ("s", "time")
     expected = sorted(range(len(rows)), key=lambda n: _key(rows[n], ["s", "time"]))
-    assert _numbers(found.table) == expected
+    assert _numbers(found.slice()) == expected
 
 
 def test_tags_stand_by_rising_cardinality() -> None:
@@ -128,7 +130,7 @@ def test_tags_stand_by_rising_cardinality() -> None:
     )
     found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
     assert found.order == ("few", "some", "many")
-    keys = [(r["few"], r["some"], r["many"], r["v"]) for r in found.table.to_pylist()]
+    keys = [(r["few"], r["some"], r["many"], r["v"]) for r in found.slice().to_pylist()]
     assert keys == sorted(keys)
 
 
@@ -139,7 +141,7 @@ def test_a_text_of_too_many_values_is_no_tag() -> None:
     )
     found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
     assert found.order == ("tag",)
-    assert found.table["tag"].to_pylist() == sorted(table["tag"].to_pylist())
+    assert found.slice()["tag"].to_pylist() == sorted(table["tag"].to_pylist())
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
@@ -153,4 +155,32 @@ def test_large_sorts_agree_with_pyarrow(seed: int, columns: int) -> None:
     table = pa.table({**data, "n": np.arange(3000)})
     found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=tuple(names)))
     order = [(name, "ascending") for name in [*names, "n"]]
-    assert found.table.equals(table.sort_by(order))
+    assert found.slice().equals(table.sort_by(order))
+
+
+@given(tables, orders, st.integers(1, 12), st.integers(0, 30), st.integers(0, 30))
+def test_a_stretch_is_a_part_of_the_whole_whatever_the_chunks(
+    rows: list[dict[str, Any]], names: list[str], pieces: int, start: int, count: int
+) -> None:
+    definition = TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names))
+    whole = _numbers(sort_rows(_table(rows, 1), definition).slice())
+    chunked = sort_rows(_table(rows, pieces), definition)
+    start = min(start, chunked.rows)
+    count = min(count, chunked.rows - start)
+    assert _numbers(chunked.slice(start, count)) == whole[start : start + count]
+    if chunked.arrivals is not None:
+        assert chunked.arrivals.tolist() == whole  # n is the number in order of arrival
+    else:
+        assert whole == list(range(len(rows)))
+
+
+def test_rows_are_picked_chunk_by_chunk_where_chunks_are_large() -> None:
+    order = np.random.default_rng(7).permutation(10_000)
+    table = pa.table({"n": order, "s": [f"text {n}" for n in order]})
+    batches = table.to_batches(max_chunksize=900)
+    definition = TableDefinition(table.schema, UNPARTITIONED, sort_by=("n",))
+    found = sort_rows(pa.Table.from_batches(batches), definition)
+    for start, stop in ((0, 10_000), (0, 1), (17, 6017), (9_990, 10_000)):
+        piece = found.slice(start, stop - start)
+        assert piece["n"].to_pylist() == list(range(start, stop))
+        assert piece["s"].to_pylist() == [f"text {n}" for n in range(start, stop)]

@@ -17,7 +17,7 @@ def test_the_largest_integer_sorts() -> None:
     for kind in (pa.int64(), pa.timestamp("us")):
         table = pa.table({"time": pa.array([2**63 - 1, 2**63 - 2], pa.int64()).cast(kind)})
         found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=("time",)))
-        assert found.table["time"].cast(pa.int64()).to_pylist() == [2**63 - 2, 2**63 - 1]
+        assert found.slice()["time"].cast(pa.int64()).to_pylist() == [2**63 - 2, 2**63 - 1]
 
 
 @given(tables, orders, st.sampled_from(list(VALUES)))
@@ -28,5 +28,5 @@ def test_a_keyed_table_with_an_order_of_its_own_keeps_the_last_row_too(
     definition = TableDefinition(SCHEMA, UNPARTITIONED, primary_key=(key,), sort_by=tuple(order))
     found = sort_rows(_table(rows), definition)
     last = {row[key]: n for n, row in enumerate(rows)}
-    kept = _numbers(found.table)
+    kept = _numbers(found.slice())
     assert kept == sorted(last.values(), key=lambda n: _key(rows[n], [*order, key]))

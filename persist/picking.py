@@ -1,0 +1,71 @@
+"""Rows of a table by number, a stretch at a time, without a second copy of the table.
+
+Law of this file: a table comes in chunks and stays in them. What is picked is taken chunk by chunk
+in the order in which it lies there, then put into the order that was asked for; only where chunks
+are so small that this would cost more than a copy, a column is joined once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Numbers = npt.NDArray[np.uint32]
+
+MIN_ROWS_A_CHUNK = 256
+"""Taking fewer rows at a time costs more than joining the chunks first."""
+
+MAX_JOINED_BYTES = 1 << 30
+"""Texts of one array have less than 2 GiB together."""
+
+
+class RowPicker:
+    """A table, some of whose columns are given in another form."""
+
+    def __init__(self, table: pa.Table, instead: dict[str, pa.Array]) -> None:
+        self.rows: int = table.num_rows
+        self._columns = {
+            name: pa.chunked_array([instead[name]]) if name in instead else table.column(name)
+            for name in table.column_names
+        }
+
+    def stretch(self, start: int, stop: int) -> pa.Table:
+        """The rows from ``start`` up to ``stop``, as they lie."""
+        return pa.table(
+            {name: column.slice(start, stop - start) for name, column in self._columns.items()}
+        )
+
+    def pick(self, numbers: Numbers) -> pa.Table:
+        """The rows of these numbers, in this order."""
+        lying = np.argsort(numbers)
+        ascending = numbers[lying]
+        places = np.empty(len(lying), dtype=np.uint32)
+        places[lying] = np.arange(len(lying), dtype=np.uint32)
+        picked = {}
+        for name in self._columns:
+            column = self._joined_if_small(name, len(numbers))
+            if column.num_chunks == 1:
+                picked[name] = column.chunk(0).take(pa.array(numbers))
+            else:
+                picked[name] = _taken(column, ascending).take(pa.array(places))
+        return pa.table(picked)
+
+    def _joined_if_small(self, name: str, wanted: int) -> pa.ChunkedArray:
+        column = self._columns[name]
+        small = wanted < column.num_chunks * MIN_ROWS_A_CHUNK
+        if column.num_chunks > 1 and small and column.nbytes < MAX_JOINED_BYTES:
+            column = self._columns[name] = pa.chunked_array([pa.concat_arrays(column.chunks)])
+        return column
+
+
+def _taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    cuts = np.searchsorted(ascending, ends).tolist()
+    pieces = []
+    first, begin = 0, 0
+    for chunk, end, cut in zip(column.chunks, ends.tolist(), cuts, strict=True):
+        if cut > first:
+            pieces.append(chunk.take(pa.array(ascending[first:cut] - np.uint32(begin))))
+        first, begin = cut, end
+    return pa.concat_arrays(pieces)
