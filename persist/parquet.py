@@ -3,7 +3,7 @@
 Law of this file: zstd, dictionaries where they pay, statistics and page index, row groups of 128 Ki
 rows; nanoseconds only where the table asks for them. The Arrow schema is not stored: types that
 Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the manifest has the rest.
-Beside the rows that come in, one row group and the encoded bytes are held.
+Beside the rows that come in, one block of a few row groups and the encoded bytes are held.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from persist.table import TableDefinition
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 << 20
+BLOCK_BYTES = 16 << 20
+"""Rows that are put into order at a time, unless one row group has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +55,43 @@ def encode_sorted(
     files = max(1, -(-table.nbytes // max(1, target_bytes)))
     step = max(1, -(-ordered.rows // files))
     group = row_group_rows(table)
+    block = group * max(1, BLOCK_BYTES // max(1, group * average_bytes(table)))
     for start in range(0, ordered.rows, step):
         stop = min(start + step, ordered.rows)
         stats = StatsCollector(table.schema)
 
-        def groups(
+        def blocks(
             start: int = start, stop: int = stop, stats: StatsCollector = stats
         ) -> Iterator[pa.Table]:
-            for first in range(start, stop, group):
-                piece = ordered.slice(first, min(group, stop - first))
+            for first in range(start, stop, block):
+                piece = ordered.slice(first, min(block, stop - first))
                 stats.add(piece)
                 yield piece
                 del piece
 
         facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(stop - start)}
-        data = encode(groups(), facts)
+        data = encode(blocks(), facts, group)
         arrivals = None if ordered.arrivals is None else ordered.arrivals[start:stop]
         yield EncodedFile(data, stop - start, stats.stats(), arrivals)
 
 
-def encode(groups: Iterable[pa.Table], metadata: Mapping[str, str]) -> pa.Buffer:
-    """One Parquet file of the row groups, at least one, as they are ordered."""
+def encode(
+    blocks: Iterable[pa.Table], metadata: Mapping[str, str], group_rows: int = ROW_GROUP_ROWS
+) -> pa.Buffer:
+    """One Parquet file of the rows as they are ordered; each block, of at least one, ends a group.
+
+    One block is held at a time.
+    """
     sink = pa.BufferOutputStream()
-    pieces = iter(groups)
-    group: pa.Table | None = next(pieces)
-    assert group is not None
-    typed = _typed_columns(group)
-    with _writer(sink, group.select(typed)) as writer:
-        while group is not None:
-            writer.write_table(group.select(typed), row_group_size=max(1, group.num_rows))
-            group = None  # let go of before the next one is made
-            group = next(pieces, None)
+    left = iter(blocks)
+    block: pa.Table | None = next(left)
+    assert block is not None
+    typed = _typed_columns(block)
+    with _writer(sink, block.select(typed)) as writer:
+        while block is not None:
+            writer.write_table(block.select(typed), row_group_size=group_rows)
+            block = None  # let go of before the next one is made
+            block = next(left, None)
         writer.add_key_value_metadata(dict(metadata))
     return sink.getvalue()
 
@@ -108,8 +116,12 @@ def _writer(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
 
 def row_group_rows(table: pa.Table) -> int:
     """128 Ki, fewer where rows are wide: a reader decodes a group as a whole."""
-    average = max(1, int(table.nbytes) // max(1, int(table.num_rows)))
-    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average))
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average_bytes(table)))
+
+
+def average_bytes(table: pa.Table) -> int:
+    """Bytes of a row in memory, at least 1."""
+    return max(1, int(table.nbytes) // max(1, int(table.num_rows)))
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:

@@ -38,10 +38,14 @@ class RowPicker:
 
     def pick(self, numbers: Numbers) -> pa.Table:
         """The rows of these numbers, in this order."""
-        lying = np.argsort(numbers)
-        ascending = numbers[lying]
-        places = np.empty(len(lying), dtype=np.uint32)
-        places[lying] = np.arange(len(lying), dtype=np.uint32)
+        # Number and place in one integer: sorting these is several times faster than argsort.
+        both = (numbers.astype(np.uint64) << np.uint64(32)) | np.arange(
+            len(numbers), dtype=np.uint64
+        )
+        both.sort()
+        ascending = (both >> np.uint64(32)).astype(np.uint32)
+        places = np.empty(len(numbers), dtype=np.uint32)
+        places[both.astype(np.uint32)] = np.arange(len(numbers), dtype=np.uint32)
         picked = {}
         for name in self._columns:
             column = self._joined_if_small(name, len(numbers))
