@@ -23,10 +23,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import structlog
 import trio
 
+from ingester.allocator import set_up_allocator
 from ingester.config import Settings, split_address
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.flight.portal import Portal
@@ -63,7 +63,6 @@ Ready = Callable[[dict[str, Any]], None]
 
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.0005
-ALLOCATOR_DECAY_MS = 0
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:
@@ -75,7 +74,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     sys.tracebacklimit = 0
     # Threads that release the GIL for every batch otherwise wait 5 ms to get it back.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _use_allocator()
+    set_up_allocator()
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
         with DirectoryLock(_made(settings.data_dir)):
@@ -188,13 +187,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _use_allocator() -> None:
-    """jemalloc where pyarrow has it: it hands pages out again that others fault in anew."""
-    if "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-        pa.jemalloc_set_decay_ms(ALLOCATOR_DECAY_MS)
 
 
 async def _watch_signals(signals: Any, stop: trio.Event) -> None:

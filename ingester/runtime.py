@@ -32,6 +32,7 @@ from ingester.query.predicate import parse_filter
 from ingester.query.queries import Queries, QueryLimits, projected, spill_handle
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
+from ingester.query.turns import Turns
 from ingester.record import encode_origins
 from ingester.schema.names import check_table_name
 from ingester.sinks.metrics_sink import MetricsSink
@@ -97,7 +98,10 @@ class Runtime:
             store, self.tree, writer, auto_create=settings.auto_create, spill=self._spill
         )
         self.catalog.on_fenced = self._fenced
-        self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
+        turns = Turns()
+        self.row_groups = RowGroups(
+            store, cache_bytes=min(CACHE_BYTES, memory.limit // 16), turns=turns
+        )
         self.queries = Queries(
             self.catalog,
             self.tree,
@@ -109,6 +113,7 @@ class Runtime:
                 refresh_s=settings.manifest.refresh,
             ),
             self.row_groups,
+            turns,
         )
         self.queries.on_expired = self.metrics.stream_timed_out
         self.queries.on_opened = self._query_opened

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from ingester.allocator import choose_allocator
 from ingester.config_sources import load, shown_values
 
 from .facts import print_json, print_line, print_table
@@ -20,6 +21,7 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
         ConfigError: settings that cannot be used.
     """
     settings = load(flags, file=file).settings
+    choose_allocator()
     from ingester.daemon import end_process
     from ingester.daemon import serve as run
 

@@ -2,47 +2,76 @@
 
 Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds
 a position and asks again. One thread decodes a row group while the others that want it wait for it.
-Threads only; no loop.
+A group that is being read is not pushed out by the next one, which waits for a moment instead: a
+group decoded anew for every part of it would cost a hundred times as much. Threads only; no loop.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingester.errors import StoreAway
+from ingester.query.turns import Turns
 from persist.manifest import ColumnStats
 from persist.stats import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
 
-CACHE_BYTES = 32 << 20
+CACHE_BYTES = 128 << 20
 MAX_FOOTERS = 4096
+IN_USE_S = 0.25
+"""A group that was asked for so recently is being read."""
+ROOM_PATIENCE_S = 1.0
+"""How long a group waits for those that are being read."""
+IDLE_S = 1.0
+"""What nobody has asked for in this time is forgotten, however much room there is."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
+
+
+class _Entry:
+    __slots__ = ("batch", "used_at")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.used_at = time.monotonic()
 
 
 class RowGroups:
     """Reads and caches footers and row groups of one store."""
 
-    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES, turns: Turns | None = None
+    ) -> None:
         self._store = store
         self._cache_bytes = cache_bytes
+        self._turns = turns or Turns()
         self._lock = threading.Lock()
-        self._groups: OrderedDict[GroupKey, pa.RecordBatch] = OrderedDict()
+        self._changed = threading.Condition(self._lock)
+        self._entries: OrderedDict[GroupKey, _Entry] = OrderedDict()
+        """The least recently used first."""
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
+        self._reserved = 0
         self.nbytes = 0
 
     def shrink(self) -> None:
         """Forget all decoded row groups: their memory is wanted elsewhere."""
-        with self._lock:
-            self._groups.clear()
-            self.nbytes = 0
+        self.forget_idle(-1.0)
+
+    def forget_idle(self, idle_s: float = IDLE_S) -> None:
+        """Forget what nobody has asked for in this time."""
+        before = time.monotonic() - idle_s
+        with self._changed:
+            while self._entries and next(iter(self._entries.values())).used_at < before:
+                self._forget_oldest()
 
     def footer(self, path: str) -> pq.FileMetaData:
         """The file's metadata; read once while it stays in the cache.
@@ -55,7 +84,8 @@ class RowGroups:
             if footer is not None:
                 self._footers.move_to_end(path)
                 return footer
-        footer = self._reading(path, lambda: pq.read_metadata(self._store.open(path)))
+        with self._turns.given_back():
+            footer = self._reading(path, lambda: pq.read_metadata(self._store.open(path)))
         with self._lock:
             self._footers[path] = footer
             while len(self._footers) > MAX_FOOTERS:
@@ -68,25 +98,64 @@ class RowGroups:
         return _bounds(footer, group, schema)
 
     def group(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-        """One decoded row group; columns that the file lacks are left out."""
+        """One decoded row group; columns that the file lacks are left out.
+
+        Raises:
+            StoreAway: the file cannot be read now.
+        """
         key = (path, index, columns)
+        batch = self._cached(key)
+        if batch is not None:
+            return batch
+        footer = self.footer(path)
         with self._lock:
-            batch = self._groups.get(key)
-            if batch is not None:
-                self._groups.move_to_end(key)
-                return batch
             loading = self._loading.setdefault(key, threading.Lock())
         try:
-            with loading:
-                with self._lock:
-                    batch = self._groups.get(key)
+            with self._turns.given_back(), loading:
+                batch = self._cached(key)
                 if batch is None:
-                    batch = self._reading(path, lambda: self._decode(path, index, columns))
-                    self._keep(key, batch)
+                    with self._room(footer.row_group(index).total_byte_size):
+                        batch = self._reading(path, lambda: self._decode(path, index, columns))
+                        self._keep(key, batch)
             return batch
         finally:
             with self._lock:
                 self._loading.pop(key, None)
+
+    def _cached(self, key: GroupKey) -> pa.RecordBatch | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            entry.used_at = time.monotonic()
+            self._entries.move_to_end(key)
+            return entry.batch
+
+    @contextmanager
+    def _room(self, nbytes: int) -> Iterator[None]:
+        """Wait for room, but not for ever, and hold it inside the block."""
+        deadline = time.monotonic() + ROOM_PATIENCE_S
+        with self._changed:
+            while (
+                self.nbytes + self._reserved
+                and self.nbytes + self._reserved + nbytes > self._cache_bytes
+            ):
+                now = time.monotonic()
+                oldest = next(iter(self._entries.values()), None)
+                free_at = deadline if oldest is None else min(deadline, oldest.used_at + IN_USE_S)
+                if now < free_at:
+                    self._changed.wait(free_at - now)
+                elif oldest is not None:
+                    self._forget_oldest()
+                else:
+                    break
+            self._reserved += nbytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved -= nbytes
+                self._changed.notify_all()
 
     def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
         footer = self.footer(path)
@@ -103,14 +172,19 @@ class RowGroups:
         )
 
     def _keep(self, key: GroupKey, batch: pa.RecordBatch) -> None:
-        with self._lock:
-            old = self._groups.pop(key, None)
-            self._groups[key] = batch
-            self.nbytes += batch.nbytes - (0 if old is None else old.nbytes)
+        with self._changed:
+            old = self._entries.pop(key, None)
+            self.nbytes -= 0 if old is None else old.batch.nbytes
+            self._entries[key] = _Entry(batch)
+            self.nbytes += batch.nbytes
             # The newest stays whatever its size: its reader comes back for each part of it.
-            while self.nbytes > self._cache_bytes and len(self._groups) > 1:
-                _, old = self._groups.popitem(last=False)
-                self.nbytes -= old.nbytes
+            while self.nbytes > self._cache_bytes and len(self._entries) > 1:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, entry = self._entries.popitem(last=False)
+        self.nbytes -= entry.batch.nbytes
+        self._changed.notify_all()
 
     def _reading(self, path: str, read: Callable[[], Any]) -> Any:
         try:

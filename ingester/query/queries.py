@@ -22,7 +22,7 @@ import trio
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import InvalidRequest, StaleVersion, StoreAway, TooManyStreams
-from ingester.query.files import RowGroups
+from ingester.query.files import IDLE_S, RowGroups
 from ingester.query.parts import PART_BYTES
 from ingester.query.predicate import parse_filter
 from ingester.query.reader import PartReader, Selection
@@ -30,6 +30,7 @@ from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_buffered, s
 from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
+from ingester.query.turns import Turns
 from persist.manifest import (
     Add,
     CommittedVersion,
@@ -65,6 +66,7 @@ class Queries:
         writer: WriterIdentity,
         limits: QueryLimits,
         row_groups: RowGroups,
+        turns: Turns,
     ) -> None:
         self.row_groups = row_groups
         self.on_expired: Callable[[], None] = lambda: None
@@ -73,6 +75,7 @@ class Queries:
         self._tree = tree
         self._writer = writer
         self._limits = limits
+        self._turns = turns
         # Counted, not asked of the set: admission looks at it for every batch.
         self._open = 0
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
@@ -134,10 +137,11 @@ class Queries:
         return expired
 
     async def run(self) -> None:
-        """Expire answers that nobody reads, until cancelled."""
-        period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
+        """Expire answers that nobody reads, and what was decoded for them, until cancelled."""
+        period_s = min(IDLE_S / 2, max(0.01, self._limits.client_timeout_s / 4))
         while True:
             await trio.sleep(period_s)
+            self.row_groups.forget_idle()
             expired = self._expire(time.monotonic() - self._limits.client_timeout_s)
             for _ in range(expired):
                 self.on_expired()
@@ -255,7 +259,7 @@ class Queries:
         )
         folder = f"{table.namespace}/{table.name}/v1"
         reader = PartReader(snapshot, selection, self.row_groups, folder)
-        stream = AnswerStream(table.key, reader, on_close=self._forget)
+        stream = AnswerStream(table.key, reader, turns=self._turns, on_close=self._forget)
         self.on_opened(stream)
         with self._lock:
             self._streams.add(stream)

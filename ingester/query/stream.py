@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 
 from ingester.errors import TooSlow
+from ingester.query.parts import sent_bytes
 from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.turns import Turns
 
 
 class AnswerStream:
@@ -23,6 +25,7 @@ class AnswerStream:
         table: tuple[str, str],
         reader: PartReader,
         *,
+        turns: Turns,
         on_close: Callable[[AnswerStream], None],
     ) -> None:
         self.table = table
@@ -34,6 +37,7 @@ class AnswerStream:
         """When the last part was handed over; None while the next one is made."""
         self.expired = False
         self._on_close = on_close
+        self._turns = turns
         self._lock = threading.Lock()
         self._closed = False
         self._parts = reader.parts()
@@ -50,12 +54,13 @@ class AnswerStream:
                 )
             self.sending_since = None
         try:
-            part = next(self._parts)
+            with self._turns.taken():
+                part = next(self._parts)
         except BaseException:
             self.close()
             raise
         self.rows += part.batch.num_rows
-        self.nbytes += part.batch.nbytes
+        self.nbytes += sent_bytes(part.batch)
         with self._lock:
             self.sending_since = time.monotonic()
         return part

@@ -1,0 +1,32 @@
+"""Which allocator holds rows, and when it gives memory back.
+
+Law of this file: one allocator for everything that Arrow allocates. Some of Arrow takes the one
+that Python chose and some its own default, which is settled when pyarrow is imported; two
+allocators keep free memory for themselves twice. jemalloc hands pages out again that others fault
+in anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+DECAY_MS = 0
+"""Free memory goes back to the system at once: resident memory follows what the ledger counts."""
+
+
+def choose_allocator() -> None:
+    """Make jemalloc Arrow's default, unless the environment says otherwise.
+
+    To be called before pyarrow is imported.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+
+
+def set_up_allocator() -> None:
+    """Use the chosen one from Python too."""
+    import pyarrow as pa
+
+    if pa.default_memory_pool().backend_name == "jemalloc":
+        pa.jemalloc_set_decay_ms(DECAY_MS)

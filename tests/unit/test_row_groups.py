@@ -1,0 +1,120 @@
+"""The cache of decoded row groups: each decoded once while it is read, and bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingester.errors import StoreAway
+from ingester.query.files import IN_USE_S, RowGroups
+from persist.parquet import encode
+from persist.store.local import LocalStore
+
+FILES, ROWS = 8, 10_000
+PATH = "ns/t/v1/data/{}.parquet"
+GROUP_BYTES = ROWS * 8 + ROWS // 8
+
+
+class CountedGroups(RowGroups):
+    """Remembers what was decoded."""
+
+    def __init__(self, store: LocalStore, **options: int) -> None:
+        super().__init__(store, **options)
+        self.decoded: Counter[str] = Counter()
+
+    def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+        self.decoded[path] += 1
+        return super()._decode(path, index, columns)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(tmp_path)
+    rng = np.random.default_rng(3)
+    for number in range(FILES):
+        table = pa.table({"x": rng.integers(0, 1 << 60, ROWS)})
+        store.put(PATH.format(number), encode([table], {}))
+    return store
+
+
+def test_readers_of_one_group_decode_it_once(store: LocalStore) -> None:
+    groups = CountedGroups(store)
+    together = threading.Barrier(6)
+    found: list[pa.RecordBatch] = []
+
+    def read() -> None:
+        together.wait()
+        found.append(groups.group(PATH.format(0), 0, ("x",)))
+
+    readers = [threading.Thread(target=read) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert groups.decoded == {PATH.format(0): 1}
+    assert len({batch["x"].buffers()[1].address for batch in found}) == 1
+
+
+def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore) -> None:
+    """Four readers, room for two groups: each group is decoded for one reader a time."""
+    groups = CountedGroups(store, cache_bytes=2 * GROUP_BYTES + GROUP_BYTES // 2)
+    parts = 50
+
+    def read(first: int) -> None:
+        for number in range(first, FILES, 4):
+            for _ in range(parts):
+                assert groups.group(PATH.format(number), 0, ("x",)).num_rows == ROWS
+                time.sleep(0.001)
+
+    readers = [threading.Thread(target=read, args=(first,)) for first in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    # Without patience it would be one for every part: 400.
+    assert sum(groups.decoded.values()) <= 4 * FILES
+    assert groups.nbytes <= 3 * GROUP_BYTES
+
+
+def test_it_stays_within_its_bytes(store: LocalStore) -> None:
+    groups = CountedGroups(store, cache_bytes=3 * GROUP_BYTES)
+    for number in range(FILES):
+        groups.group(PATH.format(number), 0, ("x",))
+        assert groups.nbytes <= 3 * GROUP_BYTES
+        time.sleep(IN_USE_S / 4)
+    assert groups.nbytes > 0
+
+
+def test_a_group_larger_than_the_cache_is_read_all_the_same(store: LocalStore) -> None:
+    groups = CountedGroups(store, cache_bytes=1)
+    for _ in range(5):
+        assert groups.group(PATH.format(0), 0, ("x",)).num_rows == ROWS
+    assert groups.decoded == {PATH.format(0): 1}
+
+
+def test_what_nobody_reads_is_forgotten(store: LocalStore) -> None:
+    groups = CountedGroups(store)
+    groups.group(PATH.format(0), 0, ("x",))
+    groups.forget_idle(60.0)
+    assert groups.nbytes == GROUP_BYTES
+    groups.shrink()
+    assert groups.nbytes == 0
+    groups.group(PATH.format(0), 0, ("x",))
+    assert groups.decoded == {PATH.format(0): 2}
+
+
+def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalStore) -> None:
+    groups = CountedGroups(store, cache_bytes=2 * GROUP_BYTES)
+    groups.footer(PATH.format(0))
+    (Path(store.url.removeprefix("file://")) / PATH.format(0)).unlink()
+    for _ in range(4):
+        with pytest.raises(StoreAway, match=r"data/0\.parquet"):
+            groups.group(PATH.format(0), 0, ("x",))
+    assert groups._reserved == 0
+    assert groups.group(PATH.format(1), 0, ("x",)).num_rows == ROWS
