@@ -77,12 +77,13 @@ class Seen:
         self.rows += batch.num_rows
         self.wrong += int((batch.column("v").to_numpy() != value_of(n)).sum())
         for each in np.unique(writer).tolist():
-            counts = np.bincount(n[writer == each]).astype(np.uint16)
+            own = n[writer == each]
+            first, last = int(own.min()), int(own.max())
             times = self._times.get(each, np.zeros(0, np.uint16))
-            if len(counts) > len(times):
+            if last >= len(times):
                 # Doubled, so that adding part after part costs a constant a row.
-                times = np.pad(times, (0, max(len(counts), 2 * len(times)) - len(times)))
-            times[: len(counts)] += counts
+                times = np.pad(times, (0, max(last + 1, 2 * len(times)) - len(times)))
+            times[first : last + 1] += np.bincount(own - first).astype(np.uint16)
             self._times[each] = times
 
     def prefixes(self) -> dict[int, int] | None:
