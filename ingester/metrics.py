@@ -1,23 +1,19 @@
-"""Every metric of the daemon, in one place, named ``ingester_<what>_<unit>``.
+"""Every counter and histogram of the daemon, in one place, named ``ingester_<what>_<unit>``.
 
-Law: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most ``MAX_TABLES``
-tables, the rest counts as ``_other``), the codes of the error table, and the kinds of memory. The
-way of a write looks up no label: children are made once and kept (``Metrics.table`` gives them from
-a dict). What already is a number in the daemon is not counted again: gauges are read from one
-``Levels`` per scrape, so that they agree with each other.
+Law of this file: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most
+``MAX_TABLES`` tables, the rest counts as ``_other``), the codes of the error table, and the kinds
+of memory. The way of a write looks up no label: children are made once and kept (``Metrics.table``
+gives them from a dict). Gauges are in :mod:`ingester.levels`.
 
 Counters and histograms may be used from any thread. A scrape is encoded in a thread (0.15 s for
-1,000 tables, too long for the event loop); only ``Levels`` is made on the loop, which owns what it
-reads. Imports trio: part of the daemon.
+1,000 tables, too long for the event loop).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-import msgspec
-import trio
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+
+from ingester.levels import LevelGauges, Levels
 
 MAX_TABLES = 1000
 OTHER = "_other"
@@ -52,79 +48,6 @@ _SLOW_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 _GROUP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 _TABLE = ("namespace", "table")
-
-
-class Levels(msgspec.Struct, frozen=True, kw_only=True):
-    """How full everything is at one moment; what the gauges show."""
-
-    memory_by_kind_bytes: Mapping[str, int] = {}
-    memory_limit_bytes: int = 0
-    memory_low_bytes: int = 0
-    memory_high_bytes: int = 0
-    buffered_rows: int = 0
-    buffered_bytes: int = 0
-    buffered_partitions: int = 0
-    persist_queued_jobs: int = 0
-    persist_queued_bytes: int = 0
-    persist_active_jobs: int = 0
-    log_segments: int = 0
-    log_bytes: int = 0
-    log_pending_operations: int = 0
-    streams_open: int = 0
-    streams_stalled: int = 0
-    ready: int = 0
-    """1 while queries are answered."""
-    accepts_writes: int = 0
-    """1 while a write would be taken."""
-
-
-_GAUGES = {
-    "memory_limit_bytes": "memory.limit",
-    "memory_low_bytes": "Watermark above which the daemon persists",
-    "memory_high_bytes": "Watermark above which the daemon refuses writes",
-    "buffered_rows": "Rows that are not yet in a committed file",
-    "buffered_bytes": "Memory of the rows that are not yet in a committed file",
-    "buffered_partitions": "Partitions with a buffer",
-    "persist_queued_jobs": "Frozen buffers that wait for a worker",
-    "persist_queued_bytes": "Memory of the frozen buffers that wait for a worker",
-    "persist_active_jobs": "Persists under way",
-    "log_segments": "Log segments on local disk",
-    "log_bytes": "Bytes of the log segments on local disk",
-    "log_pending_operations": "Operations that wait for their sync",
-    "streams_open": "Open query streams",
-    "streams_stalled": "Open query streams whose client has stopped reading",
-    "ready": "1 while queries are answered",
-    "accepts_writes": "1 while a write would be taken",
-}
-
-
-class _LevelGauges(Collector):
-    """Asks for the levels once per scrape, on the loop that was running when it was made."""
-
-    def __init__(self, levels: Callable[[], Levels]) -> None:
-        self._levels = levels
-        in_loop = trio.lowlevel.in_trio_run()
-        self._loop = trio.lowlevel.current_trio_token() if in_loop else None
-
-    def describe(self) -> Iterator[Metric]:
-        """Name the gauges without asking for them: at registration the daemon is not up yet."""
-        return self._families(Levels())
-
-    def collect(self) -> Iterator[Metric]:
-        """Give the gauges of now."""
-        if self._loop is None or trio.lowlevel.in_trio_run():
-            return self._families(self._levels())
-        return self._families(trio.from_thread.run_sync(self._levels, trio_token=self._loop))
-
-    def _families(self, levels: Levels) -> Iterator[Metric]:
-        for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(f"ingester_{name}", text, value=getattr(levels, name))
-        memory = GaugeMetricFamily(
-            "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
-        )
-        for kind, used in levels.memory_by_kind_bytes.items():
-            memory.add_metric([kind], used)
-        yield memory
 
 
 class TableMetrics:
@@ -257,7 +180,7 @@ class Metrics:
         Args:
             levels: called on the event loop, whatever thread scrapes; quick, without blocking.
         """
-        self._registry.register(_LevelGauges(levels))
+        self._registry.register(LevelGauges(levels))
 
     def identify(self, *, ingester_id: str, incarnation: str, epoch: int, version: str) -> None:
         """Show who this daemon is, as labels of ``ingester_info``; call once."""

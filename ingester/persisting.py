@@ -12,32 +12,25 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import NamedTuple
 
-import pyarrow as pa
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle, PartitionBuffer, PersistedFiles
-from ingester.catalog import Catalog, PersistedBuffer
+from ingester.buffer import BufferHandle, PartitionBuffer
+from ingester.catalog import Catalog
+from ingester.commits import PersistedBuffer
 from ingester.errors import StoreAway
 from ingester.memory import MemoryLedger
-from ingester.query.align import align_table
+from ingester.uploading import CannotEncode, Upload, Uploader
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
-from persist.keyed import overlapping, read_rows
-from persist.manifest import Add, Applied, Remove, RewriteVoid, TableState, WriterIdentity
-from persist.parquet import EncodedFile, encode_sorted
-from persist.partitioning import folder_of
+from persist.manifest import Add, Applied, Remove, RewriteVoid, WriterIdentity
 from persist.queue import PersistQueue
-from persist.stats import column_stats
 from persist.store import StoreError
-from persist.table import TableDefinition
 
 log = structlog.get_logger(__name__)
 
@@ -50,21 +43,9 @@ MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
 
 
-class Upload(NamedTuple):
-    """What one attempt has put into the store."""
-
-    files: PersistedFiles
-    replaces: tuple[str, ...]
-    """Paths of files whose rows it has too: a keyed table's."""
-
-
 def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-
-
-class CannotEncode(Exception):
-    """Rows that no file could be made of: ours to keep, while everything else goes on."""
 
 
 class Persister:
@@ -87,12 +68,13 @@ class Persister:
         self._catalog = catalog
         self._ledger = ledger
         self._writer = writer
-        self._target_file_bytes = target_file_bytes
+        self._uploader = Uploader(catalog.store, writer, target_file_bytes=target_file_bytes)
         self._limiter = trio.CapacityLimiter(workers)
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
         self._budget = ByteBudget(JOB_BYTES)
-        self._commits = trio.Semaphore(MAX_WAITING_COMMITS)
+        self._commits = catalog.commits
+        self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
 
@@ -146,19 +128,18 @@ class Persister:
         if handle.partition.table.definition.keyed:
             await self._commit_keyed(handle, upload, started)
             return
-        await self._commits.acquire()
+        await self._waiting.acquire()
         assert self._nursery is not None
         ticket = self._ticket(handle, upload)
-        self._catalog.join_commit(handle.partition.table, ticket)
+        self._commits.join(ticket)
         self._nursery.start_soon(self._commit, handle, ticket, started)
 
     async def _upload(self, handle: BufferHandle) -> Upload:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
-                running = self._threads.submit(
-                    self._encode_and_put, handle, handle.partition.table.state
-                )
+                state = handle.partition.table.state
+                running = self._threads.submit(self._uploader.upload, handle, state)
                 return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
@@ -182,81 +163,6 @@ class Persister:
                 )
                 raise
 
-    def _encode_and_put(self, handle: BufferHandle, state: TableState) -> Upload:
-        """Runs in a worker thread; the frozen buffer does not change under it."""
-        definition = TableDefinition.of_state(state)
-        table, (spec_id, values) = handle.partition.table, handle.partition.key
-        folder = folder_of(definition.spec, values)
-        metadata = {
-            "ingester_id": self._writer.ingester_id,
-            "incarnation": self._writer.incarnation,
-            "epoch": str(handle.epoch),
-            "spec_id": str(spec_id),
-            "partition": folder,
-            "first_seq": str(handle.first_seq),
-            "last_seq": str(handle.last_seq),
-            "schema_id": str(definition.schema_id),
-        }
-        rows = align_table(handle.rows.batches(), definition.schema)
-        replaced: tuple[Add, ...] = ()
-        if definition.keyed:
-            rows, replaced = self._with_older_rows(handle, rows, state, definition)
-        adds: list[Add] = []
-        arrivals = []
-        for file in self._encoded(rows, definition, metadata):
-            path = "/".join(
-                part for part in ("data", folder, f"{uuid.uuid4().hex}.parquet") if part
-            )
-            if file.arrivals is not None and not definition.keyed:
-                arrivals.append(file.arrivals)
-            put = self._catalog.store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
-            adds.append(
-                Add(
-                    path=path,
-                    kind="persist",
-                    rows=file.rows,
-                    bytes=file.data.size,
-                    spec_id=spec_id,
-                    values=values,
-                    stats=file.stats,
-                    writer=self._writer.ingester_id,
-                    epoch=handle.epoch,
-                    first_seq=handle.first_seq,
-                    last_seq=handle.last_seq,
-                    schema_id=definition.schema_id,
-                    at=put.at.isoformat(),
-                )
-            )
-        files = PersistedFiles(tuple(adds), tuple(arrivals))
-        return Upload(files, tuple(add.path for add in replaced))
-
-    def _encoded(
-        self, rows: pa.Table, definition: TableDefinition, metadata: dict[str, str]
-    ) -> Iterator[EncodedFile]:
-        try:
-            yield from encode_sorted(
-                rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
-            )
-        except Exception as exc:
-            raise CannotEncode(str(exc)) from exc
-
-    def _with_older_rows(
-        self,
-        handle: BufferHandle,
-        rows: pa.Table,
-        state: TableState,
-        definition: TableDefinition,
-    ) -> tuple[pa.Table, tuple[Add, ...]]:
-        """The rows behind those of the files that may have the same keys, and these files."""
-        table = handle.partition.table
-        touched = column_stats(rows.select(list(definition.primary_key)))
-        files = overlapping(
-            state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
-        )
-        older = read_rows(self._catalog.store, f"{table.namespace}/{table.name}/v1", files)
-        batches = [batch for each in older for batch in each.to_batches()]
-        return pa.concat_tables([align_table(batches, definition.schema), rows]), files
-
     def _ticket(self, handle: BufferHandle, upload: Upload) -> PersistedBuffer:
         spec_id, values = handle.partition.key
         applied = Applied(
@@ -273,10 +179,10 @@ class Persister:
         order_bytes = ticket.files.nbytes
         self._ledger.jobs += order_bytes
         try:
-            await self._catalog.commit_joined(handle.partition.table, ticket)
+            await self._commits.joined(ticket)
         finally:
             self._ledger.jobs -= order_bytes
-            self._commits.release()
+            self._waiting.release()
         self._report(handle, ticket.files.adds, started)
 
     async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
@@ -286,7 +192,7 @@ class Persister:
         while True:
             ticket = self._ticket(handle, upload)
             try:
-                await self._catalog.commit_alone(table, ticket)
+                await self._commits.alone(ticket)
                 break
             except RewriteVoid as exc:
                 log.info("files replaced meanwhile, flushing again", error=str(exc))

@@ -31,8 +31,8 @@ from ingester.http.status import (
     StreamStatus,
     TableStatus,
 )
+from ingester.levels import Levels
 from ingester.logs import Problem
-from ingester.metrics import Levels
 from ingester.runtime import Runtime
 
 

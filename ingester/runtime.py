@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry
 from ingester.admission import AdmissionGate, AdmissionState, DiskRoom
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.catalog import Catalog
+from ingester.commits import Commits
 from ingester.config import Settings
-from ingester.errors import TooSlow, UnknownTable
+from ingester.errors import TooSlow
 from ingester.http.rates import RateCounter
 from ingester.http.status import PersistRun, State, Status
 from ingester.lifecycle import Lifecycle
@@ -34,7 +35,6 @@ from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.query.turns import Turns
 from ingester.record import encode_origins
-from ingester.schema.names import check_table_name
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
@@ -94,10 +94,9 @@ class Runtime:
         self.tree = BufferTree(
             self.ledger, self.origins, max_partition_bytes=settings.persist.max_partition_bytes
         )
-        self.catalog = Catalog(
-            store, self.tree, writer, auto_create=settings.auto_create, spill=self._spill
-        )
-        self.catalog.on_fenced = self._fenced
+        commits = Commits(store, self.tree, writer, spill=self._spill)
+        commits.on_fenced = self._fenced
+        self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
         turns = Turns()
         self.row_groups = RowGroups(
             store, cache_bytes=min(CACHE_BYTES, memory.limit // 16), turns=turns
@@ -175,7 +174,7 @@ class Runtime:
             UnknownTable: it does not exist.
             TooSlow: it is not done within the time; the work goes on.
         """
-        tables = await self._chosen(namespace, table)
+        tables = await self.catalog.chosen(namespace, table)
         waiting: set[BufferHandle] = set()
         for chosen in tables:
             for partition in list(chosen.partitions.values()):
@@ -282,19 +281,6 @@ class Runtime:
     def _persist_failed(self) -> None:
         self.failed_attempts += 1
         self.metrics.persist_failed()
-
-    async def _chosen(self, namespace: str | None, table: str | None) -> list[TableBuffer]:
-        if namespace is not None and table is not None:
-            return [await self.catalog.open(namespace, table)]
-        if namespace is not None:
-            check_table_name("namespace", namespace)
-        tables = [t for t in self.tree.tables.values() if namespace in (None, t.namespace)]
-        if namespace is not None and not tables:
-            names = await self.catalog.names()
-            tables = [await self.catalog.open(*name) for name in names if name[0] == namespace]
-            if not tables:
-                raise UnknownTable(f"namespace {namespace} does not exist")
-        return sorted(tables, key=lambda t: t.key)
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -8,9 +8,11 @@ import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ingester import levels as levels_module
 from ingester import metrics as metrics_module
 from ingester.errors import ERRORS
-from ingester.metrics import OTHER, REFUSAL_CODES, Levels, Metrics
+from ingester.levels import Levels
+from ingester.metrics import OTHER, REFUSAL_CODES, Metrics
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -185,7 +187,7 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 
 def test_every_level_has_its_gauge() -> None:
     fields = set(Levels.__struct_fields__) - {"memory_by_kind_bytes"}
-    assert fields == set(metrics_module._GAUGES)
+    assert fields == set(levels_module._GAUGES)
 
 
 def test_the_identity_is_shown_as_labels(registry: CollectorRegistry) -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.catalog import Catalog
+from ingester.commits import Commits
 from ingester.memory import MemoryLedger, Watermarks
 from ingester.origins import Origins
 from ingester.persisting import Persister
@@ -84,9 +85,8 @@ class Stage:
         ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
         self.tree = BufferTree(ledger, Origins(), max_partition_bytes=1 << 40)
         self.spilled: list[BufferHandle] = []
-        self.catalog = Catalog(
-            self.store, self.tree, WRITER, auto_create=True, spill=partial(self._spill, folder)
-        )
+        commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
+        self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
         # 500 KB a file: some buffers become several.
         self.persister = Persister(
             self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000

@@ -1,0 +1,247 @@
+"""Changes to manifests: one table's at a time, in order, joined where they wait together.
+
+    persisted ──join──▶ waiting ──┐
+    persisted ──join──▶ waiting ──┴─▶ one commit ──▶ version installed, buffers released
+
+Law of this file: everything that changes a table's manifest goes through its gate, and a new
+version is installed in the same step of the loop that releases the buffers whose files it has: a
+refresh can never show a file beside its buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+import structlog
+import trio
+
+from ingester.buffer import BufferHandle, BufferTree, PersistedFiles, TableBuffer
+from ingester.errors import StoreAway
+from persist.backoff import Backoff
+from persist.manifest import (
+    Action,
+    CommitUnclear,
+    Fenced,
+    Manifest,
+    Proposal,
+    TableState,
+    WriterIdentity,
+    commit,
+)
+from persist.store import ObjectStore, StoreError, StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+TableKey = tuple[str, str]
+
+STORE_RETRY_S = 2.0
+LOCK_PATIENCE_S = 5.0
+SPILL_RETRY_S = 0.5
+MAX_STORE_CALLS = 16
+
+
+@dataclass(slots=True, eq=False)
+class PersistedBuffer:
+    """One buffer's files, uploaded and waiting for their commit."""
+
+    handle: BufferHandle
+    files: PersistedFiles
+    actions: tuple[Action, ...]
+    committed: bool = False
+
+    @property
+    def table(self) -> TableBuffer:
+        """Whose buffer it is."""
+        return self.handle.partition.table
+
+
+@dataclass(slots=True)
+class _Gate:
+    """What serialises one table's manifest, and who waits for the next commit."""
+
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    waiting: list[PersistedBuffer] = field(default_factory=list)
+
+
+class Commits:
+    """The gates of all tables. Loop only; the store's calls run in threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        tree: BufferTree,
+        writer: WriterIdentity,
+        *,
+        spill: Callable[[BufferHandle], object],
+    ) -> None:
+        self.store = store
+        self.on_fenced: Callable[[Fenced], None] = lambda fence: None
+        self._tree = tree
+        self._writer = writer
+        self._spill = spill
+        self._gates: dict[TableKey, _Gate] = {}
+        self._manifests: dict[TableKey, Manifest] = {}
+        self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
+
+    def manifest(self, key: TableKey) -> Manifest:
+        """The table's manifest, to be used in a thread."""
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            manifest = self._manifests[key] = Manifest(self.store, key[0], key[1])
+        return manifest
+
+    def under_way(self, key: TableKey) -> bool:
+        """Whether the table's manifest is being changed."""
+        gate = self._gates.get(key)
+        return gate is not None and gate.lock.locked()
+
+    @asynccontextmanager
+    async def held(self, key: TableKey) -> AsyncIterator[None]:
+        """The table's gate, for a caller who waits: not longer than a store that is away allows.
+
+        Raises:
+            StoreAway: somebody else has held it for :data:`LOCK_PATIENCE_S`.
+        """
+        lock = self._gate(key).lock
+        with trio.move_on_after(LOCK_PATIENCE_S) as patience:
+            await lock.acquire()
+        if patience.cancelled_caught:
+            raise StoreAway(
+                f"table {key[0]}/{key[1]}: a commit has been under way for {LOCK_PATIENCE_S:g} s;"
+                " is the object store away or slow?",
+                retry_after_s=STORE_RETRY_S,
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+            if not lock.locked() and key not in self._tree.tables:
+                # There is no such table: any name may be asked for.
+                self._gates.pop(key, None)
+                self._manifests.pop(key, None)
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """What a call gives that reads from the store, in a thread.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+        """
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        except StoreUnavailable as exc:
+            raise StoreAway(
+                f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
+            ) from exc
+
+    async def commit_held(
+        self, key: TableKey, base: TableState | None, actions: tuple[Action, ...]
+    ) -> TableState:
+        """The version with these actions, for a caller who holds the gate and waits.
+
+        Raises:
+            StoreAway: the store cannot be reached; it is the caller's to try again.
+            ProposalConflict, Fenced: as :func:`persist.manifest.commit`.
+        """
+        try:
+            return await self._commit_once(key, base, Proposal(actions))
+        except (StoreUnavailable, CommitUnclear) as exc:
+            raise StoreAway(
+                f"table {key[0]}/{key[1]}: the object store cannot be reached: {exc}",
+                retry_after_s=STORE_RETRY_S,
+            ) from exc
+
+    # Persisted buffers
+
+    def join(self, persisted: PersistedBuffer) -> None:
+        """Take a place in the order of the table's commits. Follow with :meth:`joined`."""
+        self._gate(persisted.table.key).waiting.append(persisted)
+
+    async def joined(self, persisted: PersistedBuffer) -> None:
+        """Commit a buffer's files and release it; returns when both have happened.
+
+        Retries while the store is away. Buffers of one table are committed in the order in which
+        they joined, those that wait together in one version.
+
+        Raises:
+            Fenced: another process has taken over this identity.
+            RewriteVoid: files that this one replaces were replaced by somebody else.
+        """
+        table = persisted.table
+        gate = self._gate(table.key)
+        async with gate.lock:
+            if persisted.committed:
+                return  # an earlier caller has taken it along
+            group = list(gate.waiting)
+            actions = [action for member in group for action in member.actions]
+            state = await self._commit_with_retries(table, tuple(actions))
+            await self._install(table, state, [(m.handle, m.files) for m in group])
+            for member in group:
+                member.committed = True
+            del gate.waiting[: len(group)]
+
+    async def alone(self, persisted: PersistedBuffer) -> None:
+        """Commit a keyed buffer's files in a version of their own; see :meth:`joined`."""
+        table = persisted.table
+        async with self._gate(table.key).lock:
+            state = await self._commit_with_retries(table, persisted.actions)
+            await self._install(table, state, [(persisted.handle, persisted.files)])
+
+    async def _install(
+        self,
+        table: TableBuffer,
+        state: TableState,
+        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
+    ) -> None:
+        while blocked := self._tree.install(table, state, persisted):
+            for handle in blocked:
+                await self._spill_or_wait(handle)
+        table.refreshed_at = trio.current_time()
+
+    async def _spill_or_wait(self, handle: BufferHandle) -> None:
+        """Without room on the disk the rows stay in memory until their readers end or are ended."""
+        try:
+            await trio.to_thread.run_sync(self._spill, handle)
+        except OSError as exc:
+            log.warning("spill failed", error=str(exc), runbook="spill-failed")
+            await trio.sleep(SPILL_RETRY_S)
+
+    async def _commit_with_retries(
+        self, table: TableBuffer, actions: tuple[Action, ...]
+    ) -> TableState:
+        backoff = Backoff(0.1, 10.0, Random())
+        proposal = Proposal(actions)
+        while True:
+            try:
+                return await self._commit_once(table.key, table.state, proposal)
+            except (StoreError, CommitUnclear) as exc:
+                wait_s = backoff.next_s()
+                log.warning(
+                    "commit failed, trying again",
+                    table=table.key,
+                    error=str(exc),
+                    wait_s=round(wait_s, 3),
+                    runbook="store-away",
+                )
+                await trio.sleep(wait_s)
+
+    async def _commit_once(
+        self, key: TableKey, base: TableState | None, proposal: Proposal
+    ) -> TableState:
+        call = partial(commit, self.manifest(key), base, proposal, self._writer)
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        except Fenced as exc:
+            self.on_fenced(exc)
+            raise
+
+    def _gate(self, key: TableKey) -> _Gate:
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = _Gate()
+        return gate

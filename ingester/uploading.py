@@ -1,0 +1,139 @@
+"""A frozen buffer's rows to files in the object store.
+
+Law of this file: blocks, in a worker thread; the frozen buffer does not change under it. A file
+goes up under a fresh name for every attempt, so an upload that arrives late can only be garbage.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.buffer import BufferHandle, PersistedFiles
+from ingester.query.align import align_table
+from persist.keyed import overlapping, read_rows
+from persist.manifest import Add, TableState, WriterIdentity
+from persist.parquet import EncodedFile, encode_sorted
+from persist.partitioning import folder_of
+from persist.stats import column_stats
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+
+
+class Upload(NamedTuple):
+    """What one attempt has put into the store."""
+
+    files: PersistedFiles
+    replaces: tuple[str, ...]
+    """Paths of files whose rows it has too: a keyed table's."""
+
+
+class CannotEncode(Exception):
+    """Rows that no file could be made of: ours to keep, while everything else goes on."""
+
+
+class Uploader:
+    """Sorts, encodes and puts."""
+
+    def __init__(
+        self, store: ObjectStore, writer: WriterIdentity, *, target_file_bytes: int
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._target_file_bytes = target_file_bytes
+
+    def upload(self, handle: BufferHandle, state: TableState) -> Upload:
+        """Put a buffer's rows into the store, as the table is at this version.
+
+        Raises:
+            StoreError, OSError: the store does not take them now.
+            CannotEncode: no file could be made of them.
+        """
+        definition = TableDefinition.of_state(state)
+        table = handle.partition.table
+        folder = folder_of(definition.spec, handle.partition.key[1])
+        rows = align_table(handle.rows.batches(), definition.schema)
+        replaced: tuple[Add, ...] = ()
+        if definition.keyed:
+            rows, replaced = self._with_older_rows(handle, rows, state, definition)
+        adds: list[Add] = []
+        arrivals = []
+        for file in self._encoded(rows, definition, self._facts(handle, definition, folder)):
+            name = f"{uuid.uuid4().hex}.parquet"
+            path = "/".join(part for part in ("data", folder, name) if part)
+            put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
+            if file.arrivals is not None and not definition.keyed:
+                arrivals.append(file.arrivals)
+            adds.append(self._add(handle, definition, file, path, put.at.isoformat()))
+        files = PersistedFiles(tuple(adds), tuple(arrivals))
+        return Upload(files, tuple(add.path for add in replaced))
+
+    def _facts(
+        self, handle: BufferHandle, definition: TableDefinition, folder: str
+    ) -> dict[str, str]:
+        """What a file says about itself."""
+        return {
+            "ingester_id": self._writer.ingester_id,
+            "incarnation": self._writer.incarnation,
+            "epoch": str(handle.epoch),
+            "spec_id": str(handle.partition.key[0]),
+            "partition": folder,
+            "first_seq": str(handle.first_seq),
+            "last_seq": str(handle.last_seq),
+            "schema_id": str(definition.schema_id),
+        }
+
+    def _add(
+        self,
+        handle: BufferHandle,
+        definition: TableDefinition,
+        file: EncodedFile,
+        path: str,
+        at: str,
+    ) -> Add:
+        spec_id, values = handle.partition.key
+        return Add(
+            path=path,
+            kind="persist",
+            rows=file.rows,
+            bytes=file.data.size,
+            spec_id=spec_id,
+            values=values,
+            stats=file.stats,
+            writer=self._writer.ingester_id,
+            epoch=handle.epoch,
+            first_seq=handle.first_seq,
+            last_seq=handle.last_seq,
+            schema_id=definition.schema_id,
+            at=at,
+        )
+
+    def _encoded(
+        self, rows: pa.Table, definition: TableDefinition, metadata: dict[str, str]
+    ) -> Iterator[EncodedFile]:
+        try:
+            yield from encode_sorted(
+                rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
+            )
+        except Exception as exc:
+            raise CannotEncode(str(exc)) from exc
+
+    def _with_older_rows(
+        self,
+        handle: BufferHandle,
+        rows: pa.Table,
+        state: TableState,
+        definition: TableDefinition,
+    ) -> tuple[pa.Table, tuple[Add, ...]]:
+        """The rows behind those of the files that may have the same keys, and these files."""
+        table = handle.partition.table
+        touched = column_stats(rows.select(list(definition.primary_key)))
+        files = overlapping(
+            state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
+        )
+        older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
+        batches = [batch for each in older for batch in each.to_batches()]
+        return pa.concat_tables([align_table(batches, definition.schema), rows]), files
