@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
 from tests.daemon import Daemon
-from tests.integration.wire import Table
+from tests.integration.mixed_rows import ROWS, SCHEMA
+from tests.integration.wire import Table, describe, persist, put
 
 _numbers = itertools.count(1)
 
@@ -33,3 +35,27 @@ def client(shared: Daemon) -> Iterator[fl.FlightClient]:
 def table() -> Table:
     """A table that no other test uses."""
     return ("it", f"t{next(_numbers)}")
+
+
+@pytest.fixture
+def origin(table: Table) -> str:
+    """An origin that no other test uses."""
+    return f"origin-{table[1]}"
+
+
+@pytest.fixture(scope="module")
+def mixed(shared: Daemon, request: pytest.FixtureRequest) -> Table:
+    """`ROWS`: 20 in a file, 20 in the buffer, in several batches each.
+
+    ``queries/mixed`` for the module ``test_queries``: each has its own, since a module that runs
+    between two may persist everything.
+    """
+    table = (request.module.__name__.rpartition("test_")[2], "mixed")
+    with fl.connect(shared.flight) as client:
+        for start in range(0, 40, 5):
+            put(client, table, pa.RecordBatch.from_pylist(ROWS[start : start + 5], SCHEMA))
+            if start == 15:
+                persist(client, table)
+        sizes = describe(client, table)
+        assert sizes["persisted"]["rows"] == sizes["buffered"]["rows"] == 20
+    return table

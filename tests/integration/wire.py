@@ -168,6 +168,12 @@ def describe(client: fl.FlightClient, table: Table) -> Json:
     return answer
 
 
+def origin_of(client: fl.FlightClient, name: str) -> Json:
+    """What the action ``origins`` tells of one origin."""
+    (found,) = act(client, "origins", origin=name)
+    return found
+
+
 def extra(error: BaseException) -> Json:
     """What a Flight error carries beside its message."""
     assert isinstance(error, fl.FlightError), repr(error)
@@ -208,3 +214,15 @@ def events(first: int, count: int, *, days: int = 1) -> pa.RecordBatch:
             "i": pa.array(numbered, pa.int64()),
         }
     )
+
+
+def put_sequences(
+    client: fl.FlightClient, table: Table, origin: str, first: int, last: int
+) -> list[Json]:
+    """Write batches ``first..last`` of an origin: ``n`` has sequence ``n``, rows from ``10 n`` on.
+
+    Each has ten rows in three partitions.
+    """
+    numbered = range(first, last + 1)
+    batches = [events(n * 10, 10, days=3) for n in numbered]
+    return put(client, table, *batches, origin=origin, metadata=[{"sequence": n} for n in numbered])
