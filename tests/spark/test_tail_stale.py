@@ -1,0 +1,114 @@
+"""Persists between a version and its tail: the tail has what is missing, or a newer one is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as fl
+import pytest
+from pyspark.sql import SparkSession
+
+from ingester.spark import TailStale, read_table
+from ingester.spark.reading import ATTEMPTS
+from tests.daemon import Daemon
+from tests.integration.wire import Table, numbers, persist, put
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_stale_version_is_pinned_in_vain(
+    spark: SparkSession, tmp_path: Path, table: Table
+) -> None:
+    with (
+        Daemon.start(tmp_path / "d", query__tail_retain="0s") as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        put(client, table, numbers(0, 10))
+        old = persist(client, table)
+        put(client, table, numbers(10, 10))
+        persist(client, table)
+        url = f"file://{daemon.data_dir / 'store'}"
+        with pytest.raises(TailStale, match=f"version {old}") as caught:
+            read_table(spark, url, *table, old, endpoint=daemon.flight)
+        newest = read_table(spark, url, *table, endpoint=daemon.flight)
+        assert newest.count() == 20
+    assert caught.value.code == "stale"
+
+
+class Front(fl.FlightServerBase):  # type: ignore[misc]
+    """Stands before a daemon. Before each answer it has another row written and persisted there.
+
+    It finds the first ``stale`` questions too late.
+    """
+
+    def __init__(self, daemon: Daemon, table: Table, stale: int) -> None:
+        self.asked: list[int] = []
+        self._daemon = daemon
+        self._table = table
+        self._stale = stale
+        super().__init__("grpc://127.0.0.1:0")
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> Any:
+        self.asked.append(json.loads(ticket.ticket)["version"])
+        with fl.connect(self._daemon.flight) as client:
+            put(client, self._table, numbers(100 + len(self.asked), 1))
+            persist(client, self._table)
+            if len(self.asked) <= self._stale:
+                extra = json.dumps({"code": "stale", "message": "too old", "retry_after_s": 0.0})
+                raise fl.FlightUnavailableError("too old", extra.encode())
+            return fl.RecordBatchStream(client.do_get(ticket).read_all())
+
+
+@pytest.fixture
+def fronts() -> Iterator[list[Front]]:
+    opened: list[Front] = []
+    yield opened
+    for front in opened:
+        front.shutdown()
+
+
+def test_rows_persisted_between_a_version_and_its_tail_are_in_the_tail(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    fronts: list[Front],
+) -> None:
+    put(client, table, numbers(0, 10))
+    persist(client, table)
+    put(client, table, numbers(10, 10))
+    fronts.append(Front(daemon, table, stale=0))
+    frame = read_table(spark, url, *table, endpoint=f"grpc://127.0.0.1:{fronts[0].port}")
+    assert sorted(row.i for row in frame.collect()) == [*range(20), 101]
+
+
+def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    fronts: list[Front],
+) -> None:
+    put(client, table, numbers(0, 10))
+    persist(client, table)
+    put(client, table, numbers(10, 10))
+    front = Front(daemon, table, stale=2)
+    fronts.append(front)
+    frame = read_table(
+        spark, url, *table, endpoint=[daemon.flight, f"grpc://127.0.0.1:{front.port}"]
+    )
+    # Both ends are the same daemon: a row that an answer for a stale version left would be double.
+    assert sorted(row.i for row in frame.collect()) == [*range(20), 101, 102, 103]
+    assert len(front.asked) == 3
+    assert front.asked == sorted(set(front.asked))
+
+    never = Front(daemon, table, stale=1000)
+    fronts.append(never)
+    with pytest.raises(TailStale):
+        read_table(spark, url, *table, endpoint=f"grpc://127.0.0.1:{never.port}")
+    assert len(never.asked) == ATTEMPTS
