@@ -27,11 +27,13 @@ from persist.manifest import (
     Values,
     Writer,
     WriterIdentity,
+    apply,
     commit,
 )
 
 DAY: Values = ("2026-11-21",)
 ME = WriterIdentity(ingester_id="me", incarnation="first", epoch=1)
+OTHER = WriterIdentity("other", "run", 5)
 IMPATIENT = Patience(attempts=3, sleep=lambda _: None)
 
 DEFINITION: tuple[Action, ...] = (
@@ -94,6 +96,31 @@ def grown(
         proposal = Proposal(persist(seq, writer=writer))
         state = commit(manifest, state, proposal, writer, patience=IMPATIENT)
     return state
+
+
+def history(manifest: Manifest, versions: int) -> list[TableState]:
+    """The states of all versions of a new table; state V at index V - 1."""
+    states = [table(manifest)]
+    while len(states) < versions:
+        states.append(grown(manifest, states[-1], 1))
+    return states
+
+
+def grown_in_memory(state: TableState) -> TableState:
+    """A state that nobody committed."""
+    return apply(state, persist(777))
+
+
+def put_in(
+    manifest: Manifest, base: TableState | None, proposal: Proposal, who: WriterIdentity = ME
+) -> TableState:
+    """Commit without waiting between attempts."""
+    return commit(manifest, base, proposal, who, patience=IMPATIENT)
+
+
+def fresh(manifest: Manifest) -> Manifest:
+    """A reader of the same table that knows nothing yet."""
+    return Manifest(manifest.store, manifest.namespace, manifest.table)
 
 
 _int64 = st.integers(-(2**63), 2**63 - 1)
