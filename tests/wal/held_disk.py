@@ -1,0 +1,31 @@
+"""A disk whose data sync ends when the test says so: what happens during one is then certain."""
+
+from __future__ import annotations
+
+import threading
+
+import trio
+
+from tests.wal.disks import FaultyDisk
+
+
+class HeldDisk(FaultyDisk):
+    """Holds a data sync until it is let go; tells when one has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = threading.Event()
+        self.let_go = threading.Event()
+
+    def hold(self) -> None:
+        """Let data syncs from now on wait for ``let_go``."""
+
+        def wait(_: object) -> None:
+            self.held.set()
+            assert self.let_go.wait(20)
+
+        self.before("fdatasync", wait)
+
+    async def wait_until_held(self) -> None:
+        """Return when a data sync has begun and waits."""
+        assert await trio.to_thread.run_sync(self.held.wait, 20)
