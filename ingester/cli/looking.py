@@ -73,6 +73,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
     memory = _part(admission, "memory")
     reasons = "; ".join(str(r.get("message") or r.get("code")) for r in _list(admission, "reasons"))
     recent = _part(_part(status, "rates"), "last_10s")
+    rate = float(recent.get("rows_per_s") or 0)
     work, log = _part(status, "persist"), _part(status, "log")
     streams = _part(status, "streams")
     facts = [
@@ -81,7 +82,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ("store", identity.get("store")),
         ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
         ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
-        ("rows", f"{shown(recent.get('rows_per_s'))} per second"),
+        ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
         (
             "persists",
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
