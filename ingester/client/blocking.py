@@ -1,25 +1,23 @@
 """The blocking client: one method per thing the daemon does. Threads may share one client.
 
-Every call converts what pyarrow raises into :mod:`ingester.client.errors`. Calls that change
-nothing, or the same thing again, are retried under the client's :class:`RetryPolicy`; writes are
-retried by their :class:`Writer`, exactly once.
+A call turns its arguments into a body of the protocol and the daemon's results into values.
+:mod:`.connection` makes it: errors are those of :mod:`.errors`, and calls that change nothing, or
+the same thing again, are retried under the client's :class:`RetryPolicy`. Writes are retried by
+their :class:`Writer`, exactly once.
 """
 
-import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
-from pyarrow import flight
 
-from .errors import NotFound, Unimplemented, from_arrow
-from .link import Link
+from .connection import Connection
+from .errors import NotFound
 from .origins import OriginLease, OriginPool
 from .reading import QueryStream
-from .retry import RetryPolicy, RetryState
+from .retry import RetryPolicy
 from .splitting import Data, batches_of
 from .window import WindowLimits
 from .wire import (
@@ -29,7 +27,6 @@ from .wire import (
     TableDescription,
     TableSummary,
     WriteResult,
-    encode,
     encode_schema,
     given,
     write_command,
@@ -39,17 +36,6 @@ from .writer import Writer, WriterOptions
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 # A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
 TABLE_BATCH_BYTES = 16 * 1024**2
-
-# gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
-# back sooner. A pool of its own keeps one client's backoff away from another's.
-_CHANNEL_OPTIONS = [
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.use_local_subchannel_pool", 1),
-]
-
-T = TypeVar("T")
 
 
 class Client:
@@ -69,18 +55,13 @@ class Client:
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
     ) -> None:
-        self.endpoint = endpoint if "://" in endpoint else f"grpc://{endpoint}"
-        self._timeout_s = timeout_s
-        self._retry = retry
+        self._connection = Connection(endpoint, timeout_s, retry)
+        self.endpoint = self._connection.endpoint
         self._origins = OriginPool()
-        try:
-            self._flight = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
-        except (pa.ArrowException, OSError) as exc:
-            raise from_arrow(exc) from exc
 
     def close(self) -> None:
         """Drop the connection. Open writers and streams end as if it was lost."""
-        self._flight.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,8 +144,11 @@ class Client:
             lease = self._origins.lease(namespace, table)
         command = write_command(namespace, table, lease.origin if lease else None)
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
-        options = WriterOptions(window=window, answer_timeout_s=self._timeout_s, retry=self._retry)
-        return Writer(lambda: Link(self._flight, command, schema), schema, lease, options)
+        connection = self._connection
+        options = WriterOptions(
+            window=window, answer_timeout_s=connection.timeout_s, retry=connection.retry
+        )
+        return Writer(lambda: connection.link(command, schema), schema, lease, options)
 
     def _next_sequence(self, origin: str) -> int:
         known = [state.memory_sequence for state in self.origins(origin)]
@@ -199,21 +183,8 @@ class Client:
             NotFound: no such table. InvalidRequest: no such column, a bad filter.
             Unavailable: refused for now; ``stale`` names a newer version in ``details``.
         """
-        request = Request(
-            namespace=namespace,
-            table=table,
-            columns=columns,
-            filter=filter,
-            limit=limit,
-            scope=scope,
-            version=version,
-        )
-        ticket = flight.Ticket(request.ticket())
-
-        def read() -> pa.Table:
-            return self._flight.do_get(ticket, _options(timeout_s)).read_all()
-
-        return self._call(read)
+        request = Request(namespace, table, columns, filter, limit, scope, version)
+        return self._connection.read(request.ticket(), timeout_s)
 
     def query_stream(
         self,
@@ -227,36 +198,16 @@ class Client:
         version: int | None = None,
     ) -> QueryStream:
         """The same rows as :meth:`query`, batch by batch, in little memory. Use it in ``with``."""
-        request = Request(
-            namespace=namespace,
-            table=table,
-            columns=columns,
-            filter=filter,
-            limit=limit,
-            scope=scope,
-            version=version,
-        )
-        ticket = flight.Ticket(request.ticket())
-        return self._call(lambda: QueryStream(self._flight.do_get(ticket)))
+        request = Request(namespace, table, columns, filter, limit, scope, version)
+        return self._connection.stream(request.ticket())
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name."""
-
-        def listing() -> list[TableSummary]:
-            found = []
-            for info in self._flight.list_flights(options=_options(self._timeout_s)):
-                namespace, table = (part.decode() for part in info.descriptor.path)
-                rows, size = int(info.total_records), int(info.total_bytes)
-                found.append(TableSummary(namespace, table, rows, size))
-            return sorted(found, key=lambda t: (t.namespace, t.table))
-
-        return self._call(listing)
+        return self._connection.tables()
 
     def schema(self, namespace: str, table: str) -> pa.Schema:
         """The table's Arrow schema. Raises NotFound."""
-        descriptor = flight.FlightDescriptor.for_path(namespace, table)
-        options = _options(self._timeout_s)
-        return self._call(lambda: self._flight.get_schema(descriptor, options).schema)
+        return self._connection.schema(namespace, table)
 
     # ------------------------------------------------------------------------------------- actions
 
@@ -306,7 +257,7 @@ class Client:
         """
         body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
         # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
-        results = self.action("persist", body, timeout_s=timeout_s + self._timeout_s)
+        results = self.action("persist", body, timeout_s=timeout_s + self._connection.timeout_s)
         return msgspec.convert(results, list[Persisted])
 
     def origins(self, origin: str | None = None) -> list[OriginState]:
@@ -329,36 +280,4 @@ class Client:
         Raises:
             Unimplemented: the daemon does not have it.
         """
-        request = flight.Action(kind, encode(body))
-        options = _options(self._timeout_s if timeout_s is None else timeout_s)
-
-        def act() -> list[dict[str, Any]]:
-            results: Iterable[flight.Result] = self._flight.do_action(request, options)
-            decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
-            if not decoded and kind in ("describe_table", "create_table", "status"):
-                raise Unimplemented(f"the daemon answered {kind} with nothing")
-            return decoded
-
-        return self._call(act)
-
-    def _call(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, retried while a retry may help."""
-        retry = RetryState(self._retry, random.random)
-        while True:
-            try:
-                return call()
-            except (pa.ArrowException, OSError) as exc:
-                error = from_arrow(exc)
-                error.__cause__ = exc
-            except Exception as exc:
-                error = from_arrow(exc)
-                if error is not exc:
-                    raise
-            delay_s = retry.failed(error, time.monotonic())
-            if delay_s is None:
-                raise error
-            time.sleep(delay_s)
-
-
-def _options(timeout_s: float | None) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(timeout=timeout_s)
+        return self._connection.act(kind, body, timeout_s)

@@ -3,13 +3,17 @@
 pyarrow has no asynchronous client, so every call runs the blocking one in a worker thread. A
 cancelled call leaves its thread behind: what it was doing may still happen. Acknowledgements need
 no thread each: the writer's reading thread wakes the waiting task.
+
+The calls of :class:`TrioClient` are made from those of :class:`Client`, so that their parameters,
+types and docstrings are written once.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 import trio
@@ -19,20 +23,11 @@ from .blocking import DEFAULT_ENDPOINT, Client
 from .errors import ClientError
 from .reading import QueryStream
 from .retry import RetryPolicy
-from .splitting import Data
-from .wire import (
-    Answer,
-    BatchSource,
-    Checkpoint,
-    OriginState,
-    Persisted,
-    SnapshotInfo,
-    TableDescription,
-    TableSummary,
-    WriteResult,
-)
+from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
 from .writer import Writer
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -152,8 +147,47 @@ class TrioQueryStream:
         await trio.lowlevel.checkpoint_if_cancelled()
 
 
+# A call of Client, and what it is in TrioClient.
+_Call: TypeAlias = Callable[Concatenate[Client, P], T]
+_TrioCall: TypeAlias = Callable[Concatenate["TrioClient", P], Coroutine[Any, Any, T]]
+
+
+def _awaited(call: _Call[P, T], note: str = "") -> _TrioCall[P, T]:
+    """``call`` in a worker thread. Its docstring has ``note`` after the first paragraph."""
+
+    @wraps(call)
+    async def awaited(self: "TrioClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _in_thread(lambda: call(self._client, *args, **kwargs))
+
+    first, _, rest = (inspect.getdoc(call) or "").partition("\n\n")
+    awaited.__doc__ = "\n\n".join(filter(None, (first, note, rest)))
+    return awaited
+
+
+def _awaited_as(kind: Callable[[S], T], call: _Call[P, S], note: str) -> _TrioCall[P, T]:
+    """As :func:`_awaited`; what ``call`` returns is handed out as ``kind``."""
+    plain = _awaited(call, note)
+
+    @wraps(plain)
+    async def awaited(self: "TrioClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(await plain(self, *args, **kwargs))
+
+    # What help() shows would otherwise be the blocking result.
+    vars(awaited)["__signature__"] = inspect.signature(call).replace(return_annotation=kind)
+    return awaited
+
+
 class TrioClient:
-    """:class:`ingester.client.Client` for trio; see there for arguments, results and errors."""
+    """:class:`ingester.client.Client` for trio; see there for arguments, results and errors.
+
+        async with TrioClient("grpc://127.0.0.1:8082") as client:
+            async with await client.writer("sensors", "readings", schema) as writer:
+                ack = await writer.write(batch)
+            async with await client.query_stream("sensors", "readings") as stream:
+                async for batch, source in stream: ...
+
+    Leaving it drops the connection.
+    """
 
     def __init__(
         self,
@@ -176,142 +210,26 @@ class TrioClient:
     ) -> None:
         self._client.close()
 
-    async def write(
-        self,
-        namespace: str,
-        table: str,
-        data: Data,
-        *,
-        origin: str | None = None,
-        first_sequence: int | None = None,
-        exactly_once: bool = True,
-    ) -> WriteResult:
-        """What was acknowledged. An iterable is walked in the worker thread."""
-        return await _in_thread(
-            partial(
-                self._client.write,
-                namespace,
-                table,
-                data,
-                origin=origin,
-                first_sequence=first_sequence,
-                exactly_once=exactly_once,
-            )
-        )
+    write = _awaited(Client.write, "An iterable is walked in the worker thread.")
+    writer = _awaited_as(
+        TrioWriter, Client.writer, "In trio: ``async with await client.writer(…) as writer``."
+    )
 
-    async def writer(
-        self,
-        namespace: str,
-        table: str,
-        schema: pa.Schema,
-        *,
-        origin: str | None = None,
-        first_sequence: int | None = None,
-        max_unanswered: int | None = None,
-        exactly_once: bool = True,
-    ) -> TrioWriter:
-        """A pipelined writer: ``async with await client.writer(…) as writer``."""
-        opened = await _in_thread(
-            partial(
-                self._client.writer,
-                namespace,
-                table,
-                schema,
-                origin=origin,
-                first_sequence=first_sequence,
-                max_unanswered=max_unanswered,
-                exactly_once=exactly_once,
-            )
-        )
-        return TrioWriter(opened)
+    query = _awaited(Client.query)
+    query_stream = _awaited_as(
+        TrioQueryStream,
+        Client.query_stream,
+        "In trio: ``async with await client.query_stream(…) as stream``.",
+    )
+    tables = _awaited(Client.tables)
+    schema = _awaited(Client.schema)
 
-    async def query(
-        self,
-        namespace: str,
-        table: str,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
-        limit: int | None = None,
-        *,
-        scope: str = "all",
-        version: int | None = None,
-        timeout_s: float | None = None,
-    ) -> pa.Table:
-        """The rows of one snapshot as a table."""
-        call = partial(self._client.query, namespace, table, columns, filter, limit)
-        return await _in_thread(partial(call, scope=scope, version=version, timeout_s=timeout_s))
-
-    async def query_stream(
-        self,
-        namespace: str,
-        table: str,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
-        limit: int | None = None,
-        *,
-        scope: str = "all",
-        version: int | None = None,
-    ) -> TrioQueryStream:
-        """The same rows batch by batch: ``async with await client.query_stream(…) as stream``."""
-        call = partial(self._client.query_stream, namespace, table, columns, filter, limit)
-        return TrioQueryStream(await _in_thread(partial(call, scope=scope, version=version)))
-
-    async def tables(self) -> list[TableSummary]:
-        """All tables, by namespace and name."""
-        return await _in_thread(self._client.tables)
-
-    async def schema(self, namespace: str, table: str) -> pa.Schema:
-        """The table's Arrow schema."""
-        return await _in_thread(partial(self._client.schema, namespace, table))
-
-    async def describe(self, namespace: str, table: str) -> TableDescription:
-        """The table's columns, keys, partitions and sizes."""
-        return await _in_thread(partial(self._client.describe, namespace, table))
-
-    async def create_table(
-        self,
-        namespace: str,
-        table: str,
-        schema: pa.Schema,
-        *,
-        primary_key: Sequence[str] | None = None,
-        partition_by: Sequence[str] | None = None,
-        sort_by: Sequence[str] | None = None,
-        timestamp_unit: str | None = None,
-    ) -> TableDescription:
-        """The description of the table, made or found with the same definition."""
-        return await _in_thread(
-            partial(
-                self._client.create_table,
-                namespace,
-                table,
-                schema,
-                primary_key=primary_key,
-                partition_by=partition_by,
-                sort_by=sort_by,
-                timestamp_unit=timestamp_unit,
-            )
-        )
-
-    async def persist(
-        self, namespace: str | None = None, table: str | None = None, timeout_s: float = 60.0
-    ) -> list[Persisted]:
-        """Per table, the version in which everything acknowledged before is committed."""
-        return await _in_thread(partial(self._client.persist, namespace, table, timeout_s))
-
-    async def origins(self, origin: str | None = None) -> list[OriginState]:
-        """How far each origin has come."""
-        return await _in_thread(partial(self._client.origins, origin))
-
-    async def status(self) -> dict[str, Any]:
-        """What ``/api/status`` has."""
-        return await _in_thread(self._client.status)
-
-    async def action(
-        self, kind: str, body: Mapping[str, Any], *, timeout_s: float | None = None
-    ) -> list[dict[str, Any]]:
-        """The JSON results of any action of the daemon."""
-        return await _in_thread(partial(self._client.action, kind, body, timeout_s=timeout_s))
+    describe = _awaited(Client.describe)
+    create_table = _awaited(Client.create_table)
+    persist = _awaited(Client.persist)
+    origins = _awaited(Client.origins)
+    status = _awaited(Client.status)
+    action = _awaited(Client.action)
 
 
 __all__ = ["ClientError", "TrioAck", "TrioClient", "TrioQueryStream", "TrioWriter"]

@@ -141,8 +141,8 @@ class BatchSource(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A query: which rows of which table, of which moment."""
+class Request(msgspec.Struct, frozen=True):
+    """A query: which rows of which table, of which moment. Fields in ``Client.query``'s order."""
 
     namespace: str
     table: str

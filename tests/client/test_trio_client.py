@@ -1,19 +1,16 @@
 """The same client for trio."""
 
+import inspect
+
 import pyarrow as pa
 import pytest
 import trio
 
-from ingester.client import InvalidRequest, UnknownOutcome
-from ingester.client.trio_client import TrioClient
+from ingester.client import Client, InvalidRequest, UnknownOutcome
+from ingester.client.trio_client import TrioClient, TrioQueryStream, TrioWriter
 from tests.client.conftest import QUICK
+from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import LostAnswer, SmallDaemon
-
-SCHEMA = pa.schema([("v", pa.int64())])
-
-
-def batch(value: int) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([value])], schema=SCHEMA)
 
 
 def test_written_rows_are_read_back(daemon: SmallDaemon) -> None:
@@ -52,7 +49,7 @@ def test_many_tasks_wait_on_one_writer_through_a_lost_answer(daemon: SmallDaemon
                 nursery.start_soon(write, value)
 
     trio.run(main)
-    assert sorted(daemon.table("ns", "t").column("v").to_pylist()) == list(range(20))
+    assert sorted(values(daemon)) == list(range(20))
 
 
 def test_a_refused_batch_raises_where_it_is_awaited(daemon: SmallDaemon) -> None:
@@ -89,3 +86,18 @@ def test_a_cancelled_writer_stops_without_waiting(daemon: SmallDaemon) -> None:
             go_on.set()
 
     trio.run(main)
+
+
+def test_every_call_of_the_blocking_client_is_there_with_its_parameters() -> None:
+    own_results = {"writer": TrioWriter, "query_stream": TrioQueryStream}
+    calls = {name for name in vars(Client) if not name.startswith("_")}
+    assert calls == {name for name in vars(TrioClient) if not name.startswith("_")}
+    for name in calls - {"close"}:
+        blocking, call = getattr(Client, name), getattr(TrioClient, name)
+        expected = inspect.signature(blocking)
+        if name in own_results:
+            expected = expected.replace(return_annotation=own_results[name])
+        assert inspect.iscoroutinefunction(call)
+        assert inspect.signature(call) == expected
+        first_line = (inspect.getdoc(blocking) or "").splitlines()[0]
+        assert (inspect.getdoc(call) or "").startswith(first_line)

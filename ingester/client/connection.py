@@ -1,0 +1,118 @@
+"""A connection to one daemon: every pyarrow call is made here, or in a stream that is opened here.
+
+Whatever pyarrow raises becomes a :class:`ClientError`. A call is repeated while the retry policy
+says that it may help: only calls that change nothing, or the same thing again, belong here.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from .errors import Unimplemented, from_arrow
+from .link import Link
+from .reading import QueryStream
+from .retry import RetryPolicy, RetryState
+from .wire import TableSummary, encode
+
+# gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
+# back sooner. A pool of its own keeps one client's backoff away from another's.
+_CHANNEL_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+T = TypeVar("T")
+
+
+class Connection:
+    """Calls on one daemon, by any number of threads. Nothing is sent before the first."""
+
+    def __init__(self, endpoint: str, timeout_s: float, retry: RetryPolicy) -> None:
+        self.endpoint = endpoint if "://" in endpoint else f"grpc://{endpoint}"
+        self.timeout_s = timeout_s
+        self.retry = retry
+        try:
+            self._flight = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
+        except (pa.ArrowException, OSError) as exc:
+            raise from_arrow(exc) from exc
+
+    def close(self) -> None:
+        """Drop the connection. Open links and streams end as if it was lost."""
+        self._flight.close()
+
+    def link(self, command: bytes, schema: pa.Schema) -> Link:
+        """A stream for writing, opened once and raising as :class:`Link`: its writer retries."""
+        return Link(self._flight, command, schema)
+
+    def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
+        """The whole answer to a query, within ``timeout_s``."""
+        options = _options(timeout_s)
+        return self._call(lambda: self._flight.do_get(flight.Ticket(ticket), options).read_all())
+
+    def stream(self, ticket: bytes) -> QueryStream:
+        """The answer to a query, batch by batch."""
+        return self._call(lambda: QueryStream(self._flight.do_get(flight.Ticket(ticket))))
+
+    def tables(self) -> list[TableSummary]:
+        """All tables, by namespace and name."""
+
+        def listing() -> list[TableSummary]:
+            found = []
+            for info in self._flight.list_flights(options=_options(self.timeout_s)):
+                namespace, table = (part.decode() for part in info.descriptor.path)
+                rows, size = int(info.total_records), int(info.total_bytes)
+                found.append(TableSummary(namespace, table, rows, size))
+            return sorted(found, key=lambda t: (t.namespace, t.table))
+
+        return self._call(listing)
+
+    def schema(self, namespace: str, table: str) -> pa.Schema:
+        """A table's Arrow schema."""
+        descriptor = flight.FlightDescriptor.for_path(namespace, table)
+        options = _options(self.timeout_s)
+        return self._call(lambda: self._flight.get_schema(descriptor, options).schema)
+
+    def act(
+        self, kind: str, body: Mapping[str, Any], timeout_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The JSON results of an action, within ``timeout_s`` (default: the connection's)."""
+        request = flight.Action(kind, encode(body))
+        options = _options(self.timeout_s if timeout_s is None else timeout_s)
+
+        def action() -> list[dict[str, Any]]:
+            results: Iterable[flight.Result] = self._flight.do_action(request, options)
+            decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
+            if not decoded and kind in ("describe_table", "create_table", "status"):
+                raise Unimplemented(f"the daemon answered {kind} with nothing")
+            return decoded
+
+        return self._call(action)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """The result of ``call``, retried while a retry may help."""
+        retry = RetryState(self.retry, random.random)
+        while True:
+            try:
+                return call()
+            except (pa.ArrowException, OSError) as exc:
+                error = from_arrow(exc)
+                error.__cause__ = exc
+            except Exception as exc:
+                error = from_arrow(exc)
+                if error is not exc:
+                    raise
+            delay_s = retry.failed(error, time.monotonic())
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+
+
+def _options(timeout_s: float | None) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(timeout=timeout_s)

@@ -1,0 +1,124 @@
+"""What becomes of each batch of a writer. Pure: no thread, no socket, no clock; its owner locks.
+
+    append ──► window ──► answered ──► accepted: counted
+                 │  ▲         └──────► refused: the error of this batch and of all that follow
+                 │  └─ rewound ─┐
+                 └──► lost ─────┴────► given up: the same for all that was not answered
+
+When a stream is lost or refused for now, the window is rewound and sent again on the next one. That
+is exact because every batch carries its origin's sequence: what the daemon already has is answered
+as a duplicate. Without an origin a batch that may have been applied is never sent again.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from .errors import ADMISSION_CODES, ClientError, OriginClash, Unavailable, UnknownOutcome
+from .origins import OriginLease
+from .retry import RetryState, is_retryable
+from .window import Pending, SendWindow
+from .wire import Answer, BatchMetadata, Checkpoint, WriteResult, encode
+
+if TYPE_CHECKING:
+    from .ack import Ack
+
+
+class Settled(NamedTuple):
+    """A batch whose answer came: accepted, or ``error`` says why not."""
+
+    pending: Pending
+    error: ClientError | None
+
+
+class Delivery:
+    """The batches of one writer, from their first sending to their end.
+
+    ``failure`` is what ended the writer, ``total`` what was acknowledged so far.
+    """
+
+    def __init__(self, window: SendWindow, lease: OriginLease | None, retry: RetryState) -> None:
+        self.window = window
+        self.failure: ClientError | None = None
+        self.total = WriteResult()
+        self._lease = lease
+        self._retry = retry
+        self._heard_at = 0.0
+
+    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: "Ack") -> None:
+        """Add the newest batch, under the origin's next sequence. The window must have room."""
+        sequence = None if self._lease is None else self._lease.take()
+        metadata = None
+        if sequence is not None or checkpoint is not None:
+            metadata = encode(BatchMetadata(sequence, checkpoint))
+        self.window.append(Pending(batch, metadata, sequence, ack))
+
+    def owed_s(self, now: float) -> float | None:
+        """Seconds for which the daemon has owed an answer and said nothing; None: it owes none."""
+        sent_at = self.window.oldest_sent_at()
+        return None if sent_at is None else now - max(sent_at, self._heard_at)
+
+    def answered(self, answer: Answer, now: float) -> Settled | None:
+        """The batch that ``answer`` belongs to; None when none was sent.
+
+        A refused batch is not counted: :meth:`fail` must follow with its error.
+        """
+        pending = self.window.answered()
+        if pending is None:
+            return None
+        error = self._refusal(answer, pending)
+        if error is None:
+            self._heard_at = now
+            self._retry.progressed()
+            self._count(answer, pending)
+        return Settled(pending, error)
+
+    def lost(self, error: ClientError, now: float) -> float | ClientError:
+        """Rewind for the next stream: seconds to wait before it, or the error that stands.
+
+        :meth:`fail` must follow with the error.
+        """
+        on_the_way = self.window.sent_count
+        # A refusal at the door says that nothing was applied; anything else leaves it open.
+        unclear = is_retryable(error) and error.code not in ADMISSION_CODES
+        if on_the_way and unclear and self._lease is None:
+            unknown = UnknownOutcome(f"{error}; {on_the_way} batches had no origin and no answer")
+            unknown.__cause__ = error
+            error = unknown
+        self.window.rewind()
+        if not len(self.window) and is_retryable(error):
+            return 0.0  # lost while idle: nothing is at stake before the next batch
+        delay_s = self._retry.failed(error, now)
+        return error if delay_s is None else delay_s
+
+    def fail(self, error: ClientError) -> list[Pending]:
+        """End with ``error``: the batches, oldest first, that have to be told."""
+        self.failure = error
+        return self.window.drain()
+
+    def _refusal(self, answer: Answer, pending: Pending) -> ClientError | None:
+        if not answer.accepted:
+            return Unavailable("the daemon did not accept the batch")
+        sent_once = pending.times_sent == 1
+        if answer.duplicate and sent_once and self._lease is not None and self._lease.exclusive:
+            return OriginClash(
+                f"origin {self._lease.origin!r}: sequence {pending.sequence} was already written "
+                "by someone else, so this batch was not; give each writer its own origin"
+            )
+        return None
+
+    def _count(self, answer: Answer, pending: Pending) -> None:
+        total = self.total
+        self.total = WriteResult(
+            rows=total.rows + pending.batch.num_rows,
+            batches=total.batches + 1,
+            duplicates=total.duplicates + answer.duplicate,
+            sequence=_newest(total.sequence, answer.sequence),
+            epoch=_newest(total.epoch, answer.epoch),
+            memory_sequence=_newest(total.memory_sequence, answer.memory_sequence),
+            durable_sequence=_newest(total.durable_sequence, answer.durable_sequence),
+        )
+
+
+def _newest(known: int | None, told: int | None) -> int | None:
+    return known if told is None else told

@@ -1,0 +1,128 @@
+"""What becomes of a batch, decided without a thread or a connection."""
+
+import pytest
+
+from ingester.client import (
+    Answer,
+    ClientError,
+    InvalidRequest,
+    OriginClash,
+    RetryPolicy,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    Unreachable,
+    WriteResult,
+)
+from ingester.client.ack import Ack
+from ingester.client.delivery import Delivery
+from ingester.client.origins import OriginLease
+from ingester.client.retry import RetryState
+from ingester.client.window import SendWindow, WindowLimits
+from tests.client.rows import batch
+
+POLICY = RetryPolicy(for_s=10, first_delay_s=1, max_delay_s=4)
+
+
+def delivery(origin: str | None = "o", *, exclusive: bool = True) -> Delivery:
+    lease = None if origin is None else OriginLease(origin, 1, exclusive=exclusive)
+    return Delivery(SendWindow(WindowLimits()), lease, RetryState(POLICY, lambda: 0.0))
+
+
+def append(to: Delivery, count: int) -> None:
+    for n in range(count):
+        to.append(batch(n), None, Ack(lambda: None))
+
+
+def test_a_lost_stream_is_sent_again_from_its_oldest_unanswered_batch() -> None:
+    one = delivery()
+    append(one, 3)
+    one.window.take(0.0)
+    one.window.take(0.0)
+    one.answered(Answer(True, memory_sequence=1), 0.5)
+    assert one.lost(Unreachable("gone"), 1.0) == 1.0
+    assert [one.window.take(2.0).sequence for _ in range(2)] == [2, 3]
+    settled = one.answered(Answer(True, duplicate=True, memory_sequence=2), 2.5)
+    assert settled is not None
+    assert (settled.pending.sequence, settled.error) == (2, None)
+    assert one.total == WriteResult(rows=2, batches=2, duplicates=1, memory_sequence=2)
+
+
+def test_progress_makes_the_next_delay_short_again_and_the_policy_ends_it() -> None:
+    one = delivery()
+    append(one, 2)
+    delays: list[float | ClientError] = []
+    for now in (0.0, 1.0, 3.0):
+        one.window.take(now)
+        delays.append(one.lost(Unreachable("gone"), now))
+    one.window.take(7.0)
+    one.answered(Answer(True), 7.0)
+    gone = Unreachable("gone")
+    assert [*delays, one.lost(gone, 7.0)] == [1.0, 2.0, 4.0, 1.0]
+    assert one.lost(gone, 17.0) is gone
+
+
+def test_a_stream_lost_while_idle_costs_nothing() -> None:
+    one = delivery(None)
+    assert [one.lost(Unreachable("gone"), now) for now in (0.0, 99.0)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("error", [Unreachable("gone"), TimedOut("late"), Unavailable("no")])
+def test_what_was_sent_without_an_origin_has_an_unknown_outcome(error: ClientError) -> None:
+    one = delivery(None)
+    append(one, 2)
+    assert one.lost(error, 0.0) == 1.0  # nothing was sent yet
+    one.window.take(1.0)
+    outcome = one.lost(error, 1.0)
+    assert isinstance(outcome, UnknownOutcome)
+    assert str(outcome) == f"{error}; 1 batches had no origin and no answer"
+    assert outcome.__cause__ is error
+
+
+def test_a_refusal_at_the_door_is_clear_without_an_origin_too() -> None:
+    one = delivery(None)
+    append(one, 1)
+    one.window.take(0.0)
+    assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
+
+
+def test_a_request_that_cannot_pass_is_not_repeated() -> None:
+    one = delivery()
+    append(one, 2)
+    one.window.take(0.0)
+    wrong = InvalidRequest("column 'v': no")
+    assert one.lost(wrong, 0.0) is wrong
+    assert [pending.sequence for pending in one.fail(wrong)] == [1, 2]
+    assert (one.failure, len(one.window)) == (wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "times", "expected"),
+    [(True, 1, OriginClash), (True, 2, type(None)), (False, 1, type(None))],
+)
+def test_a_duplicate_is_someone_elses_only_where_we_sent_it_once_and_chose_its_sequence(
+    exclusive: bool, times: int, expected: type
+) -> None:
+    one = delivery(exclusive=exclusive)
+    append(one, 1)
+    for _ in range(times):
+        one.window.rewind()
+        one.window.take(0.0)
+    settled = one.answered(Answer(True, duplicate=True), 0.0)
+    assert settled is not None
+    assert type(settled.error) is expected
+    assert one.total.batches == (expected is type(None))
+
+
+def test_silence_counts_from_the_later_of_sending_and_hearing() -> None:
+    one = delivery()
+    append(one, 2)
+    assert one.owed_s(9.0) is None
+    one.window.take(10.0)
+    one.window.take(11.0)
+    assert one.owed_s(15.0) == 5.0
+    one.answered(Answer(True), 14.0)
+    assert one.owed_s(15.0) == 1.0
+    one.answered(Answer(True), 15.0)
+    assert one.owed_s(99.0) is None
+    assert one.answered(Answer(True), 99.0) is None
