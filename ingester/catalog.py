@@ -226,11 +226,13 @@ class Catalog:
         state = await self.commits.commit_held(table.key, table.state, actions)
         table.install(state)
         table.refreshed_at = trio.current_time()
+        self.commits.on_version(table)
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)
         table.refreshed_at = trio.current_time()
         self._tree.tables[key] = table
+        self.commits.on_version(table)
         return table
 
     def _writer_action(self, state: str) -> Writer:

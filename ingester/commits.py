@@ -82,6 +82,7 @@ class Commits:
     ) -> None:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
+        self.on_version: Callable[[TableBuffer], None] = lambda table: None
         self._tree = tree
         self._writer = writer
         self._spill = spill
@@ -202,6 +203,7 @@ class Commits:
             for handle in blocked:
                 await self._spill_or_wait(handle)
         table.refreshed_at = trio.current_time()
+        self.on_version(table)
 
     async def _spill_or_wait(self, handle: BufferHandle) -> None:
         """Without room on the disk the rows stay in memory until their readers end or are ended."""

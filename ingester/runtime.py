@@ -39,6 +39,7 @@ from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
 from ingester.sinks.wal_sink import WalSink
+from ingester.snapshotting import Snapshots
 from ingester.writes import Writes
 from persist.manifest import Add, Fenced, WriterIdentity
 from persist.store import ObjectStore
@@ -96,6 +97,7 @@ class Runtime:
         )
         commits = Commits(store, self.tree, writer, spill=self._spill)
         commits.on_fenced = self._fenced
+        self.snapshots = Snapshots(commits)
         self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
         turns = Turns()
         self.row_groups = RowGroups(

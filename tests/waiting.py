@@ -1,0 +1,21 @@
+"""Waiting for something that happens by itself, where there is no event to wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 30.0
+EVERY_S = 0.02
+
+
+def until(happened: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Return when it has happened.
+
+    Raises:
+        AssertionError: it has not in time.
+    """
+    deadline = time.monotonic() + patience_s
+    while not happened():
+        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
+        time.sleep(EVERY_S)
