@@ -30,10 +30,10 @@ from ingester.origins import Origins
 from ingester.persisting import Persister
 from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.predicate import parse_filter
-from ingester.query.queries import Queries, QueryLimits, projected, spill_handle
+from ingester.query.queries import Queries, QueryLimits, projected
+from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
-from ingester.query.turns import Turns
 from ingester.record import encode_origins
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
@@ -99,10 +99,7 @@ class Runtime:
         commits.on_fenced = self._fenced
         self.snapshots = Snapshots(commits)
         self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
-        turns = Turns()
-        self.row_groups = RowGroups(
-            store, cache_bytes=min(CACHE_BYTES, memory.limit // 16), turns=turns
-        )
+        self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
         self.queries = Queries(
             self.catalog,
             self.tree,
@@ -114,7 +111,6 @@ class Runtime:
                 refresh_s=settings.manifest.refresh,
             ),
             self.row_groups,
-            turns,
         )
         self.queries.on_expired = self.metrics.stream_timed_out
         self.queries.on_opened = self._query_opened

@@ -104,7 +104,9 @@ class BufferHandle:
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None
-        """From the first attempt at a release on."""
+        """From the commit on; after the release without the order of arrival."""
+        self._moved = True
+        """Whether rows of the files have other places than in the buffer."""
         self._closing = False
         self._spill: Spill | None = None
         self._pins: set[Pin] = set()
@@ -157,14 +159,20 @@ class BufferHandle:
         with self._lock:
             self._spill = spill
 
-    def begin_release(self, files: PersistedFiles) -> bool:
-        """Send pins to the ``files``; False if a spill is needed first.
+    def committed(self, files: PersistedFiles) -> None:
+        """The rows are in these files, too."""
+        with self._lock:
+            self.files = files
+            self._moved = bool(files.arrivals)
+
+    def begin_release(self) -> bool:
+        """Send pins to the files; False if a spill is needed first. After :meth:`committed`.
 
         After True, no pin can come to need a spill any more, until :meth:`release` or
         :meth:`abort_release`.
         """
         with self._lock:
-            self.files = files
+            assert self.files is not None
             if self._spill is None and self._spill_wanted():
                 return False
             self._closing = True
@@ -179,8 +187,11 @@ class BufferHandle:
         """Let the rows go. Only after :meth:`begin_release` said True."""
         with self._lock:
             assert self._closing
+            assert self.files is not None
             self.released = True
             self.rows = BufferedRows()
+            # Whoever still needs the order has it on disk.
+            self.files = PersistedFiles(self.files.adds, ())
             spill = None
             if not self._spill_wanted():
                 spill, self._spill = self._spill, None
@@ -190,6 +201,6 @@ class BufferHandle:
     def _spill_wanted(self) -> bool:
         if self.partition.table.definition.keyed:
             return bool(self._pins)
-        if self.files is not None and not self.files.arrivals:
+        if not self._moved:
             return False
         return any(pin.started or pin.rows < self.total_rows for pin in self._pins)

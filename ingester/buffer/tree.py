@@ -100,7 +100,9 @@ class BufferTree:
         """
         closing: list[BufferHandle] = []
         for handle, files in persisted:
-            if not handle.begin_release(files):
+            handle.committed(files)
+        for handle, _ in persisted:
+            if not handle.begin_release():
                 for other in closing:
                     other.abort_release()
                 return [handle for handle, _ in persisted if handle.needs_spill()] or [handle]

@@ -2,8 +2,9 @@
 
 Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds
 a position and asks again. One thread decodes a row group while the others that want it wait for it.
-A group that is being read is not pushed out by the next one, which waits for a moment instead: a
-group decoded anew for every part of it would cost a hundred times as much. Threads only; no loop.
+A reader that asks has a lease on the group until it says that it is done, or does not come back: a
+leased group is not pushed out by the next one, which waits instead, but not for ever. (A group
+decoded anew for every part of it would cost a hundred times as much.) Threads only; no loop.
 """
 
 from __future__ import annotations
@@ -26,41 +27,54 @@ from persist.store import NotFound, ObjectStore, StoreError
 
 CACHE_BYTES = 128 << 20
 MAX_FOOTERS = 4096
-IN_USE_S = 0.25
-"""A group that was asked for so recently is being read."""
+LEASE_S = 0.5
+"""A reader that does not come back for the next part in this time has stalled, or has left."""
 ROOM_PATIENCE_S = 1.0
 """How long a group waits for those that are being read."""
-IDLE_S = 1.0
+IDLE_S = 5.0
 """What nobody has asked for in this time is forgotten, however much room there is."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a value; texts have an offset."""
 
 
 class _Entry:
-    __slots__ = ("batch", "used_at")
+    """A decoded row group and who reads it: by reader, until when."""
+
+    __slots__ = ("batch", "leases", "used_at")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
-        self.used_at = time.monotonic()
+        self.used_at = 0.0
+        self.leases: dict[int, float] = {}
+
+    def lease(self, reader: int, now: float) -> None:
+        self.used_at = now
+        self.leases[reader] = now + LEASE_S
+
+    def leased_until(self) -> float:
+        return max(self.leases.values(), default=0.0)
 
 
 class RowGroups:
     """Reads and caches footers and row groups of one store."""
 
-    def __init__(
-        self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES, turns: Turns | None = None
-    ) -> None:
+    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.turns = Turns()
+        """Of those who read here."""
+        self.nbytes = 0
+        """Of all decoded row groups, and of those that are being decoded."""
         self._store = store
         self._cache_bytes = cache_bytes
-        self._turns = turns or Turns()
-        self._lock = threading.Lock()
+        # Reentrant: a collection inside it may free a stream, whose reader is done then.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._entries: OrderedDict[GroupKey, _Entry] = OrderedDict()
         """The least recently used first."""
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
-        self._reserved = 0
-        self.nbytes = 0
+        self._under_way = 0
 
     def shrink(self) -> None:
         """Forget all decoded row groups: their memory is wanted elsewhere."""
@@ -70,8 +84,8 @@ class RowGroups:
         """Forget what nobody has asked for in this time."""
         before = time.monotonic() - idle_s
         with self._changed:
-            while self._entries and next(iter(self._entries.values())).used_at < before:
-                self._forget_oldest()
+            for key in [key for key, entry in self._entries.items() if entry.used_at < before]:
+                self._forget(key)
 
     def footer(self, path: str) -> pq.FileMetaData:
         """The file's metadata; read once while it stays in the cache.
@@ -84,7 +98,7 @@ class RowGroups:
             if footer is not None:
                 self._footers.move_to_end(path)
                 return footer
-        with self._turns.given_back():
+        with self.turns.given_back():
             footer = self._reading(path, lambda: pq.read_metadata(self._store.open(path)))
         with self._lock:
             self._footers[path] = footer
@@ -97,68 +111,115 @@ class RowGroups:
         footer = self.footer(path)
         return _bounds(footer, group, schema)
 
-    def group(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+    def group(
+        self, path: str, index: int, columns: tuple[str, ...], reader: int = 0
+    ) -> pa.RecordBatch:
         """One decoded row group; columns that the file lacks are left out.
+
+        ``reader`` has a lease on it until :meth:`done`, or for :data:`LEASE_S`.
 
         Raises:
             StoreAway: the file cannot be read now.
         """
         key = (path, index, columns)
-        batch = self._cached(key)
-        if batch is not None:
-            return batch
-        footer = self.footer(path)
-        with self._lock:
-            loading = self._loading.setdefault(key, threading.Lock())
-        try:
-            with self._turns.given_back(), loading:
-                batch = self._cached(key)
-                if batch is None:
-                    with self._room(footer.row_group(index).total_byte_size):
-                        batch = self._reading(path, lambda: self._decode(path, index, columns))
-                        self._keep(key, batch)
-            return batch
-        finally:
-            with self._lock:
-                self._loading.pop(key, None)
+        while True:
+            batch = self._cached(key, reader)
+            if batch is not None:
+                return batch
+            footer = self.footer(path)
+            # No reference is kept while the next turn is waited for: the cache alone holds it.
+            with self.turns.given_back():
+                self._load(key, footer, reader)
 
-    def _cached(self, key: GroupKey) -> pa.RecordBatch | None:
+    def done(self, path: str, index: int, columns: tuple[str, ...], reader: int) -> None:
+        """The reader has read the group to its end."""
+        with self._changed:
+            entry = self._entries.get((path, index, columns))
+            if entry is not None and entry.leases.pop(reader, None) is not None:
+                self._changed.notify_all()
+
+    def _cached(self, key: GroupKey, reader: int) -> pa.RecordBatch | None:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 return None
-            entry.used_at = time.monotonic()
+            entry.lease(reader, time.monotonic())
             self._entries.move_to_end(key)
             return entry.batch
 
+    def _load(self, key: GroupKey, footer: pq.FileMetaData, reader: int) -> None:
+        """Decode a group into the cache, unless somebody else has done it meanwhile."""
+        path, index, columns = key
+        with self._lock:
+            loading = self._loading.setdefault(key, threading.Lock())
+        try:
+            with loading:
+                if self._cached(key, reader) is None:
+                    with self._room(decoded_bytes(footer, index, columns)) as held:
+                        batch = self._reading(path, lambda: self._decode(footer, key))
+                        self._keep(key, batch, reader, held)
+        finally:
+            with self._lock:
+                self._loading.pop(key, None)
+
     @contextmanager
-    def _room(self, nbytes: int) -> Iterator[None]:
-        """Wait for room, but not for ever, and hold it inside the block."""
+    def _room(self, nbytes: int) -> Iterator[list[int]]:
+        """Wait for room, but not for ever, and hold it inside the block; what is held, to be taken.
+
+        When patience ends, one group at a time goes in all the same.
+        """
         deadline = time.monotonic() + ROOM_PATIENCE_S
         with self._changed:
-            while (
-                self.nbytes + self._reserved
-                and self.nbytes + self._reserved + nbytes > self._cache_bytes
-            ):
+            while self.nbytes and self.nbytes + nbytes > self._cache_bytes:
                 now = time.monotonic()
-                oldest = next(iter(self._entries.values()), None)
-                free_at = deadline if oldest is None else min(deadline, oldest.used_at + IN_USE_S)
-                if now < free_at:
-                    self._changed.wait(free_at - now)
-                elif oldest is not None:
-                    self._forget_oldest()
-                else:
-                    break
-            self._reserved += nbytes
+                free_at = self._forget_unleased(now)
+                if free_at <= now:
+                    continue
+                if now < deadline:
+                    self._changed.wait(min(free_at, deadline) - now)
+                elif self._under_way:
+                    self._changed.wait(LEASE_S)
+                elif self._entries:
+                    self._forget(next(iter(self._entries)))
+            self.nbytes += nbytes
+            self._under_way += 1
+        held = [nbytes]
         try:
-            yield
+            yield held
         finally:
             with self._changed:
-                self._reserved -= nbytes
+                self.nbytes -= sum(held)
+                self._under_way -= 1
                 self._changed.notify_all()
 
-    def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-        footer = self.footer(path)
+    def _keep(self, key: GroupKey, batch: pa.RecordBatch, reader: int, held: list[int]) -> None:
+        """In the place of what was held for it."""
+        with self._changed:
+            self.nbytes += batch.nbytes - held.pop()
+            if key in self._entries:
+                self._forget(key)
+            entry = self._entries[key] = _Entry(batch)
+            entry.lease(reader, time.monotonic())
+            while self.nbytes > self._cache_bytes and self._forget_unleased(time.monotonic()) == 0:
+                pass
+
+    def _forget_unleased(self, now: float) -> float:
+        """Forget the oldest group that nobody reads; 0, or when the next lease ends."""
+        free_at = float("inf")
+        for key, entry in self._entries.items():
+            until = entry.leased_until()
+            if until <= now:
+                self._forget(key)
+                return 0.0
+            free_at = min(free_at, until)
+        return free_at
+
+    def _forget(self, key: GroupKey) -> None:
+        self.nbytes -= self._entries.pop(key).batch.nbytes
+        self._changed.notify_all()
+
+    def _decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:
+        path, index, columns = key
         with pq.ParquetFile(self._store.open(path), metadata=footer, pre_buffer=True) as file:
             have = set(file.schema_arrow.names)
             table = file.read_row_group(
@@ -171,21 +232,6 @@ class RowGroups:
             pa.array([{}] * footer.row_group(index).num_rows, pa.struct([]))
         )
 
-    def _keep(self, key: GroupKey, batch: pa.RecordBatch) -> None:
-        with self._changed:
-            old = self._entries.pop(key, None)
-            self.nbytes -= 0 if old is None else old.batch.nbytes
-            self._entries[key] = _Entry(batch)
-            self.nbytes += batch.nbytes
-            # The newest stays whatever its size: its reader comes back for each part of it.
-            while self.nbytes > self._cache_bytes and len(self._entries) > 1:
-                self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        _, entry = self._entries.popitem(last=False)
-        self.nbytes -= entry.batch.nbytes
-        self._changed.notify_all()
-
     def _reading(self, path: str, read: Callable[[], Any]) -> Any:
         try:
             return read()
@@ -193,6 +239,26 @@ class RowGroups:
             raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
         except (StoreError, OSError) as exc:
             raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
+
+
+def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
+    """About how large some columns of a row group will be in memory.
+
+    Encoded sizes say little: a column of few texts takes fifty times as much decoded. Where a
+    dictionary may hide the length of texts, the bounds tell it.
+    """
+    group = footer.row_group(index)
+    nbytes = 0
+    for leaf in range(group.num_columns):
+        column = group.column(leaf)
+        if column.path_in_schema.split(".")[0] not in columns:
+            continue
+        width = _WIDTHS.get(column.physical_type, 4)
+        if column.physical_type == "BYTE_ARRAY" and column.is_stats_set:
+            bounds = (column.statistics.min_raw, column.statistics.max_raw)
+            width += max((len(bound) for bound in bounds if bound is not None), default=0)
+        nbytes += max(column.total_uncompressed_size, width * column.num_values)
+    return nbytes
 
 
 def _bounds(footer: Any, index: int, schema: pa.Schema) -> dict[str, ColumnStats]:

@@ -28,7 +28,10 @@ def window(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
 
 
 def sent_bytes(batch: pa.RecordBatch) -> int:
-    """What the rows take on the wire; five times faster than ``nbytes``, and of the same size."""
+    """What the rows take on the wire.
+
+    Of the same size as ``nbytes`` and several times faster, but for a view far into a batch.
+    """
     size: int = pa.ipc.get_record_batch_size(batch)
     return size
 

@@ -13,24 +13,21 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import InvalidRequest, StaleVersion, StoreAway, TooManyStreams
-from ingester.query.files import IDLE_S, RowGroups
+from ingester.query.files import RowGroups
 from ingester.query.parts import PART_BYTES
 from ingester.query.predicate import parse_filter
 from ingester.query.reader import PartReader, Selection
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_buffered, snapshot_version
-from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
-from ingester.query.turns import Turns
 from persist.manifest import (
     Add,
     CommittedVersion,
@@ -66,7 +63,6 @@ class Queries:
         writer: WriterIdentity,
         limits: QueryLimits,
         row_groups: RowGroups,
-        turns: Turns,
     ) -> None:
         self.row_groups = row_groups
         self.on_expired: Callable[[], None] = lambda: None
@@ -75,7 +71,6 @@ class Queries:
         self._tree = tree
         self._writer = writer
         self._limits = limits
-        self._turns = turns
         # Counted, not asked of the set: admission looks at it for every batch.
         self._open = 0
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
@@ -138,7 +133,7 @@ class Queries:
 
     async def run(self) -> None:
         """Expire answers that nobody reads, and what was decoded for them, until cancelled."""
-        period_s = min(IDLE_S / 2, max(0.01, self._limits.client_timeout_s / 4))
+        period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
         while True:
             await trio.sleep(period_s)
             self.row_groups.forget_idle()
@@ -259,7 +254,7 @@ class Queries:
         )
         folder = f"{table.namespace}/{table.name}/v1"
         reader = PartReader(snapshot, selection, self.row_groups, folder)
-        stream = AnswerStream(table.key, reader, turns=self._turns, on_close=self._forget)
+        stream = AnswerStream(table.key, reader, on_close=self._forget)
         self.on_opened(stream)
         with self._lock:
             self._streams.add(stream)
@@ -284,22 +279,3 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
     if marks:
         fields.append(pa.field("_op", pa.string(), nullable=False))
     return pa.schema(fields)
-
-
-def spill_handle(folder: Path, handle: BufferHandle) -> int:
-    """Write what the readers of a released buffer will need to local disk; bytes written.
-
-    Runs in a thread. Without room on the disk the rows stay in memory: the caller tries again, and
-    the readers end, or are ended, in the meantime.
-
-    Raises:
-        OSError: the disk is full or broken; nothing is left behind.
-    """
-    assert handle.files is not None
-    spill: RowsFile | OrderFile
-    if handle.partition.table.definition.keyed:
-        spill = RowsFile(folder, handle.rows.chunks())
-    else:
-        spill = OrderFile(folder, handle.files.arrivals)
-    handle.keep_spill(spill)
-    return spill.nbytes

@@ -6,6 +6,7 @@ of rows. Runs in the gRPC thread that asks for the next part.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,6 +23,9 @@ from ingester.query.snapshot import PartitionView, Snapshot
 from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.wanted import WantedRows
 from persist.manifest import Add
+
+TURN_S = 0.01
+"""How long an answer is worked on before others have a turn, where no part comes of it."""
 
 
 class Part(NamedTuple):
@@ -53,12 +57,16 @@ class PartReader:
         self.selection = selection
         self.snapshot = snapshot
         self._groups = row_groups
+        self.turns = row_groups.turns
         self._folder = folder
+        self._working_since = time.monotonic()
         self._needed = tuple(dict.fromkeys((*selection.schema.names, *selection.predicate.columns)))
 
     def parts(self) -> Iterator[Part]:
         """All parts with at least one row, up to the limit."""
-        return self._limited(self._all_parts())
+        for part in self._limited(self._all_parts()):
+            yield part
+            self._working_since = time.monotonic()
 
     def _limited(self, parts: Iterator[Part]) -> Iterator[Part]:
         left = self.selection.limit
@@ -103,11 +111,13 @@ class PartReader:
             row = start + rows
             if part.num_rows:
                 yield Part(part, name, "buffer")
+            else:
+                self._let_others()
 
     def _part_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
         """(first row, rows looked at, the matching ones) of the part that begins at a row."""
         if isinstance(source, RowsFile):
-            start, batch = source.at(row)
+            start, batch = self._spilled_at(source, row)
             view = batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
             return row, view.num_rows, self._selected(view, own=False)
         assert isinstance(source, BufferedRows)
@@ -150,17 +160,23 @@ class PartReader:
             row = 0
             while row < rows:
                 # Asked for again for each part: between two parts only the cache may hold it.
-                group = self._groups.group(path, index, self._needed)
+                group = self._groups.group(path, index, self._needed, id(self))
                 view = window(group, row, rows)
                 own = False
                 looked_at = view.num_rows
                 if wanted is not None:
-                    view, own = wanted.of(view, start + row)
+                    with self.turns.given_back():
+                        numbers = wanted.numbers(start + row, looked_at)
+                    view, own = wanted.of(view, numbers)
                 row += looked_at
                 part = self._selected(view, own=own)
                 del group, view
+                if row == rows:
+                    self._groups.done(path, index, self._needed, id(self))
                 if part.num_rows:
                     yield Part(part, name, "file")
+                else:
+                    self._let_others()
 
     def _keyed_parts(self, view: PartitionView, name: str) -> Iterator[Part]:
         merge = KeyedMerge(self.snapshot.definition, self._needed)
@@ -170,20 +186,26 @@ class PartReader:
                 start, rows, batch = self._rows_at(pin.source(), row, pin.rows)
                 merge.add(batch)
                 row = start + rows
-        newest = merge.newest()
+                self._let_others()
+        with self.turns.given_back():  # one long computation, outside the interpreter
+            newest = merge.newest()
         for add in view.files:
             path = f"{self._folder}/{add.path}"
             footer = self._groups.footer(path)
             for index in range(footer.num_row_groups):
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
-                    group = self._groups.group(path, index, merge.columns)
+                    group = self._groups.group(path, index, merge.columns, id(self))
                     piece = window(group, row, rows)
                     row += piece.num_rows
                     part = self._selected(merge.without_newer(piece), own=False)
                     del group, piece
+                    if row == rows:
+                        self._groups.done(path, index, merge.columns, id(self))
                     if part.num_rows:
                         yield Part(part, name, "file")
+                    else:
+                        self._let_others()
         row = 0
         while row < newest.num_rows:
             piece = window(newest, row, newest.num_rows)
@@ -191,10 +213,12 @@ class PartReader:
             part = self._selected(piece, own=False)
             if part.num_rows:
                 yield Part(part, name, "buffer")
+            else:
+                self._let_others()
 
     def _rows_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
         if isinstance(source, RowsFile):
-            start, batch = source.at(row)
+            start, batch = self._spilled_at(source, row)
         else:
             assert isinstance(source, BufferedRows)
             chunks = source.chunks()
@@ -204,6 +228,16 @@ class PartReader:
             min(batch.num_rows, stop - start) - (row - start),
             batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start)),
         )
+
+    def _spilled_at(self, source: RowsFile, row: int) -> tuple[int, pa.RecordBatch]:
+        with self.turns.given_back():
+            return source.at(row)
+
+    def _let_others(self) -> None:
+        """In the middle of much work without a part to show for it."""
+        if time.monotonic() - self._working_since > TURN_S:
+            self.turns.let_others()
+            self._working_since = time.monotonic()
 
     def _selected(self, view: pa.RecordBatch, *, own: bool) -> pa.RecordBatch:
         """Matching rows with the answer's columns, in memory that holds nothing else."""

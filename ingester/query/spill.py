@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ingester.buffer import Chunk
+from ingester.buffer import BufferHandle, Chunk
 from ingester.buffer.handle import Arrivals
 from ingester.query.parts import cut
 
@@ -94,6 +94,25 @@ class OrderFile(_Nameless):
         """The buffer's row numbers of ``rows`` rows of the files, from their ``row`` on."""
         width = np.dtype(np.uint32).itemsize
         return np.frombuffer(self.read(row * width, (row + rows) * width), np.uint32)
+
+
+def spill_handle(folder: Path, handle: BufferHandle) -> int:
+    """Write what the readers of a released buffer will need to local disk; bytes written.
+
+    Runs in a thread. Without room on the disk the rows stay in memory: the caller tries again, and
+    the readers end, or are ended, in the meantime.
+
+    Raises:
+        OSError: the disk is full or broken; nothing is left behind.
+    """
+    assert handle.files is not None
+    spill: RowsFile | OrderFile
+    if handle.partition.table.definition.keyed:
+        spill = RowsFile(folder, handle.rows.chunks())
+    else:
+        spill = OrderFile(folder, handle.files.arrivals)
+    handle.keep_spill(spill)
+    return spill.nbytes
 
 
 def empty_spill_folder(folder: Path) -> None:

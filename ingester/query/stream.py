@@ -14,7 +14,6 @@ from collections.abc import Callable
 from ingester.errors import TooSlow
 from ingester.query.parts import sent_bytes
 from ingester.query.reader import Part, PartReader, Selection
-from ingester.query.turns import Turns
 
 
 class AnswerStream:
@@ -25,7 +24,6 @@ class AnswerStream:
         table: tuple[str, str],
         reader: PartReader,
         *,
-        turns: Turns,
         on_close: Callable[[AnswerStream], None],
     ) -> None:
         self.table = table
@@ -37,7 +35,7 @@ class AnswerStream:
         """When the last part was handed over; None while the next one is made."""
         self.expired = False
         self._on_close = on_close
-        self._turns = turns
+        self._turns = reader.turns
         self._lock = threading.Lock()
         self._closed = False
         self._parts = reader.parts()

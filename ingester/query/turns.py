@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import queue
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_MOMENT_S = 0.0002
+"""Long enough for a waiting thread to get the interpreter lock."""
 
 
 class Turns:
@@ -40,3 +44,8 @@ class Turns:
             yield
         finally:
             self._free.get()
+
+    def let_others(self) -> None:
+        """Have others at it for a moment, in the middle of a long piece of work."""
+        with self.given_back():
+            time.sleep(_MOMENT_S)

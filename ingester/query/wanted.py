@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ingester.buffer.handle import Arrivals
 from ingester.query.spill import OrderFile
 
 
@@ -21,16 +22,16 @@ class WantedRows:
         self._first = first
         self._wanted = wanted
 
-    def of(self, view: pa.RecordBatch, row: int) -> tuple[pa.RecordBatch, bool]:
-        """The wanted ones of the rows from the file's ``row`` on, and whether they were copied."""
+    def numbers(self, row: int, rows: int) -> Arrivals:
+        """The numbers of ``rows`` rows of the file, from its ``row`` on. Reads the disk."""
         begin = self._first + row
         if self._order is None:
-            found = range(
-                max(begin, self._wanted.start), min(begin + view.num_rows, self._wanted.stop)
-            )
-            return view.slice(max(0, found.start - begin), len(found)), False
-        numbers = self._order.at(begin, view.num_rows)
+            return np.arange(begin, begin + rows, dtype=np.uint32)
+        return self._order.at(begin, rows)
+
+    def of(self, view: pa.RecordBatch, numbers: Arrivals) -> tuple[pa.RecordBatch, bool]:
+        """The wanted ones of the rows with these numbers, and whether they were copied."""
         mask = (numbers >= self._wanted.start) & (numbers < self._wanted.stop)
         if mask.all():
             return view, False
-        return view.filter(pa.array(np.asarray(mask))), True
+        return view.filter(pa.array(mask)), True

@@ -27,21 +27,25 @@ from ingester.origins import Origins
 from ingester.persisting import Persister
 from ingester.query.files import RowGroups
 from ingester.query.predicate import parse_filter
-from ingester.query.queries import spill_handle
 from ingester.query.reader import Part, PartReader, Selection
 from ingester.query.snapshot import Snapshot, snapshot_all
+from ingester.query.spill import spill_handle
 from ingester.sinks.operation import Operation
 from ingester.sinks.operation import Part as OperationPart
 from persist.manifest import WriterIdentity
-from persist.partitioning import UNPARTITIONED
+from persist.partitioning import UNPARTITIONED, PartitionSpec, split_batch
 from persist.store.local import LocalStore
 from persist.table import TableDefinition
 
-SCHEMA = pa.schema({"n": pa.int64(), "k": pa.int64(), "filling": pa.string()})
+SCHEMA = pa.schema({"n": pa.int64(), "k": pa.int64(), "p": pa.int64(), "filling": pa.string()})
 FILLING = "x" * 60_000
 """Four rows make a part."""
 KEYS = 20
+PARTITIONS = 3
 KEYED, SORTED, AS_THEY_CAME = "keyed", "sorted", "as they came"
+PARTITIONED = "partitioned"
+"""Sorted, and in several buffers that are committed together."""
+SPEC = PartitionSpec.parse(["identity(p)"])
 WRITER = WriterIdentity("tested", "0" * 16, 1)
 
 steps = st.lists(
@@ -104,9 +108,9 @@ class Stage:
     async def create(self) -> None:
         definition = TableDefinition(
             SCHEMA,
-            UNPARTITIONED,
+            SPEC if self.kind == PARTITIONED else UNPARTITIONED,
             primary_key=("k",) if self.kind == KEYED else (),
-            sort_by=("k",) if self.kind == SORTED else (),
+            sort_by=("k",) if self.kind in (SORTED, PARTITIONED) else (),
         )
         self.table = await self.catalog.create("ns", "t", definition)
 
@@ -116,13 +120,15 @@ class Stage:
         if self.kind == AS_THEY_CAME:
             keys = list(numbers)
         else:
-            keys = [n * 7 % KEYS for n in numbers]
+            keys = [n * 13 % KEYS for n in numbers]
         self.rows += zip(numbers, keys, strict=True)
-        batch = pa.record_batch(
-            [pa.array(numbers), pa.array(keys), pa.array([FILLING] * count)], schema=SCHEMA
+        columns = (numbers, keys, [n % PARTITIONS for n in numbers], [FILLING] * count)
+        batch = pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
+        parts = tuple(
+            OperationPart(values, part, part.nbytes)
+            for values, part in split_batch(batch, self.table.definition.spec)
         )
-        part = OperationPart((), batch, batch.nbytes)
-        operation = Operation(self.table, (part,), count, batch.nbytes, shape=1)
+        operation = Operation(self.table, parts, count, batch.nbytes, shape=1)
         operation.seq, operation.epoch = first + 1, 1
         self.tree.apply(operation)
 
@@ -172,7 +178,7 @@ async def _play(kind: str, script: list[tuple[str, int]], folder: Path) -> list[
     return stage.spilled
 
 
-@pytest.mark.parametrize("kind", [SORTED, AS_THEY_CAME, KEYED])
+@pytest.mark.parametrize("kind", [SORTED, PARTITIONED, AS_THEY_CAME, KEYED])
 def test_a_reader_gets_its_snapshot_whatever_happens_to_its_buffers(kind: str) -> None:
     @given(steps)
     @settings(max_examples=50, deadline=dt.timedelta(seconds=30))
@@ -186,10 +192,18 @@ def test_a_reader_gets_its_snapshot_whatever_happens_to_its_buffers(kind: str) -
 MIDDLE = [("write", 14), ("open", 0), ("read", 0), ("write", 3), ("persist", 0), ("write", 2)]
 
 
-@pytest.mark.parametrize(("kind", "spills"), [(SORTED, 1), (AS_THEY_CAME, 0), (KEYED, 1)])
+@pytest.mark.parametrize(
+    ("kind", "spills"), [(SORTED, 1), (PARTITIONED, PARTITIONS), (AS_THEY_CAME, 0), (KEYED, 1)]
+)
 def test_only_what_files_cannot_tell_is_spilled(kind: str, spills: int, tmp_path: Path) -> None:
     spilled = trio.run(_play, kind, MIDDLE, tmp_path)
     assert len(spilled) == spills
+
+
+def test_a_released_buffer_keeps_no_order_of_arrival_in_memory(tmp_path: Path) -> None:
+    for handle in trio.run(_play, SORTED, MIDDLE, tmp_path):
+        assert handle.files is not None
+        assert handle.files.nbytes == 0
 
 
 def test_nothing_is_spilled_for_a_reader_that_has_not_begun(tmp_path: Path) -> None:

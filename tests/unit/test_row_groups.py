@@ -6,13 +6,14 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from ingester.errors import StoreAway
-from ingester.query.files import IN_USE_S, RowGroups
+from ingester.query.files import LEASE_S, ROOM_PATIENCE_S, RowGroups, decoded_bytes
 from persist.parquet import encode
 from persist.store.local import LocalStore
 
@@ -28,9 +29,9 @@ class CountedGroups(RowGroups):
         super().__init__(store, **options)
         self.decoded: Counter[str] = Counter()
 
-    def _decode(self, path: str, index: int, columns: tuple[str, ...]) -> pa.RecordBatch:
-        self.decoded[path] += 1
-        return super()._decode(path, index, columns)
+    def _decode(self, footer: Any, key: Any) -> pa.RecordBatch:
+        self.decoded[key[0]] += 1
+        return super()._decode(footer, key)
 
 
 @pytest.fixture
@@ -69,8 +70,9 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
     def read(first: int) -> None:
         for number in range(first, FILES, 4):
             for _ in range(parts):
-                assert groups.group(PATH.format(number), 0, ("x",)).num_rows == ROWS
+                assert groups.group(PATH.format(number), 0, ("x",), first).num_rows == ROWS
                 time.sleep(0.001)
+            groups.done(PATH.format(number), 0, ("x",), first)
 
     readers = [threading.Thread(target=read, args=(first,)) for first in range(4)]
     for reader in readers:
@@ -78,7 +80,7 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
     for reader in readers:
         reader.join()
     # Without patience it would be one for every part: 400.
-    assert sum(groups.decoded.values()) <= 4 * FILES
+    assert sum(groups.decoded.values()) <= 2 * FILES
     assert groups.nbytes <= 3 * GROUP_BYTES
 
 
@@ -87,7 +89,7 @@ def test_it_stays_within_its_bytes(store: LocalStore) -> None:
     for number in range(FILES):
         groups.group(PATH.format(number), 0, ("x",))
         assert groups.nbytes <= 3 * GROUP_BYTES
-        time.sleep(IN_USE_S / 4)
+        time.sleep(LEASE_S / 4)
     assert groups.nbytes > 0
 
 
@@ -116,5 +118,62 @@ def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalSt
     for _ in range(4):
         with pytest.raises(StoreAway, match=r"data/0\.parquet"):
             groups.group(PATH.format(0), 0, ("x",))
-    assert groups._reserved == 0
+    assert groups.nbytes == 0
     assert groups.group(PATH.format(1), 0, ("x",)).num_rows == ROWS
+
+
+def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) -> None:
+    """A lone reader, room for one group: it waits for no lease of its own."""
+    groups = CountedGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
+    waited: list[float | None] = []
+    wait = groups._changed.wait
+    groups._changed.wait = lambda timeout=None: waited.append(timeout) or wait(timeout)
+    for number in range(FILES):
+        for _ in range(3):
+            groups.group(PATH.format(number), 0, ("x",), reader=1)
+        groups.done(PATH.format(number), 0, ("x",), reader=1)
+    assert waited == []
+    assert sum(groups.decoded.values()) == FILES
+
+
+def test_after_all_patience_one_group_at_a_time_goes_in(store: LocalStore) -> None:
+    """Readers that never finish, a store that takes its time: memory stays bounded."""
+    at_work, most, lock = 0, 0, threading.Lock()
+
+    class SlowGroups(CountedGroups):
+        def _decode(self, footer: Any, key: Any) -> pa.RecordBatch:
+            nonlocal at_work, most
+            with lock:
+                at_work += 1
+                most = max(most, at_work)
+            time.sleep(1.2 * ROOM_PATIENCE_S)
+            try:
+                return super()._decode(footer, key)
+            finally:
+                with lock:
+                    at_work -= 1
+
+    groups = SlowGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
+    readers = [
+        threading.Thread(target=groups.group, args=(PATH.format(number), 0, ("x",), number))
+        for number in range(3)
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert most == 1
+    assert groups.nbytes <= 2 * GROUP_BYTES
+
+
+def test_decoded_sizes_are_foreseen_where_dictionaries_hide_them(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    tags = pa.array([f"a-rather-long-tag-{n % 5}" for n in range(ROWS)])
+    table = pa.table({"x": pa.array(range(ROWS)), "s": tags, "t": tags.dictionary_encode()})
+    store.put(PATH.format(0), encode([table], {}))
+    groups = RowGroups(store)
+    footer = groups.footer(PATH.format(0))
+    for columns in (("x",), ("s",), ("x", "s", "t"), ("nowhere",)):
+        expected = decoded_bytes(footer, 0, columns)
+        real = groups.group(PATH.format(0), 0, columns).nbytes
+        assert real * 0.8 <= expected <= real * 1.5 + 1
