@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
@@ -183,11 +184,23 @@ class PutCall:
             )
         try:
             batch.validate(full=True)
+            self._check_plain_bytes(normalise, batch)
             return split_batch(normalise(batch), normalise.definition.spec)
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
+
+    def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
+        """Few bytes can stand for many: see :mod:`ingester.schema.expansion`."""
+        limit = self._limits.max_batch_bytes
+        nbytes = normalise.plain_bytes(batch)
+        if nbytes > limit + BODY_OVERHEAD_BYTES:
+            raise InvalidRequest(
+                f"batch of {batch.num_rows} rows has {nbytes:.0f} B once its dictionaries, views"
+                f" and nulls are written out; flight.max_batch_bytes is {limit}: send smaller"
+                " batches"
+            )
 
     def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
         metadata = _metadata_of(chunk, stream.origin)
@@ -277,7 +290,10 @@ def _next_chunk(reader: Any) -> Any:
         return reader.read_chunk()
     except StopIteration:
         return None
-    except pa.ArrowInvalid as exc:
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError) as exc:
+        # Memory that cannot be had is among them: a compressed buffer may claim any size.
         raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
 
 

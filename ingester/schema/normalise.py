@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
+from ingester.schema.expansion import fixed_bytes, plain_bytes
 from ingester.schema.names import check_column_names
 from ingester.schema.types import has_no_type, table_type, widens
 from persist.table import TableDefinition
@@ -21,8 +22,11 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
     Raises:
         InvalidRequest: a name or a type that no table takes.
     """
-    check_column_names(sent.names, reserved)
-    fields = [pa.field(f.name, table_type(f.name, f.type, unit), f.nullable) for f in sent]
+    try:
+        check_column_names(sent.names, reserved)
+        fields = [pa.field(f.name, table_type(f.name, f.type, unit), f.nullable) for f in sent]
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
     return pa.schema([field for field in fields if not has_no_type(field.type)])
 
 
@@ -80,6 +84,15 @@ class Normaliser:
         self._same = self.schema.equals(pa.schema([f.with_nullable(True) for f in sent]))
         self._as_is = all(
             index >= 0 and sent.field(index).type == field.type for index, field in self._sources
+        )
+
+    def plain_bytes(self, batch: pa.RecordBatch) -> float:
+        """About how large a valid batch will be as the table keeps it, before it is made so."""
+        return sum(
+            plain_bytes(batch.column(index), field.type)
+            if index >= 0
+            else batch.num_rows * max(1.0, fixed_bytes(field.type))
+            for index, field in self._sources
         )
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,146 @@
+"""How large a column is in its plain form, known before that form is made.
+
+A few bytes can stand for many: every row of a dictionary, of views or of lists may refer to the
+same large value, and a null column has rows without any bytes.
+
+Law of this file: pure; it makes some 8 bytes per row and per inner value, whatever the column
+stands for. Columns must have been validated in full: offsets and indices are followed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bytes = npt.NDArray[np.float64]
+"""Per row. Floating, because what a hostile column stands for may overflow any integer."""
+MOST_VALUES = 1 << 24
+"""Of one nested or encoded column at one level; a batch of more is refused without a look."""
+_OFFSET_BYTES = 4.0
+_NULL_BYTES = 8.0
+
+
+class _TooMany(Exception):
+    """More values than :data:`MOST_VALUES`."""
+
+
+def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
+    """About how many bytes ``column`` takes once it is of the type that the table keeps.
+
+    Infinite where there are more inner values than can be looked at.
+    """
+    rows = len(column)
+    if not expands(column.type):
+        return float(max(column.get_total_buffer_size(), rows * fixed_bytes(kept)))
+    if pa.types.is_null(column.type):
+        return rows * max(_NULL_BYTES, fixed_bytes(kept))
+    try:
+        return float(_row_bytes(column).sum())
+    except _TooMany:
+        return float("inf")
+
+
+def expands(kind: pa.DataType) -> bool:
+    """Whether values of this type may be larger in their plain form than as they were sent."""
+    t = pa.types
+    return (
+        t.is_dictionary(kind)
+        or t.is_null(kind)
+        or t.is_string_view(kind)
+        or t.is_binary_view(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+        or t.is_fixed_size_list(kind)
+        or any(expands(kind.field(i).type) for i in range(kind.num_fields))
+    )
+
+
+def fixed_bytes(kind: pa.DataType) -> float:
+    """Bytes of each row whatever its value is, nulls included."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return _OFFSET_BYTES
+
+
+def _row_bytes(array: Any) -> Bytes:
+    """Per row, the bytes of its value in plain form."""
+    kind, t = array.type, pa.types
+    if len(array) > MOST_VALUES:
+        raise _TooMany
+    if t.is_dictionary(kind):
+        if not len(array.dictionary):
+            return np.zeros(len(array))
+        codes = _integers(pc.fill_null(array.indices, 0))
+        return _row_bytes(array.dictionary).take(codes)
+    if t.is_struct(kind):
+        total: Bytes = np.zeros(len(array))
+        for child in array.flatten():
+            total += _row_bytes(child)
+        return total
+    if _is_text(kind):
+        return _lengths(array) + _OFFSET_BYTES
+    if t.is_null(kind) or not kind.num_fields:
+        return np.full(len(array), _NULL_BYTES if t.is_null(kind) else fixed_bytes(kind))
+    starts, stops = _ranges(array)
+    children = [array.keys, array.items] if t.is_map(kind) else [array.values]
+    rows: Bytes = np.full(len(array), _OFFSET_BYTES)
+    for child in children:
+        rows += _range_bytes(child, starts, stops)
+    return rows
+
+
+def _lengths(array: Any) -> Bytes:
+    """Bytes of each text; a null has none."""
+    if not (pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)):
+        return _integers(pc.fill_null(pc.binary_length(array), 0)).astype(np.float64)
+    # Views have no such kernel: 16 bytes each, the length first.
+    words = np.frombuffer(array.buffers()[1] or b"", "<i4")
+    lengths = words[array.offset * 4 : (array.offset + len(array)) * 4 : 4].astype(np.float64)
+    found: Bytes = lengths * array.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _ranges(array: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Per row of lists, where its inner values start and stop."""
+    kind, t = array.type, pa.types
+    if t.is_fixed_size_list(kind):
+        starts = (np.arange(len(array), dtype=np.int64) + array.offset) * kind.list_size
+        return starts, starts + kind.list_size
+    offsets = _integers(array.offsets)
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return offsets, offsets + _integers(array.sizes)
+    return offsets[:-1], offsets[1:]
+
+
+def _range_bytes(child: Any, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> Bytes:
+    counts = (stops - starts).astype(np.float64)
+    if pa.types.is_null(child.type):
+        return counts * _NULL_BYTES
+    if not child.type.num_fields and not _is_text(child.type) and not expands(child.type):
+        return counts * fixed_bytes(child.type)
+    upto = np.concatenate(([0.0], np.cumsum(_row_bytes(child))))
+    last = len(child)
+    found: Bytes = upto[np.clip(stops, 0, last)] - upto[np.clip(starts, 0, last)]
+    return found
+
+
+def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_string(kind)
+        or t.is_large_string(kind)
+        or t.is_string_view(kind)
+        or t.is_binary(kind)
+        or t.is_large_binary(kind)
+        or t.is_binary_view(kind)
+    )

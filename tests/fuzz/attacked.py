@@ -1,0 +1,90 @@
+"""A daemon that gets bad bytes, and how one sees that it has taken no harm.
+
+Law of this file: an attempt is judged by its answer (one of ours, or one of Arrow's own, never
+``internal``), and the daemon afterwards by what an honest client gets from it: the same process
+takes a write, answers all rows that were ever acknowledged to the honest client, and has used
+little memory.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.daemon import Daemon
+from tests.fuzz.raw_flight import INTERNAL, UNKNOWN, Answered, call, flight_data, path_descriptor
+from tests.integration.wire import put, query
+
+ADDRESS_SPACE_BYTES = 8 << 30
+PEAK_BYTES = 1_200 << 20
+"""Four times what the daemon needs for one batch of the largest size, and it at rest."""
+ANSWER_WITHIN_S = 30.0
+
+Messages = list[tuple[bytes, bytes]]
+
+
+class Attacked:
+    """A daemon, an honest table in it, and what was tried."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.table = ("honest", "table")
+        self.attempts = 0
+        self._rows = 0
+        self.check()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the process ever had."""
+        status = Path(f"/proc/{self.daemon.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found is not None, "the daemon has ended"
+        return int(found[1]) * 1024
+
+    def put(
+        self,
+        messages: Messages,
+        *,
+        descriptor: bytes | None = None,
+        metadata: bytes = b"",
+        table: str | None = None,
+    ) -> Answered:
+        """Send IPC messages as one DoPut, to a table of their own unless told otherwise."""
+        self.attempts += 1
+        where = descriptor or path_descriptor("attacked", table or f"t{self.attempts}")
+        frames = [
+            flight_data(header, body, None if index else where, metadata if index else b"")
+            for index, (header, body) in enumerate(messages)
+        ]
+        return self.send("DoPut", frames)
+
+    def send(self, method: str, frames: list[bytes]) -> Answered:
+        """Send protobuf messages, and see that the answer is one that was meant."""
+        answered = call(self.daemon.flight, method, frames, timeout_s=ANSWER_WITHIN_S)
+        assert answered.status is not None, f"the connection ended: {answered}"
+        assert "internal error" not in answered.message, self.last_error(answered.message)
+        assert answered.status != INTERNAL, answered
+        if answered.status == UNKNOWN:
+            assert "Python exception" not in answered.message, answered
+        return answered
+
+    def last_error(self, message: str) -> str:
+        """What the log says about an internal error."""
+        found = re.search(r"internal error (\w+)", message)
+        assert found is not None
+        lines = self.daemon.stderr_file.read_text(errors="replace").splitlines()
+        return next((line for line in lines if found[1] in line), message)
+
+    def check(self) -> None:
+        """Raises AssertionError where an honest client is not served as ever."""
+        assert self.daemon.process.poll() is None, self.daemon.stderr_file.read_text()[-4000:]
+        with fl.connect(self.daemon.flight) as client:
+            (answer,) = put(client, self.table, pa.record_batch({"i": [self._rows]}))
+            assert answer["accepted"]
+            self._rows += 1
+            found = query(client, self.table)["i"].to_pylist()
+            assert sorted(found) == list(range(self._rows))
+        assert self.peak_bytes < PEAK_BYTES, f"{self.peak_bytes >> 20} MiB at the peak"

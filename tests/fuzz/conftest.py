@@ -1,0 +1,22 @@
+"""One daemon for the tests that send bad bytes, with as much memory as it may ever want."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon import Daemon
+from tests.fuzz.attacked import ADDRESS_SPACE_BYTES, Attacked
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    """A daemon whose address space is limited, so that a machine outlives what a test finds."""
+    folder = tmp_path_factory.mktemp("attacked")
+    with Daemon.start(folder / "data", memory__limit="512MiB") as daemon:
+        resource.prlimit(daemon.pid, resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES,) * 2)
+        attacked = Attacked(daemon)
+        yield attacked
+        attacked.check()
