@@ -37,18 +37,34 @@ _ARROW: dict[str, type[Exception]] = {
 }
 
 
+HEAD_BYTES, TAIL_BYTES = 500, 250
+"""Of a message. gRPC's clients drop an answer of more than 8 KiB of trailers, status and all, and a
+message stands in them up to four times, escaped."""
+
+
 def flight_error(error: BaseException) -> Exception:
     """The exception that pyarrow turns into the right gRPC status."""
     known = error if isinstance(error, IngesterError) else _wrapped(error)
     kind = kind_of(known)
+    message = shortened(known.message)
     if kind.status in _ARROW:
-        refusal: Exception = _ARROW[kind.status](known.message)
+        refusal: Exception = _ARROW[kind.status](message)
         return refusal
-    extra: dict[str, Any] = {"code": kind.code, "message": known.message, **known.details}
+    extra: dict[str, Any] = {"code": kind.code, "message": message, **known.details}
     if known.retry_after_s is not None:
         extra["retry_after_s"] = known.retry_after_s
-    failure: Exception = _FLIGHT[kind.status](known.message, msgspec.json.encode(extra))
+    failure: Exception = _FLIGHT[kind.status](message, msgspec.json.encode(extra))
     return failure
+
+
+def shortened(message: str) -> str:
+    """The message in one line that gRPC can carry: its head and its tail where it is long."""
+    printable = "".join(c if c.isprintable() else " " for c in message)
+    data = printable.encode(errors="replace")
+    if len(data) <= HEAD_BYTES + TAIL_BYTES:
+        return data.decode()
+    head, tail = data[:HEAD_BYTES], data[-TAIL_BYTES:]
+    return f"{head.decode(errors='ignore')} … {tail.decode(errors='ignore')}"
 
 
 @contextmanager

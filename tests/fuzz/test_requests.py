@@ -1,0 +1,31 @@
+"""JSON, names and texts that are not what a client sends who means well."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.fuzz.attacked import Attacked
+from tests.fuzz.raw_flight import INVALID_ARGUMENT, ipc_stream, path_descriptor
+from tests.integration.wire import act, ticket
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "é" * 9_000, "\0" * 9_000, '"' * 9_000])
+def test_a_long_message_reaches_the_client(attacked: Attacked, text: str) -> None:
+    with fl.connect(attacked.daemon.flight) as client:
+        with pytest.raises(pa.ArrowInvalid, match="unknown column"):
+            client.do_get(ticket(attacked.table, columns=[text]))
+        with pytest.raises(pa.ArrowInvalid, match="letters, digits"):
+            client.get_flight_info(fl.FlightDescriptor.for_path(text, "t"))
+        with pytest.raises(pa.ArrowNotImplementedError, match="does not exist"):
+            act(client, text)
+
+
+def test_metadata_and_descriptors_of_any_depth_are_refused(attacked: Attacked) -> None:
+    deep = b"[" * 100_000
+    messages = ipc_stream(pa.record_batch({"a": [1]}))
+    where = path_descriptor("attacked", "deep")
+    for metadata in (deep, b'{"sequence":' + b"9" * 5_000 + b"}", b"\xff", b'{"a":' * 50_000):
+        answered = attacked.put(messages, descriptor=where, metadata=metadata)
+        assert answered.status == INVALID_ARGUMENT, answered.message
