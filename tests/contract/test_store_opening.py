@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -18,6 +19,9 @@ from persist.store import (
 )
 from persist.store.generic import FsspecStore
 from persist.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ class LosesWhatWasPut(LocalStore):
 class GoesAway(LocalStore):
     """Up for a put, away for a create."""
 
-    def create(self, path: str, data: bytes) -> PutInfo:  # type: ignore[override]
+    def create(self, path: str, data: Buffer) -> PutInfo:
         raise StoreUnavailable("away")
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -45,7 +46,7 @@ def server() -> Iterator[S3Server]:
         yield server
 
 
-def _start(folder: Path, server: S3Server, **settings: object) -> Daemon:
+def _start(folder: Path, server: S3Server, **settings: Any) -> Daemon:
     return Daemon.start(
         folder / "data",
         environment=server.environment,

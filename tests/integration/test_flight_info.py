@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -33,14 +34,15 @@ def test_flight_info_of_a_command_bounds_what_the_query_gives(
     put(client, table, events(0, 10))
     version = persist(client, table)
     put(client, table, events(10, 5))
-    for fields, count in [
+    asked: list[tuple[dict[str, Any], int]] = [
         ({"columns": ["i"]}, 15),
         ({"columns": ["i"], "filter": [[["i", "<", 3]]]}, 3),
         ({"limit": 4}, 4),
         ({"scope": "version", "version": version}, 10),
         ({"scope": "buffered"}, 5),
         ({"scope": "buffered", "version": 1}, 15),
-    ]:
+    ]
+    for fields, count in asked:
         body = {"namespace": table[0], "table": table[1], **fields}
         descriptor = fl.FlightDescriptor.for_command(json.dumps(body).encode())
         info = client.get_flight_info(descriptor)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -17,7 +18,7 @@ import pytest
 from tests.daemon import Daemon, DaemonEnded
 from tests.integration.wire import Table, describe, events, http, numbers, persist, put, query, rows
 
-TINY = {
+TINY: dict[str, Any] = {
     "persist__max_partition_bytes": "1KiB",
     "persist__workers": 1,
     "memory__limit": "1MiB",
@@ -29,7 +30,7 @@ TINY = {
 def test_a_replay_that_persists_everything_on_its_way_keeps_what_it_has_not_read(
     tmp_path: Path,
 ) -> None:
-    quiet = {"wal__segment_bytes": "64KiB", "persist__max_age": "1h"}
+    quiet: dict[str, Any] = {"wal__segment_bytes": "64KiB", "persist__max_age": "1h"}
     daemon = Daemon.start(tmp_path / "data", **quiet)
     with fl.connect(daemon.flight) as client:
         put(client, ("n", "t"), *(events(2000 * n, 2000) for n in range(30)))
@@ -92,7 +93,7 @@ def test_a_refused_new_column_leaves_the_table_as_it_was(
 
 
 def test_a_batch_that_needs_all_memory_passes_once_the_rest_is_persisted(tmp_path: Path) -> None:
-    settings = {"memory__limit": "12MiB", "persist__max_age": "1h"}
+    settings: dict[str, Any] = {"memory__limit": "12MiB", "persist__max_age": "1h"}
     with Daemon.start(tmp_path / "data", **settings) as daemon, fl.connect(daemon.flight) as client:
         put(client, ("n", "small"), numbers(0, 500_000))
         deadline = time.monotonic() + 30
@@ -106,7 +107,7 @@ def test_a_batch_that_needs_all_memory_passes_once_the_rest_is_persisted(tmp_pat
 
 
 def test_answers_that_their_clients_drop_are_forgotten(tmp_path: Path) -> None:
-    settings = {"query__client_timeout": "400ms"}
+    settings: dict[str, Any] = {"query__client_timeout": "400ms"}
     with Daemon.start(tmp_path / "data", **settings) as daemon, fl.connect(daemon.flight) as client:
         put(client, ("n", "t"), numbers(0, 500_000))
         ticket = fl.Ticket(json.dumps({"namespace": "n", "table": "t"}).encode())
@@ -121,7 +122,11 @@ def test_answers_that_their_clients_drop_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_daemon_whose_identity_was_taken_over_stops_at_its_next_commit(tmp_path: Path) -> None:
-    shared = {"id": "one", "store": f"file://{tmp_path / 'store'}", "persist__max_age": "1h"}
+    shared: dict[str, Any] = {
+        "id": "one",
+        "store": f"file://{tmp_path / 'store'}",
+        "persist__max_age": "1h",
+    }
     first = Daemon.start(tmp_path / "first", **shared)
     with Daemon.start(tmp_path / "second", **shared) as second:
         with fl.connect(second.flight) as client:

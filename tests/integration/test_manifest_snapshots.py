@@ -68,6 +68,7 @@ def test_damaged_snapshots_are_read_around(daemon: Daemon, damage: str) -> None:
             continue
         if damage == "flipped":
             data[len(data) // 2] ^= 1
-        path.write_bytes({"flipped": data, "cut": data[:-7], "emptied": b""}[damage])
+        kept = {"flipped": bytes(data), "cut": bytes(data[:-7]), "emptied": b""}
+        path.write_bytes(kept[damage])
     with daemon.again() as after:
         assert _rows(after) == list(range(VERSIONS))

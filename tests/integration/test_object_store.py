@@ -44,7 +44,7 @@ def daemon(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield daemon
 
 
-def _start(folder: Path, server: S3Server, prefix: str, **settings: object) -> Daemon:
+def _start(folder: Path, server: S3Server, prefix: str, **settings: Any) -> Daemon:
     return Daemon.start(
         folder / "data", environment=server.environment, store=f"s3://lake/{prefix}", **settings
     )
@@ -108,12 +108,10 @@ def test_while_the_store_refuses_known_tables_are_written_and_their_buffers_read
             assert rows(client, table) == list(range(100))
             assert rows(client, table, scope="buffered") == list(range(100))
             # What needs the store says so.
-            for needs_it in (
-                lambda: put(client, (table[0], table[1] + "-new"), numbers(0, 1)),
-                lambda: put(client, table, events(0, 1).append_column("more", numbers(0, 1)["i"])),
-            ):
+            more = events(0, 1).append_column("more", numbers(0, 1)["i"])
+            for where, batch in (((table[0], table[1] + "-new"), numbers(0, 1)), (table, more)):
                 with pytest.raises(fl.FlightUnavailableError) as error:
-                    needs_it()
+                    put(client, where, batch)
                 assert extra(error.value)["code"] == "store"
                 assert extra(error.value)["retry_after_s"] > 0
             with pytest.raises(fl.FlightTimedOutError):

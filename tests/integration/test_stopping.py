@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -195,8 +196,9 @@ def test_an_unknown_setting_exits_with_2_and_names_it(tmp_path: Path) -> None:
 def test_a_value_that_cannot_be_exits_with_2_and_shows_it(
     tmp_path: Path, setting: str, value: str
 ) -> None:
+    settings: dict[str, Any] = {setting: value}
     with pytest.raises(DaemonEnded) as error:
-        Daemon.start(tmp_path / "data", **{setting: value})
+        Daemon.start(tmp_path / "data", **settings)
     assert error.value.code == 2
     assert value in error.value.stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persist.manifest import (
+    Action,
     CommitUnclear,
     EpochComplete,
     Fenced,
@@ -23,7 +24,7 @@ from tests.manifest.stores import FaultyStore
 
 def test_what_is_covered_falls_out_and_no_version_is_made(manifest: Manifest) -> None:
     state = table(manifest, 4)
-    again = [add("data/other-name.parquet", 1, 3), applied(3)]
+    again: list[Action] = [add("data/other-name.parquet", 1, 3), applied(3)]
     assert put_in(manifest, state, Proposal(again)) is state
     part = Proposal([add("data/old.parquet", 3), add("data/new.parquet", 4), applied(4)])
     after = put_in(manifest, state, part)
@@ -50,7 +51,7 @@ def test_operations_of_another_epoch_or_partition_are_not_covered(manifest: Mani
     state = table(manifest, 4)
     later = WriterIdentity("me", "second", 2)
     state = put_in(manifest, state, Proposal(persist(2, writer=later)), later)
-    elsewhere = [add("data/e.parquet", 2, values=("x",)), applied(2, values=("x",))]
+    elsewhere: list[Action] = [add("data/e.parquet", 2, values=("x",)), applied(2, values=("x",))]
     assert put_in(manifest, state, Proposal(elsewhere), later).file_count == 5
 
 
@@ -72,7 +73,10 @@ def test_a_rewrite_of_files_that_are_gone_is_void(manifest: Manifest, store: Fau
 def test_a_rewrite_that_is_in_already_is_not_void(manifest: Manifest) -> None:
     """The caller lost its proposal object, but not its file's name."""
     state = table(manifest, 2)
-    actions = [Remove("data/me-1-1.parquet", "compacted"), add("data/r.parquet", 1, kind="rewrite")]
+    actions: list[Action] = [
+        Remove("data/me-1-1.parquet", "compacted"),
+        add("data/r.parquet", 1, kind="rewrite"),
+    ]
     state = put_in(manifest, state, Proposal(actions))
     assert put_in(manifest, state, Proposal(actions)) is state
 

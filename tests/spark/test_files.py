@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from ingester.spark import read_table
 from ingester.spark.native import can_read
+from ingester.spark.scan import Reader
 from persist.manifest import Manifest, TableNotFound, TableState, VersionNotKept
 from persist.store import open_store
 from tests.daemon import Daemon
@@ -22,7 +23,7 @@ from tests.integration.wire import Table, create, events, numbers, persist, put
 
 pytestmark = pytest.mark.spark
 
-READERS = ("native", "arrow")
+READERS: tuple[Reader, ...] = ("native", "arrow")
 
 
 def state_of(url: str, table: Table, version: int | None = None) -> TableState:
@@ -35,15 +36,20 @@ def numbers_in(frame: DataFrame) -> list[int]:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_counts_and_sums_are_those_of_the_manifests_files(
-    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table, reader: str
+    spark: SparkSession,
+    client: fl.FlightClient,
+    url: str,
+    store: Path,
+    table: Table,
+    reader: Reader,
 ) -> None:
     for first in (0, 1000, 2000):
         put(client, table, events(first, 1000, days=5))
         persist(client, table)
     state = state_of(url, table)
-    store, root = open_store(url), Manifest(open_store(url), *table)
+    objects, root = open_store(url), Manifest(open_store(url), *table)
     read = [
-        pq.read_table(store.open(root.object_path(path)), columns=["i"]) for path in state.files
+        pq.read_table(objects.open(root.object_path(path)), columns=["i"]) for path in state.files
     ]
     expected = pa.concat_tables(read)["i"]
 
@@ -60,7 +66,7 @@ def test_counts_and_sums_are_those_of_the_manifests_files(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_version_shows_the_rows_that_it_had(
-    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: str
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
     put(client, table, numbers(0, 10))
     before = persist(client, table)
@@ -87,7 +93,12 @@ def test_a_frame_keeps_its_version_while_the_table_grows(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_stray_files_in_the_folder_are_not_read(
-    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table, reader: str
+    spark: SparkSession,
+    client: fl.FlightClient,
+    url: str,
+    store: Path,
+    table: Table,
+    reader: Reader,
 ) -> None:
     put(client, table, events(0, 10))
     persist(client, table)
@@ -104,7 +115,12 @@ def test_stray_files_in_the_folder_are_not_read(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_missing_file_fails_even_where_the_session_ignores_such(
-    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table, reader: str
+    spark: SparkSession,
+    client: fl.FlightClient,
+    url: str,
+    store: Path,
+    table: Table,
+    reader: Reader,
 ) -> None:
     put(client, table, numbers(0, 10))
     persist(client, table)
@@ -121,7 +137,7 @@ def test_a_missing_file_fails_even_where_the_session_ignores_such(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_files_older_than_a_column_have_nulls_in_it(
-    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: str
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
     put(client, table, numbers(0, 3))
     old = persist(client, table)
@@ -160,7 +176,7 @@ def test_a_table_without_files_has_its_columns_and_no_rows(
 
 @pytest.mark.parametrize("reader", READERS)
 def test_columns_come_as_asked_for(
-    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: str
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
     put(client, table, events(0, 5))
     persist(client, table)
@@ -183,7 +199,7 @@ def test_a_store_may_lie_in_any_folder_and_columns_may_have_any_name(
     store: Path,
     table: Table,
     tmp_path: Path,
-    reader: str,
+    reader: Reader,
 ) -> None:
     names = ["a.b", "a b", "größe", "`q`", "{x}", "%41"]
     batch = pa.record_batch([pa.array([n, n * 10]) for n in range(len(names))], names=names)
@@ -212,7 +228,7 @@ def test_the_native_reader_lists_its_files_without_a_job_each(
         read_table(spark, url, *table)
         jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("listing")
     finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert jobs == []
     assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == before
 
@@ -221,7 +237,7 @@ def test_what_is_not_there_is_said(spark: SparkSession, client: fl.FlightClient,
     with pytest.raises(TableNotFound, match="spark/none"):
         read_table(spark, url, "spark", "none")
     with pytest.raises(ValueError, match="reader"):
-        read_table(spark, url, "spark", "none", reader="fast")
+        read_table(spark, url, "spark", "none", reader="fast")  # type: ignore[arg-type]
 
 
 def test_the_native_reader_needs_a_file_system_of_hadoops_for_the_url(

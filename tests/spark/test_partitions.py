@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from ingester.spark import read_table
+from ingester.spark.scan import Reader
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put
 
@@ -35,7 +36,7 @@ def test_any_text_comes_back_from_its_folder(
     client: fl.FlightClient,
     url: str,
     table: Table,
-    reader: str,
+    reader: Reader,
 ) -> None:
     batch = pa.record_batch({"i": range(len(AWKWARD)), "k": pa.array(AWKWARD, pa.string())})
     create(client, table, batch.schema, partition_by=["identity(k)"])

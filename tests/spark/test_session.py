@@ -56,6 +56,7 @@ def test_executors_load_neither_trio_nor_the_daemon() -> None:
 
 @pytest.mark.spark
 def test_a_local_session_listens_on_the_loopback_alone(spark: SparkSession) -> None:
+    assert spark._jvm is not None
     pid = spark._jvm.ProcessHandle.current().pid()
     folder = Path(f"/proc/{pid}")
     sockets = set()

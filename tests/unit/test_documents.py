@@ -8,9 +8,10 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("wal", "persist", "ingester")
@@ -119,5 +120,6 @@ def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
 
 
-def statefulset() -> dict:
-    return yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())
+def statefulset() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())
+    return loaded

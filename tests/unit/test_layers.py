@@ -11,11 +11,10 @@ from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table, ingester.spark"
-NO_CACHE = {"no_cache": True, "no_logo": True}
 
 
 def lint(config: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    exit_code = lint_imports(config_filename=str(config), **NO_CACHE)
+    exit_code = lint_imports(config_filename=str(config), no_cache=True, no_logo=True)
     return exit_code, capsys.readouterr().out
 
 

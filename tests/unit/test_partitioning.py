@@ -88,7 +88,7 @@ def _hashed(value: Any) -> bytes:
         value = (value - EPOCH) // dt.timedelta(microseconds=1)
     elif isinstance(value, dt.date):
         value = (value - EPOCH.date()).days
-    return (value % 2**64).to_bytes(8, "little")
+    return int(value % 2**64).to_bytes(8, "little")
 
 
 def _value(spec: str, row: dict[str, Any]) -> Any:

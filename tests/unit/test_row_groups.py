@@ -127,7 +127,12 @@ def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) 
     groups = CountedGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
     waited: list[float | None] = []
     wait = groups._changed.wait
-    groups._changed.wait = lambda timeout=None: waited.append(timeout) or wait(timeout)
+
+    def noted(timeout: float | None = None) -> bool:
+        waited.append(timeout)
+        return wait(timeout)
+
+    groups._changed.wait = noted  # type: ignore[method-assign]
     for number in range(FILES):
         for _ in range(3):
             groups.group(PATH.format(number), 0, ("x",), reader=1)
