@@ -82,7 +82,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
                 partial(_main, settings, on_ready, problems), strict_exception_groups=True
             )
     except BaseException as exc:
-        code = exit_code(exc)
+        code = exit_code(exc, settings.data_dir)
         # Whoever waited has been answered on the loop; their threads still have to send it.
         time.sleep(LAST_ANSWERS_S)
         return code

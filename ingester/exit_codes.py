@@ -5,6 +5,8 @@ Law of this file: one way from what went wrong to the code, with one line in the
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import structlog
 
 from ingester.http.server import ListenError
@@ -22,7 +24,7 @@ _DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable)
 _SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
 
 
-def exit_code(error: BaseException) -> int:
+def exit_code(error: BaseException, data_dir: Path) -> int:
     """The code of the first cause that has one, after a line in the log that says it."""
     causes = _leaves(error)
     for kinds, code, event, runbook in (
@@ -33,10 +35,19 @@ def exit_code(error: BaseException) -> int:
     ):
         for cause in causes:
             if isinstance(cause, kinds):
-                log.error(event, error=str(cause), runbook=runbook)
+                fields = {"help": _after_fencing(data_dir)} if code == EXIT_FENCED else {}
+                log.error(event, error=str(cause), runbook=runbook, **fields)
                 return code
     log.error("failed", exc_info=error, runbook="internal-error")
     return EXIT_FAILED
+
+
+def _after_fencing(data_dir: Path) -> str:
+    return (
+        "do not start it again while the other one runs; what it had acknowledged and not persisted"
+        f" is in its log: ingester wal adopt {data_dir.absolute()} (with the same store) brings"
+        " that into the tables, once, also while the other one runs"
+    )
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

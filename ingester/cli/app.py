@@ -232,6 +232,20 @@ def repair(directory: WalDir, json: Json = False) -> None:
     run_repair(directory, json)
 
 
+@wal_app.command()
+def adopt(
+    directory: WalDir,
+    config: Config = None,
+    store: Store = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Bring what a fenced or dead daemon had acknowledged into the store, each row once."""
+    from .log_tools import run_adopt
+
+    run_adopt(directory, _flags(None, store, None, None, set_), config, json)
+
+
 @app.command()
 def demo(
     rows: Annotated[

@@ -1,15 +1,20 @@
-"""``wal inspect | verify | repair``: a log whose daemon is stopped. Only ``repair`` writes."""
+"""``wal inspect | verify | repair | adopt``: a log whose daemon is stopped.
+
+Only ``repair`` changes it; ``adopt`` brings what it holds into the object store.
+"""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
 import wal.inspection
+from ingester.config_sources import load
 from wal import DirectoryLock, LogError
 from wal.lock import LOCK_NAME
 
-from .exits import FAILED, CommandFailed
+from .exits import FAILED, REFUSED, CommandFailed
 from .facts import print_json, print_line, print_table, size
 
 _STOPS_THE_START = ("damage", "newer")
@@ -86,6 +91,58 @@ def run_repair(directory: Path, as_json: bool) -> None:
     for one in report.segments:
         for gap in one.gaps:
             print_line(f"{one.file}: operations {gap.first_seq} to {gap.last_seq} are missing")
+
+
+def run_adopt(
+    directory: Path, flags: Mapping[str, object], file: Path | None, as_json: bool
+) -> None:
+    """Commit what the log holds and no file does; refused while a daemon runs on the directory.
+
+    Raises:
+        ConfigError: settings that cannot be used.
+        CommandFailed: 4 when the store does not answer, 1 for anything else, also when rows of a
+            table with a primary key had to stay behind.
+    """
+    # Here: the other commands need neither pyarrow nor a store.
+    from ingester.adopting import CannotAdopt, adopt
+    from ingester.record import DamagedRecord
+    from ingester.uploading import CannotEncode
+    from persist.manifest import CommitUnclear, ManifestError
+    from persist.store import StoreError, StoreUnavailable, check_store, open_store
+
+    folder = _log_folder(directory)
+    data_dir = folder if folder == directory and folder.name != "wal" else folder.parent
+    settings = load({"data_dir": str(data_dir)} | dict(flags), file=file).settings
+    try:
+        store = open_store(settings.store_url, **settings.store_options)
+        check_store(store)
+        done = adopt(directory, store, target_file_bytes=settings.persist.target_file_bytes)
+    except (StoreUnavailable, CommitUnclear) as exc:
+        raise CommandFailed(
+            f"the object store does not answer: {exc}; run the same command again, nothing is added"
+            " twice",
+            REFUSED,
+        ) from exc
+    except (
+        LogError, DamagedRecord, CannotAdopt, CannotEncode, ManifestError, StoreError, ValueError
+    ) as exc:  # fmt: skip
+        raise CommandFailed(str(exc)) from exc
+    if as_json:
+        print_json(done)
+    elif not done.tables:
+        print_line("nothing to adopt: the log holds no operations")
+    else:
+        headings = ["namespace", "table", "rows adopted", "files", "rows in files before"]
+        rows = [(t.namespace, t.table, t.rows, t.files, t.skipped_rows) for t in done.tables]
+        print_table(headings, rows)
+    if done.refused:
+        raise CommandFailed(
+            "; ".join(
+                f"{one.refused_rows} rows of table {one.namespace}/{one.table} were not adopted and"
+                f" stay in the log: {one.refused}"
+                for one in done.refused
+            )
+        )
 
 
 def _log_folder(directory: Path) -> Path:

@@ -55,6 +55,7 @@ from persist.manifest.errors import (
     Fenced,
     ManifestDamaged,
     ManifestError,
+    NotReplaced,
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
@@ -62,7 +63,7 @@ from persist.manifest.errors import (
     VersionNotKept,
 )
 from persist.manifest.reading import CommittedVersion, Manifest
-from persist.manifest.rebasing import check_fence, rebase
+from persist.manifest.rebasing import check_fence, check_replaced, rebase
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
 from persist.manifest.tables import list_tables
@@ -87,6 +88,7 @@ __all__ = [
     "Manifest",
     "ManifestDamaged",
     "ManifestError",
+    "NotReplaced",
     "Origin",
     "OriginAhead",
     "Owner",
@@ -111,6 +113,7 @@ __all__ = [
     "WriterIdentity",
     "apply",
     "check_fence",
+    "check_replaced",
     "claim_epoch",
     "commit",
     "list_tables",

@@ -43,6 +43,7 @@ from persist.manifest.state import EMPTY, TableState
 from persist.store import AlreadyExists, StoreUnavailable
 
 Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
+Fence = Callable[[TableState, WriterIdentity], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def commit(
     writer: WriterIdentity,
     rebase: Rebase = rebase,
     *,
+    fence: Fence = check_fence,
     patience: Patience = Patience(),
 ) -> TableState:
     """The state with the proposal in it. Blocks; repeating it with the same proposal is safe.
@@ -100,6 +102,8 @@ def commit(
         rebase: Told each state before the proposal is tried on it, the first one included; returns
             what is still to be committed. When that is nothing, no version is made and the state
             that holds everything already is returned. It may raise to give up.
+        fence: Told each state, too; raises when this writer must not commit to it. Whoever adopts
+            a fenced writer's operations passes ``check_replaced``.
 
     Raises:
         Fenced: A newer process has the writer's identity.
@@ -114,7 +118,7 @@ def commit(
         base = _newest(manifest, base)  # whose commit took the name is not in it yet
     state = base if base is not None else _newest(manifest, None)
     while True:
-        check_fence(state, writer)
+        fence(state, writer)
         actions = rebase(state, proposal.actions)
         if not actions:
             return _existing(manifest, state)

@@ -3,6 +3,7 @@
 The caller plans anew: ``RewriteVoid``, ``PartlyCovered``, ``ProposalConflict``, ``ActionRefused``.
 The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``.
 The caller tries the same again later: ``CommitUnclear``.
+An adoption takes the identity over first: ``NotReplaced``.
 The process stops: ``Fenced``. An operator looks: ``ManifestDamaged``.
 
 A store that cannot be reached raises its own ``StoreUnavailable``, never one of these, except where
@@ -70,6 +71,18 @@ class Fenced(ManifestError):
         self.epoch = epoch
         self.by_epoch = by_epoch
         self.by_incarnation = by_incarnation
+
+
+class NotReplaced(ManifestError):
+    """Nobody has taken the identity over: its operations are not for others to commit."""
+
+    def __init__(self, ingester_id: str, epoch: int) -> None:
+        super().__init__(
+            f"ingester {ingester_id!r} with epoch {epoch} was not replaced: the table's manifest"
+            " has no newer epoch"
+        )
+        self.ingester_id = ingester_id
+        self.epoch = epoch
 
 
 class RewriteVoid(ManifestError):

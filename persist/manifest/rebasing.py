@@ -6,6 +6,7 @@ already, which falls out:
     a rewrite or push that is in (an add of the same file, the same or a later txn)   nothing left
     add of a persist, all of it in ``applied``                                        dropped
     add of a persist, part of it in ``applied``                                       PartlyCovered
+    its removes with it, where all adds of a persist are dropped                      dropped
     applied up to what is applied                                                     dropped
     remove of a file that is gone                                                     RewriteVoid
     schema, spec, properties, owner, writer, origin as they are now                   dropped
@@ -35,7 +36,13 @@ from persist.manifest.actions import (
     Writer,
     WriterIdentity,
 )
-from persist.manifest.errors import Fenced, PartlyCovered, ProposalConflict, RewriteVoid
+from persist.manifest.errors import (
+    Fenced,
+    NotReplaced,
+    PartlyCovered,
+    ProposalConflict,
+    RewriteVoid,
+)
 from persist.manifest.state import TableState
 
 
@@ -46,6 +53,18 @@ def check_fence(state: TableState, writer: WriterIdentity) -> None:
         return
     if known.epoch > writer.epoch or known.incarnation != writer.incarnation:
         raise Fenced(writer.ingester_id, writer.epoch, known.epoch, known.incarnation)
+
+
+def check_replaced(state: TableState, writer: WriterIdentity) -> None:
+    """Raise :class:`NotReplaced` unless a later process holds the writer's identity by now.
+
+    The other side of :func:`check_fence`, for who commits what a fenced process has left in its
+    log. Only under a newer epoch is that safe: whoever wrote the log cannot commit it any more, so
+    what ``applied`` says of the old epoch is moved by adoptions and replays alone.
+    """
+    known = state.writers.get(writer.ingester_id)
+    if known is None or known.epoch <= writer.epoch:
+        raise NotReplaced(writer.ingester_id, writer.epoch)
 
 
 def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -59,6 +78,8 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     _check_removes(state, actions)
     _check_definition(state, actions)
     _check_partly_covered(state, actions)
+    if _is_covered_flush(state, actions):
+        return ()
     return tuple(action for action in actions if not _is_in(state, action))
 
 
@@ -121,6 +142,16 @@ def _check_partly_covered(state: TableState, actions: Sequence[Action]) -> None:
                 covered[action.applied_key] = upto
     if adds:
         raise PartlyCovered(tuple(adds), covered)
+
+
+def _is_covered_flush(state: TableState, actions: Sequence[Action]) -> bool:
+    """Whether a keyed persist is in files already: alone, its removes would take rows away."""
+    adds = [action for action in actions if isinstance(action, Add) and action.kind == "persist"]
+    return (
+        bool(adds)
+        and any(isinstance(action, Remove) for action in actions)
+        and all(_is_in(state, add) for add in adds)
+    )
 
 
 def _is_in(state: TableState, action: Action) -> bool:

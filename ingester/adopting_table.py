@@ -1,0 +1,336 @@
+"""One table's share of an adopted log: uploaded, and committed for who wrote it.
+
+    pending ── less what is in files ──▶ upload ──▶ commit, fenced by check_replaced
+                 ▲                                     │
+                 └──────── the newest version ◀────────┘  somebody else was faster: plan anew
+
+Law of this file: per (ingester id, epoch, spec, partition) operations are committed in log order
+and without gaps, so that ``applied`` never covers one that is in no file. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from ingester.adopting_log import OldOperation
+from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
+from ingester.buffer.rows import MIXED
+from ingester.uploading import Uploader
+from persist.backoff import Backoff
+from persist.manifest import (
+    Action,
+    Add,
+    Applied,
+    CommitUnclear,
+    Fenced,
+    Manifest,
+    PartlyCovered,
+    Proposal,
+    Rebase,
+    Remove,
+    RewriteVoid,
+    TableState,
+    Values,
+    Writer,
+    WriterIdentity,
+    check_replaced,
+    commit,
+    rebase,
+)
+from persist.store import StoreUnavailable
+
+T = TypeVar("T")
+
+ATTEMPTS = 8
+PLANS = 100
+"""Each new plan means that somebody else has committed the same rows or files: it has an end."""
+
+
+class OrderUnknown(Exception):
+    """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
+
+
+class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one table's operations. Rows count once per part of an operation."""
+
+    namespace: str
+    table: str
+    rows: int = 0
+    files: int = 0
+    skipped_rows: int = 0
+    """Rows that were in files already."""
+    refused_rows: int = 0
+    """Rows that stay in the log alone; ``refused`` says why."""
+    refused: str | None = None
+
+
+class _Key(NamedTuple):
+    writer: WriterIdentity
+    spec_id: int
+    values: Values
+
+
+class _OldPart(NamedTuple):
+    seq: int
+    batch: pa.RecordBatch
+    origin: str | None
+    origin_sequence: int | None
+
+
+Pending = Mapping[_Key, list[_OldPart]]
+
+
+class TableAdoption:
+    """Takes a table's operations in log order, and commits them."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        uploader: Callable[[WriterIdentity], Uploader],
+        successor: Callable[[str], WriterIdentity],
+    ) -> None:
+        """Raises ``TableNotFound``, ``StoreUnavailable``."""
+        self._manifest = manifest
+        self._uploader = uploader
+        self._successor = successor
+        self._state = patiently(manifest.load)
+        self._buffer = TableBuffer(manifest.namespace, manifest.table, self._state)
+        self._pending: dict[_Key, list[_OldPart]] = {}
+        self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
+
+    def take(self, operation: OldOperation) -> int:
+        """Keep the operation's rows for the next :meth:`flush`; the bytes they have."""
+        header = operation.logged.header
+        for part in operation.logged.parts:
+            key = _Key(operation.writer, header.spec_id, part.values)
+            old = _OldPart(operation.seq, part.batch, header.origin, header.origin_sequence)
+            self._pending.setdefault(key, []).append(old)
+        return sum(part.nbytes for part in operation.logged.parts)
+
+    def flush(self) -> None:
+        """Commit what was taken, unless it is in files.
+
+        Raises:
+            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+        """
+        pending, self._pending = self._pending, {}
+        for share in self._shares(pending):
+            try:
+                self._adopt(share)
+            except OrderUnknown as exc:
+                rows = self.report.refused_rows + _rows(_left(self._state, share).values())
+                self._note(refused=str(exc), refused_rows=rows)
+
+    def _shares(self, pending: Pending) -> list[Pending]:
+        """What is committed together: of one ingester; in a keyed table one partition's epoch.
+
+        There a file replaces others, so the next one can be made only when it is in.
+        """
+        if self._buffer.definition.keyed:
+            return [{key: parts} for key, parts in pending.items()]
+        by_ingester: dict[str, dict[_Key, list[_OldPart]]] = {}
+        for key, parts in pending.items():
+            by_ingester.setdefault(key.writer.ingester_id, {})[key] = parts
+        return list(by_ingester.values())
+
+    def _adopt(self, share: Pending) -> None:
+        newest = max((key.writer for key in share), key=lambda writer: writer.epoch)
+        for _ in range(PLANS):
+            left = _left(self._state, share)
+            if not left:
+                self._count({}, share, 0)
+                return
+            self._replace(newest)
+            rebase_on = self._rebase_on(self._state, left)
+            files, actions = self._upload(left)
+            call = partial(
+                commit,
+                self._manifest,
+                self._state,
+                Proposal(actions),
+                newest,
+                rebase_on,
+                fence=check_replaced,
+            )
+            try:
+                self._install(patiently(call))
+            except (PartlyCovered, RewriteVoid):
+                self._install(patiently(partial(self._manifest.refresh, self._state)))
+                continue
+            # What is not there fell out: somebody else was faster.
+            made = {
+                key: left[key] for key, add in files.items() if add[0].path in self._state.files
+            }
+            self._count(made, share, sum(len(files[key]) for key in made))
+            return
+        raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
+
+    def _replace(self, old: WriterIdentity) -> None:
+        """See that the table's manifest has a newer epoch than the old one."""
+        known = self._state.writers.get(old.ingester_id)
+        if known is not None and known.epoch > old.epoch:
+            return
+        successor = self._successor(old.ingester_id)
+        # Closed: a daemon that has this epoch says that it is open before its first write here.
+        fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, "closed")
+        proposal = Proposal([fence])
+        try:
+            call = partial(commit, self._manifest, self._state, proposal, successor)
+            self._install(patiently(call))
+        except Fenced:  # by one that is newer still, which will do
+            self._install(patiently(partial(self._manifest.refresh, self._state)))
+
+    def _upload(self, left: Pending) -> tuple[dict[_Key, tuple[Add, ...]], list[Action]]:
+        """The files of each key, and what commits them."""
+        files: dict[_Key, tuple[Add, ...]] = {}
+        actions: list[Action] = []
+        for key, parts in left.items():
+            handle = self._handle(key, parts)
+            call = partial(self._uploader(key.writer).upload, handle, self._state)
+            upload = patiently(call)
+            files[key] = upload.files.adds
+            actions += (Remove(path, "replaced by adopted rows") for path in upload.replaces)
+            actions += upload.files.adds
+            actions.append(
+                Applied(
+                    ingester_id=key.writer.ingester_id,
+                    epoch=key.writer.epoch,
+                    spec_id=key.spec_id,
+                    values=key.values,
+                    seq=parts[-1].seq,
+                )
+            )
+        return files, actions
+
+    def _handle(self, key: _Key, parts: list[_OldPart]) -> BufferHandle:
+        handle = BufferHandle(
+            PartitionBuffer(self._buffer, (key.spec_id, key.values)),
+            epoch=key.writer.epoch,
+            first_seq=parts[0].seq,
+            segment=0,
+        )
+        handle.last_seq = parts[-1].seq
+        for part in parts:
+            nbytes = int(part.batch.nbytes)
+            handle.rows.append(part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED)
+        handle.total_rows = handle.rows.rows
+        return handle
+
+    def _rebase_on(self, base: TableState, left: Pending) -> Rebase:
+        """The usual rule; in a keyed table also: nothing new in the partition, and no newer epoch.
+
+        Raises:
+            OrderUnknown: at once, and from what it returns as of the state that it is told.
+        """
+        if not self._buffer.definition.keyed:
+            return rebase
+        check_order(base, left)
+
+        def keyed(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+            check_order(state, left)
+            for key in left:
+                partition = (key.spec_id, key.values)
+                now = state.partitions.get(partition, ())
+                if now != base.partitions.get(partition, ()):
+                    paths = tuple(add.path for add in now) or ("none",)
+                    raise RewriteVoid(paths, state.version)
+            return rebase(state, actions)
+
+        return keyed
+
+    def _install(self, state: TableState) -> None:
+        self._state = state
+        self._buffer.install(state)
+
+    def _count(self, made: Pending, share: Pending, files: int) -> None:
+        rows = _rows(made.values())
+        self._note(
+            rows=self.report.rows + rows,
+            files=self.report.files + files,
+            skipped_rows=self.report.skipped_rows + _rows(share.values()) - rows,
+        )
+
+    def _note(self, **changed: Any) -> None:
+        self.report = msgspec.structs.replace(self.report, **changed)
+
+
+def check_order(state: TableState, parts: Iterable[_Key]) -> None:
+    """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys."""
+    for writer, spec_id, values in parts:
+        known = state.writers.get(writer.ingester_id)
+        if known is not None and known.epoch > writer.epoch and known.state == "open":
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
+                " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"
+                " cleanly (SIGTERM) and adopt again: partitions that it has not touched go in then"
+            )
+        newer = [
+            epoch
+            for (ingester_id, epoch, *partition), _ in state.applied.items()
+            if ingester_id == writer.ingester_id
+            and epoch > writer.epoch
+            and tuple(partition) == (spec_id, values)
+        ]
+        newer += [
+            epoch
+            for ingester_id, epoch in state.epochs_complete
+            if ingester_id == writer.ingester_id and epoch > writer.epoch
+        ]
+        if newer:
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {max(newer)} of {writer.ingester_id!r} has"
+                f" written to partition {list(values)}: which of two rows of a key is the newer"
+                " one cannot be known"
+            )
+
+
+def _left(state: TableState, share: Pending) -> dict[_Key, list[_OldPart]]:
+    """What the version's files lack."""
+    left = {}
+    for key, parts in share.items():
+        writer, spec_id, values = key
+        upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
+        kept = [p for p in parts if p.seq > upto and not _origin_is_further(state, key, p)]
+        if kept:
+            left[key] = kept
+    return left
+
+
+def _origin_is_further(state: TableState, key: _Key, part: _OldPart) -> bool:
+    """Whether this part of an origin's operation is in files, by whichever way it came there."""
+    origin = state.origins.get(part.origin) if part.origin is not None else None
+    if origin is None or part.origin_sequence is None:
+        return False
+    if origin.complete is not None and part.origin_sequence <= origin.complete:
+        return True
+    return any(
+        (ahead.spec_id, ahead.values) == (key.spec_id, key.values)
+        and part.origin_sequence <= ahead.seq
+        for ahead in origin.ahead
+    )
+
+
+def _rows(parts: Iterable[list[_OldPart]]) -> int:
+    return sum(part.batch.num_rows for run in parts for part in run)
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """What the call returns, tried again for some seconds while the store is away.
+
+    Raises:
+        StoreUnavailable, CommitUnclear: it stayed away.
+    """
+    backoff = Backoff(0.2, 3.0, Random())
+    for _ in range(ATTEMPTS):
+        try:
+            return call()
+        except (StoreUnavailable, CommitUnclear):
+            time.sleep(backoff.next_s())
+    return call()

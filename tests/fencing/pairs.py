@@ -1,0 +1,125 @@
+"""Two daemons under one id on one store, with a data directory each, and what is in the end there.
+
+A paused daemon cannot answer, so whoever writes to one reads all its answers before the pause.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pyarrow.parquet as pq
+
+from persist.manifest import Manifest
+from persist.store import open_store
+from tests.daemon import ROOT, Daemon
+from tests.integration.wire import ARROW_AND_FLIGHT, Table, persist, put
+
+NEVER = "1h"
+EMPTY_LOG = "the log holds no operations"
+
+
+def start(folder: Path, name: str, **settings: object) -> Daemon:
+    """A daemon of the id that all have, on the store that all have."""
+    settings = {"persist__max_age": NEVER, "store": store_url(folder), **settings}
+    return Daemon.start(folder / name, **settings)
+
+
+def store_url(folder: Path) -> str:
+    """The store of all daemons of a test."""
+    return f"file://{folder}/store"
+
+
+def pause(daemon: Daemon) -> None:
+    """SIGSTOP; returns when the process stands still."""
+    os.kill(daemon.pid, signal.SIGSTOP)
+    while _state(daemon.pid) != "T":
+        os.sched_yield()
+
+
+def resume(daemon: Daemon) -> None:
+    """SIGCONT."""
+    os.kill(daemon.pid, signal.SIGCONT)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def ask_to_persist(daemon: Daemon, table: Table) -> None:
+    """Let it try to commit; it may be fenced and end meanwhile."""
+    with fl.connect(daemon.flight) as client, suppress(*ARROW_AND_FLIGHT):
+        persist(client, table, timeout_s=20)
+
+
+def write(daemon: Daemon, table: Table, *batches: pa.RecordBatch) -> None:
+    """Write batches, each acknowledged before this returns."""
+    with fl.connect(daemon.flight) as client:
+        assert all(answer["accepted"] for answer in put(client, table, *batches))
+
+
+def wal_command(name: str, data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """``ingester wal NAME DIR``."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
+    return subprocess.run(
+        [sys.executable, "-m", "ingester", "wal", name, str(data_dir), *options],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+
+def adopt(folder: Path, name: str) -> dict[Table, dict[str, Any]]:
+    """``ingester wal adopt``: what it says of each table."""
+    done = wal_command("adopt", folder / name, "--store", store_url(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    return {(one["namespace"], one["table"]): one for one in report["tables"]}
+
+
+def adopted_rows(folder: Path, name: str) -> int:
+    """How many rows an adoption of this data directory adds, over all tables."""
+    return sum(table["rows"] for table in adopt(folder, name).values())
+
+
+def operations_in_log(data_dir: Path) -> int:
+    """As ``ingester wal inspect`` counts them."""
+    done = wal_command("inspect", data_dir, "--json")
+    assert done.returncode == 0, done.stderr
+    return sum(segment["operations"] for segment in json.loads(done.stdout))
+
+
+def files_of(folder: Path, table: Table) -> list[Path]:
+    """The data files of the newest manifest version."""
+    manifest = Manifest(open_store(store_url(folder)), *table)
+    return [folder / "store" / manifest.object_path(path) for path in manifest.load().files]
+
+
+def rows_in_files(folder: Path, table: Table, column: str = "i") -> list[Any]:
+    """A column of the newest version's files, sorted, read with nothing but pyarrow."""
+    tables = [pq.ParquetFile(path).read(columns=[column]) for path in files_of(folder, table)]
+    return sorted(pa.concat_tables(tables)[column].to_pylist()) if tables else []
+
+
+@contextmanager
+def fenced(daemon: Daemon) -> Iterator[None]:
+    """What happens inside ends the daemon, with exit code 6 and a line that says what to do."""
+    yield
+    assert daemon.wait() == 6
+    lines = [json.loads(line) for line in daemon.stderr_file.read_text().splitlines()]
+    said = [line for line in lines if line["event"] == "fenced"]
+    assert len(said) == 1
+    assert said[0]["runbook"] == "fenced"
+    assert f"ingester wal adopt {daemon.data_dir}" in said[0]["help"]
