@@ -54,6 +54,10 @@ bench: setup ## Print the benchmark table
 crash: setup java ## The long crash run: writers against kill -9, every row counted
 	@$(PY) -m tests.crash $(ARGS)
 
+.PHONY: power
+power: setup ## Power cuts on a file system that loses what was not synced (needs FUSE)
+	@$(PY) -m tests.power $(ARGS)
+
 .PHONY: format
 format: setup ## Sort imports and format all Python files
 	@$(PY) -m ruff check --select I --fix .

@@ -22,6 +22,8 @@ def choose_allocator() -> None:
     """
     if sys.platform == "linux":
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    # What came over the network may lie badly: copied without a warning for each batch.
+    os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 
 def set_up_allocator() -> None:

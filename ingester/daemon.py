@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -77,7 +76,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     set_up_allocator()
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
-        with DirectoryLock(_made(settings.data_dir)):
+        with DirectoryLock(settings.data_dir):
             return trio.run(
                 partial(_main, settings, on_ready, problems), strict_exception_groups=True
             )
@@ -93,11 +92,6 @@ def end_process(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:

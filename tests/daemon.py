@@ -123,6 +123,9 @@ class Daemon:
 class Launch:
     """How a daemon is started."""
 
+    root = ROOT
+    """Where its code is."""
+
     def __init__(
         self,
         data_dir: Path,
@@ -163,7 +166,7 @@ class Launch:
                 [*COMMAND, "--data-dir", str(self.data_dir), *_PORTS, *self.arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                cwd=ROOT,
+                cwd=self.root,
                 env={**kept, "INGESTER_ID": "tested", **self.environment, **names},
             )
 

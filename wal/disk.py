@@ -78,12 +78,17 @@ class OsDisk:
     """The real one."""
 
     def make_directory(self, directory: Path) -> None:
-        """See `Disk`. Every folder that is made is synced into its parent."""
-        if directory.is_dir():
-            return
-        self.make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
-        self.fsync_directory(directory.parent)
+        """See `Disk`. Its name is synced also where it is there: a crash may have come between."""
+        made = not directory.is_dir()
+        if made:
+            self.make_directory(directory.parent)
+            directory.mkdir(exist_ok=True)
+        try:
+            self.fsync_directory(directory.parent)
+        except PermissionError:
+            # The folder above may be closed to us; if we made nothing in it, nothing is ours.
+            if made:
+                raise
 
     def list_directory(self, directory: Path) -> list[str]:
         """See `Disk`."""

@@ -1,0 +1,253 @@
+"""One life of a daemon after another, each ended by a power cut at a random moment.
+
+    start ─▶ check ─▶ write, persist, read ─▶ power cut ─▶ kill ─▶ mount what survived ─▶ start …
+
+Law of this file: a row counts as acknowledged when its answer has come, as read when a query that
+was answered had it; both have to be there after the cut, once, and nothing that was not sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.daemon import ROOT, Daemon, DaemonEnded, Launch
+
+TABLE = ("power", "rows")
+SCHEMA = pa.schema({"w": pa.int64(), "n": pa.int64(), "part": pa.string()})
+WRITERS, PARTS = 3, 3
+ERRORS = (pa.ArrowException, fl.FlightError, OSError)
+SETTINGS: dict[str, object] = {
+    "wal__segment_bytes": "1MiB",
+    "persist__max_age": "300ms",
+    "memory__limit": "256MiB",
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign did, and what it found."""
+
+    lives: int = 0
+    cuts_at_start: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    operations: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+class PoweredLaunch(Launch):
+    """Its log of messages is not on the file system that loses things."""
+
+    def __init__(self, mount_point: Path, folder: Path, root: Path) -> None:
+        super().__init__(mount_point / "data", {}, (), SETTINGS)
+        self.root = root
+        self._folder = folder
+
+    @property
+    def stderr_file(self) -> Path:
+        """See `Launch.stderr_file`."""
+        return self._folder / "stderr"
+
+
+class Campaign:
+    """Lives on one mounted file system."""
+
+    def __init__(self, folder: Path, seed: int, root: Path = ROOT) -> None:
+        self.tally = Tally()
+        self._dice = random.Random(seed)
+        self._mount_point = folder / "mount"
+        self._mount_point.mkdir(parents=True)
+        self._launch = PoweredLaunch(self._mount_point, folder, root)
+        self._sent = [0] * WRITERS
+        self._acknowledged = [0] * WRITERS
+        self._read = [0] * WRITERS
+
+    def run(self, lives: int) -> Tally:
+        """So many lives, or fewer where one ends with a fault."""
+        with _file_system(self._mount_point) as files:
+            for _ in range(lives):
+                self._live(files)
+                if self.tally.faults:
+                    break
+        return self.tally
+
+    def _live(self, files: _Files) -> None:
+        self.tally.lives += 1
+        if self._dice.random() < 0.2:
+            self._cut_at_start(files)
+            return
+        try:
+            daemon = self._launch.start()
+        except DaemonEnded as exc:
+            self.tally.faults.append(f"no start after the cut: {exc}: {exc.stderr[-1500:]}")
+            return
+        try:
+            self._check(daemon)
+            if not self.tally.faults:
+                self._work(daemon, files)
+        finally:
+            daemon.kill()
+        files.mount()
+
+    def _cut_at_start(self, files: _Files) -> None:
+        self.tally.cuts_at_start += 1
+        process = self._launch.spawn()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self._dice.uniform(0.5, 1.3))
+        files.cut(self._dice.getrandbits(32))
+        process.kill()
+        process.communicate()
+        files.mount()
+
+    def _work(self, daemon: Daemon, files: _Files) -> None:
+        ended = threading.Event()
+        work: list[Any] = [lambda w=w: self._write(daemon, w, ended) for w in range(WRITERS)]
+        work += [lambda: self._persist(daemon, ended), lambda: self._query(daemon, ended)]
+        threads = [threading.Thread(target=each) for each in work]
+        for thread in threads:
+            thread.start()
+        ended.wait(self._dice.uniform(0.05, 1.5))
+        files.cut(self._dice.getrandbits(32))
+        ended.set()
+        daemon.kill()
+        for thread in threads:
+            thread.join()
+        self.tally.acknowledged = sum(self._acknowledged)
+        self.tally.read = sum(self._read)
+
+    def _write(self, daemon: Daemon, writer: int, ended: threading.Event) -> None:
+        dice = random.Random(writer)
+        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
+            stream, answers = client.do_put(fl.FlightDescriptor.for_path(*TABLE), SCHEMA)
+            while not ended.is_set():
+                first = self._sent[writer]
+                count = dice.choice((1, 2, 40))
+                self._sent[writer] += count
+                stream.write_batch(_rows(writer, first, count))
+                answer = answers.read()
+                if not answer:
+                    return
+                self._acknowledged[writer] = first + count
+                self.tally.operations += 1
+
+    def _persist(self, daemon: Daemon, ended: threading.Event) -> None:
+        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
+            while not ended.wait(0.1):
+                list(client.do_action(fl.Action("persist", b"{}")))
+
+    def _query(self, daemon: Daemon, ended: threading.Event) -> None:
+        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
+            while not ended.wait(0.05):
+                found = Counter(_query_all(client)["w"].to_pylist())
+                for writer in range(WRITERS):
+                    self._read[writer] = max(self._read[writer], found[writer])
+
+    def _check(self, daemon: Daemon) -> None:
+        """Every row that was promised is there, once, and no other."""
+        try:
+            with fl.connect(daemon.flight) as client:
+                _create(client)
+                table = _query_all(client)
+        except ERRORS as exc:
+            self.tally.faults.append(f"what survived cannot be read: {exc}")
+            return
+        found: list[list[int]] = [[] for _ in range(WRITERS)]
+        for writer, number in zip(table["w"].to_pylist(), table["n"].to_pylist(), strict=True):
+            found[writer].append(number)
+        faults = self.tally.faults
+        for writer, numbers in enumerate(found):
+            numbers.sort()
+            rows = len(numbers)
+            if numbers != list(range(rows)):
+                twice = rows - len(set(numbers))
+                faults.append(f"writer {writer}: {rows} rows up to {max(numbers)}, {twice} twice")
+            for what, least in (
+                ("acknowledged", self._acknowledged[writer]),
+                ("read by a query", self._read[writer]),
+            ):
+                if rows < least:
+                    faults.append(f"writer {writer}: {least} rows were {what}, {rows} are there")
+            if rows > self._sent[writer]:
+                faults.append(f"writer {writer}: {rows} rows, {self._sent[writer]} were sent")
+            # What was on the way and has survived counts from now on.
+            self._sent[writer] = self._acknowledged[writer] = self._read[writer] = rows
+
+
+class _Files:
+    """The process of the file system."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._off = False
+        self._heard("ready")
+
+    def cut(self, seed: int) -> None:
+        """Power off: every call fails from now on."""
+        self._tell(f"cut {seed}")
+        self._heard("cut")
+        self._off = True
+
+    def mount(self) -> None:
+        """Power on, where it is off."""
+        if self._off:
+            self._tell("mount")
+            self._heard("ready")
+            self._off = False
+
+    def _tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+
+    def _heard(self, expected: str) -> None:
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().strip()
+        if said != expected:
+            raise RuntimeError(f"the file system said {said!r}, not {expected!r}")
+
+
+@contextlib.contextmanager
+def _file_system(mount_point: Path) -> Iterator[_Files]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.power.mounted", str(mount_point)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        yield _Files(process)
+
+
+def _rows(writer: int, first: int, count: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    columns = [[writer] * count, list(numbers), [f"p{n % PARTS}" for n in numbers]]
+    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
+
+
+def _create(client: fl.FlightClient) -> None:
+    body = {
+        "namespace": TABLE[0],
+        "table": TABLE[1],
+        "schema": base64.b64encode(SCHEMA.serialize().to_pybytes()).decode(),
+        "partition_by": ["identity(part)"],
+    }
+    list(client.do_action(fl.Action("create_table", json.dumps(body).encode())))
+
+
+def _query_all(client: fl.FlightClient) -> pa.Table:
+    ticket = {"namespace": TABLE[0], "table": TABLE[1]}
+    return client.do_get(fl.Ticket(json.dumps(ticket).encode())).read_all()

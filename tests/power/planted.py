@@ -1,0 +1,43 @@
+"""Daemons with a fault planted: a campaign that does not catch them is worth nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.daemon import ROOT
+
+
+class Plant(NamedTuple):
+    """A text that goes, what comes instead, and where."""
+
+    path: str
+    text: str
+    instead: str
+
+
+PLANTS = {
+    "sync": (Plant("wal/disk.py", "os.fdatasync(fd)", "pass"),),
+    "folders": (
+        Plant("wal/disk.py", "try:\n            os.fsync(fd)", "try:\n            pass"),
+        Plant("persist/store/local.py", "try:\n        os.fsync(descriptor)", "try:\n        pass"),
+    ),
+    "files": (Plant("persist/store/local.py", "os.fsync(descriptor)\n        found", "found"),),
+}
+"""By the name of what is missing: the log's fdatasync, the syncs of folders, those of files in the
+store."""
+
+
+def planted(kind: str, folder: Path) -> Path:
+    """A copy of the code without one kind of sync."""
+    for package in ("wal", "persist", "ingester"):
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for plant in PLANTS[kind]:
+        path = folder / plant.path
+        text = path.read_text()
+        assert text.count(plant.text) == 1, f"{plant.path}: not once {plant.text!r}"
+        path.write_text(text.replace(plant.text, plant.instead))
+    return folder

@@ -1,0 +1,72 @@
+"""The short form of the power cuts, and the file system by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests.power.forgetful import SECTOR, File, Folder, Node, after_cut
+
+MOUNTABLE = (
+    os.access("/dev/fuse", os.R_OK | os.W_OK)
+    and os.geteuid() == 0
+    and shutil.which("fusermount3") is not None
+)
+needs_fuse = pytest.mark.skipif(
+    not MOUNTABLE, reason="needs /dev/fuse, fuse3 and the right to mount"
+)
+
+
+def _file(folder: Folder, name: str) -> Node | None:
+    return folder.now.get(name)
+
+
+def test_what_was_synced_survives_and_nothing_else_has_to() -> None:
+    root, file = Folder(), File()
+    root.change((), (("f", file),))
+    file.write(0, b"a" * 3 * SECTOR)
+    lost = kept = 0
+    for seed in range(200):
+        found = _file(after_cut(root, seed), "f")
+        lost += found is None
+        kept += isinstance(found, File) and bytes(found.now) == b"a" * 3 * SECTOR
+    assert lost
+    assert kept
+    root.sync()
+    file.sync()
+    file.write(SECTOR, b"b" * SECTOR)
+    for seed in range(50):
+        found = _file(after_cut(root, seed), "f")
+        assert isinstance(found, File)
+        first, rest = bytes(found.now[:SECTOR]), bytes(found.now[2 * SECTOR :])
+        assert first == rest == b"a" * SECTOR
+        assert bytes(found.now[SECTOR : 2 * SECTOR]) in (b"a" * SECTOR, b"b" * SECTOR)
+
+
+def test_names_are_lost_from_some_moment_on() -> None:
+    root = Folder()
+    for number in range(4):
+        root.change((), ((str(number), File()),))
+    root.change(("0",), (("4", File()),))
+    left = {tuple(sorted(after_cut(root, seed).now)) for seed in range(200)}
+    assert left == {(), ("0",), ("0", "1"), ("0", "1", "2"), ("0", "1", "2", "3"),
+                    ("1", "2", "3", "4")}  # fmt: skip
+
+
+@needs_fuse
+def test_a_daemon_keeps_its_promises_over_power_cuts() -> None:
+    from tests.power.__main__ import campaign
+
+    tally = campaign(None, lives=8, seed=20_261_121)
+    assert tally.faults == []
+    assert tally.operations > 0
+
+
+@needs_fuse
+@pytest.mark.parametrize("kind", ["sync", "folders", "files"])
+def test_a_daemon_without_one_kind_of_sync_is_caught(kind: str) -> None:
+    from tests.power.__main__ import campaign
+
+    assert campaign(kind, lives=30, seed=7).faults
