@@ -3,6 +3,7 @@
     Manifest(store, namespace, table)     .load  .refresh  .changes  .head  .object_path
     commit(manifest, base, Proposal(actions), writer)          the next version, exactly once
     write_snapshot, snapshot_due                                shorter ways to read, in background
+    clean_up(manifest, Retention(…))                            delete what no kept version needs
     claim_epoch(store, ingester_id, …)                          a new epoch at each start
     list_tables(store)
 
@@ -15,7 +16,8 @@ created is version 42 for ever, the other's is garbage that no reader can pick b
     draft       state + actions = state         rebasing    a proposal meets a newer state
     heads       which versions there are        chain       one version by its lineage
     reading     Manifest                        committing  the next version
-    snapshots, claims, tables, errors
+    planning    what clean-up may delete        cleaning    and its deletion
+    snapshots, removals, claims, tables, times, errors
 
 All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's state store, whose
 checkpoint format v2 has the same structure.
@@ -47,6 +49,14 @@ from persist.manifest.actions import (
     WriterIdentity,
 )
 from persist.manifest.claims import claim_epoch
+from persist.manifest.cleaning import (
+    CleanUp,
+    Deleted,
+    carry_out,
+    clean_up,
+    janitor,
+    write_due_snapshot,
+)
 from persist.manifest.committing import Patience, Proposal, Rebase, commit
 from persist.manifest.draft import apply
 from persist.manifest.errors import (
@@ -60,10 +70,13 @@ from persist.manifest.errors import (
     ProposalConflict,
     RewriteVoid,
     TableNotFound,
+    UploadExpired,
     VersionNotKept,
 )
+from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
 from persist.manifest.rebasing import check_fence, check_replaced, rebase
+from persist.manifest.removals import Removals
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
 from persist.manifest.tables import list_tables
@@ -78,9 +91,11 @@ __all__ = [
     "Applied",
     "AppliedKey",
     "Checkpoint",
+    "CleanUp",
     "ColumnStats",
     "CommitUnclear",
     "CommittedVersion",
+    "Deleted",
     "EpochComplete",
     "Fenced",
     "Horizon",
@@ -95,29 +110,38 @@ __all__ = [
     "PartitionKey",
     "PartlyCovered",
     "Patience",
+    "Plan",
     "Properties",
     "Proposal",
     "ProposalConflict",
     "Rebase",
+    "Removals",
     "Remove",
+    "Retention",
     "RewriteVoid",
     "Schema",
     "Spec",
     "TableNotFound",
     "TableState",
     "Txn",
+    "UploadExpired",
     "Value",
     "Values",
     "VersionNotKept",
     "Writer",
     "WriterIdentity",
     "apply",
+    "carry_out",
     "check_fence",
     "check_replaced",
     "claim_epoch",
+    "clean_up",
     "commit",
+    "janitor",
     "list_tables",
+    "plan_clean_up",
     "rebase",
     "snapshot_due",
+    "write_due_snapshot",
     "write_snapshot",
 ]

@@ -103,12 +103,19 @@ def replay(
 
 
 class Loader:
-    """One full load of one version; remembers what it found damaged. Used once."""
+    """One full load of one version; remembers what it found damaged. Used once.
+
+    Attributes:
+        base: The snapshot that the load began with; (0, "") for none.
+        replayed: The changelogs that it read on top of that.
+    """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store = store
         self._folder = folder
         self._damaged: list[str] = []
+        self.base: tuple[int, str] = (0, "")
+        self.replayed: Lineage = ()
 
     def load(self, commit: Commit) -> TableState:
         """The state that ``commit`` made.
@@ -118,11 +125,16 @@ class Loader:
         """
         target = (commit.version, commit.uid)
         state = self._snapshot(*target)
-        if state is None:
+        if state is not None:
+            self.base = target
+        else:
             own = self._changelog_of_target(commit)
             base, lineage = self._base(own.lineage)
-            logs = read_changelogs(self._store, self._folder, lineage)
-            state = replay(base, self._folder, lineage, logs)
+            self.base, self.replayed = (base.version, base.uid), lineage
+            state = base
+            if lineage:  # else the snapshot came after the first look
+                logs = read_changelogs(self._store, self._folder, lineage)
+                state = replay(base, self._folder, lineage, logs)
             # A newer snapshot than the changelogs knew of shortens what later readers replay.
             state = state.after_snapshot(base.version, base.uid)
         return replace(state, damaged_snapshots=tuple(self._damaged))

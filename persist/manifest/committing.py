@@ -107,7 +107,8 @@ def commit(
 
     Raises:
         Fenced: A newer process has the writer's identity.
-        RewriteVoid, PartlyCovered, ProposalConflict: From ``rebase``; nothing was committed.
+        RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: From ``rebase``; nothing was
+            committed.
         ActionRefused: The actions make no sense; nothing was committed.
         CommitUnclear: Try again with the same proposal.
         StoreUnavailable: Likewise.

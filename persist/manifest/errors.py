@@ -1,6 +1,7 @@
 """What can go wrong with a manifest, by who must act.
 
-The caller plans anew: ``RewriteVoid``, ``PartlyCovered``, ``ProposalConflict``, ``ActionRefused``.
+The caller plans anew: ``RewriteVoid``, ``PartlyCovered``, ``UploadExpired``, ``ProposalConflict``,
+``ActionRefused``.
 The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``.
 The caller tries the same again later: ``CommitUnclear``.
 An adoption takes the identity over first: ``NotReplaced``.
@@ -112,6 +113,18 @@ class PartlyCovered(ManifestError):
         )
         self.adds = adds
         self.covered = dict(covered)
+
+
+class UploadExpired(ManifestError):
+    """Files were uploaded before the newest horizon: clean-up may have them, upload them again."""
+
+    def __init__(self, adds: tuple[Add, ...], horizon: str) -> None:
+        super().__init__(
+            f"{len(adds)} files were uploaded before the horizon {horizon} of the table's clean-up,"
+            f" the first is {adds[0].path} ({adds[0].at})"
+        )
+        self.adds = adds
+        self.horizon = horizon
 
 
 class ProposalConflict(ManifestError):

@@ -104,7 +104,7 @@ class Manifest:
                 commit.uid,
             ):
                 return followed
-        return Loader(self.store, self.folder).load(commit)
+        return self._load_in_full(commit)
 
     def refresh(self, known: TableState) -> TableState:
         """The head's state; ``known`` itself when nothing was committed since.
@@ -145,6 +145,22 @@ class Manifest:
             )
             for commit, log in zip(commits, logs, strict=True)
         ]
+
+    def _load_in_full(self, commit: Commit) -> TableState:
+        """The state that ``commit`` made, also while clean-up takes what is not needed any more.
+
+        Clean-up writes a snapshot before it deletes what that stands for, so a load that began
+        before it finds everything when it looks again.
+        """
+        try:
+            return Loader(self.store, self.folder).load(commit)
+        except ManifestDamaged:
+            try:
+                return Loader(self.store, self.folder).load(commit)
+            except ManifestDamaged as exc:
+                if read_commit(self.store, self.folder, commit.version) is None:
+                    raise self._not_kept(commit.version) from exc
+                raise
 
     def _follow(self, known: TableState, up_to: int) -> TableState | None:
         """``known`` and what was committed on top of it; None when that does not link up."""

@@ -6,15 +6,17 @@ already, which falls out:
     a rewrite or push that is in (an add of the same file, the same or a later txn)   nothing left
     add of a persist, all of it in ``applied``                                        dropped
     add of a persist, part of it in ``applied``                                       PartlyCovered
+    any other add of a file that was uploaded before the state's ``horizon``          UploadExpired
     its removes with it, where all adds of a persist are dropped                      dropped
     applied up to what is applied                                                     dropped
     remove of a file that is gone                                                     RewriteVoid
     schema, spec, properties, owner, writer, origin as they are now                   dropped
+    a horizon that is not later than the state's                                      dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
 
-A proposal holds persists, or a rewrite, or a push, and no mixture. ``Add.at`` and the state's
-``horizon`` are for the rule that an upload from before a horizon is repeated; it comes in here with
-clean-up.
+A proposal holds persists, or a rewrite, or a push, and no mixture. Once a horizon is committed,
+clean-up deletes unlisted files from before it: an add that came later would list a file that is
+gone, so it is refused here, and repeated with a file of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from persist.manifest.actions import (
     Applied,
     AppliedKey,
     EpochComplete,
+    Horizon,
     Origin,
     Properties,
     Remove,
@@ -42,8 +45,10 @@ from persist.manifest.errors import (
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
+    UploadExpired,
 )
 from persist.manifest.state import TableState
+from persist.manifest.times import is_before
 
 
 def check_fence(state: TableState, writer: WriterIdentity) -> None:
@@ -71,7 +76,8 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     """What of ``actions`` is still to be committed on top of ``state``; nothing: all is in.
 
     Raises:
-        RewriteVoid, PartlyCovered, ProposalConflict: See the module. The caller plans anew.
+        RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: See the module. The caller
+            plans anew.
     """
     if _committed_before(state, actions):
         return ()
@@ -80,7 +86,9 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     _check_partly_covered(state, actions)
     if _is_covered_flush(state, actions):
         return ()
-    return tuple(action for action in actions if not _is_in(state, action))
+    left = tuple(action for action in actions if not _is_in(state, action))
+    _check_uploads(state, left)
+    return left
 
 
 def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
@@ -144,6 +152,17 @@ def _check_partly_covered(state: TableState, actions: Sequence[Action]) -> None:
         raise PartlyCovered(tuple(adds), covered)
 
 
+def _check_uploads(state: TableState, actions: Sequence[Action]) -> None:
+    horizon = state.horizon
+    if horizon is None:
+        return
+    late = tuple(
+        action for action in actions if isinstance(action, Add) and is_before(action.at, horizon)
+    )
+    if late:
+        raise UploadExpired(late, horizon)
+
+
 def _is_covered_flush(state: TableState, actions: Sequence[Action]) -> bool:
     """Whether a keyed persist is in files already: alone, its removes would take rows away."""
     adds = [action for action in actions if isinstance(action, Add) and action.kind == "persist"]
@@ -159,6 +178,9 @@ def _is_in(state: TableState, action: Action) -> bool:
         return action.kind == "persist" and action.last_seq <= _covered_to(state, action)
     if isinstance(action, Applied):
         return action.seq <= state.applied_to(*action.key)
+    if isinstance(action, Horizon):
+        # Never back: what lies between the two may be deleted already.
+        return state.horizon is not None and not is_before(state.horizon, action.at)
     if isinstance(action, EpochComplete):
         return (action.ingester_id, action.epoch) in state.epochs_complete
     return action in (

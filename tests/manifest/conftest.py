@@ -10,7 +10,8 @@ import pytest
 
 from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
-from tests.manifest.stores import FaultyStore
+from tests.manifest.stores import ClockedStore, FaultyStore
+from tests.manifest.yard import Yard
 from tests.s3_server import S3Server
 
 BUCKET = "manifest-bucket"
@@ -46,3 +47,10 @@ def store(real_store: ObjectStore) -> FaultyStore:
 def manifest(store: FaultyStore) -> Manifest:
     """The manifest of a table that does not exist yet."""
     return Manifest(store, "ns", "flights")
+
+
+@pytest.fixture
+def yard(real_store: ObjectStore) -> Yard:
+    """A table that does not exist yet, in a store whose clock the test moves."""
+    store = ClockedStore(real_store)
+    return Yard(store, Manifest(store, "ns", "flights"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from persist.store import NotFound, ObjectInfo, ObjectStore, PutInfo, StoreError, StoreUnavailable
@@ -76,3 +78,69 @@ class FaultyStore:
 
     def now(self) -> Any:
         return self._inner.now()
+
+
+class ClockedStore(FaultyStore):
+    """A store whose clock the test moves; it can also fail exactly one call, counted from now.
+
+    Objects keep the time at which they were put through it.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.ahead = timedelta()
+        self.fail_at: int | None = None
+        self.failed = False
+        self.deleted: list[str] = []
+        self.on_delete: Callable[[str], object] = lambda path: None
+        self.on_call: Callable[[str, str], object] = lambda call, path: None
+        self._lock = threading.Lock()
+        self._times: dict[str, datetime] = {}
+
+    def advance(self, **by: float) -> None:
+        """Move the clock forward."""
+        self.ahead += timedelta(**by)
+
+    def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
+        self.on_call(call, path)
+        with self._lock:
+            if self.fail_at is not None:
+                self.fail_at -= 1
+                if self.fail_at < 0:  # this one and all that follow: the process is gone
+                    self.failed = True
+                    raise StoreUnavailable(f"{call} {path}: ended here, on purpose")
+        return super()._do(call, path, work)
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        return self._dated(path, super().put(path, data))
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        return self._dated(path, super().create(path, data))
+
+    def delete(self, path: str) -> None:
+        self.on_delete(path)
+        super().delete(path)
+        self.deleted.append(path)
+
+    def restore(self, path: str, data: bytes) -> None:
+        """Bring an object back as of the time it had."""
+        if super().exists(path) is None:
+            self._inner.put(path, data)
+
+    def exists(self, path: str) -> ObjectInfo | None:
+        found = super().exists(path)
+        return None if found is None else self._as_dated(found)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return map(self._as_dated, super().list(prefix, start_after))
+
+    def now(self) -> datetime:
+        now: datetime = self._do("now", "", super().now)
+        return now + self.ahead
+
+    def _dated(self, path: str, info: PutInfo) -> PutInfo:
+        self._times[path] = info.at + self.ahead
+        return info._replace(at=self._times[path])
+
+    def _as_dated(self, info: ObjectInfo) -> ObjectInfo:
+        return info._replace(at=self._times.get(info.path, info.at))
