@@ -216,13 +216,16 @@ def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
     body, (stored,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
     if (actual := crc32c(body)) != stored:
         return Mismatch(f"header CRC-32C {stored:08x}", f"{actual:08x}")
+    # The checksum is right, so that no crash made what follows; it has to be said all the same.
+    if id_length > MAX_ID_BYTES or incarnation_length > MAX_INCARNATION_BYTES:
+        return Mismatch("names of at most 255 and 128 bytes", f"{id_length}, {incarnation_length}")
     middle = _SEGMENT.size + id_length
-    identity = LogIdentity(
-        data[_SEGMENT.size : middle].decode(),
-        data[middle : middle + incarnation_length].decode(),
-        epoch,
-    )
-    return SegmentHeader(number, identity, first_seq)
+    try:
+        ingester_id = data[_SEGMENT.size : middle].decode()
+        incarnation = data[middle : middle + incarnation_length].decode()
+    except UnicodeDecodeError:
+        return Mismatch("names in UTF-8", data[_SEGMENT.size : middle + incarnation_length].hex())
+    return SegmentHeader(number, LogIdentity(ingester_id, incarnation, epoch), first_seq)
 
 
 def encode_record_header(number: int, offset: int, header: RecordHeader) -> bytes:
