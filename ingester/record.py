@@ -76,6 +76,9 @@ class LoggedOperation(NamedTuple):
 # msgspec reports text that is not UTF-8 as Python does.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 
+# What pyarrow says of an empty message, and of a size that is negative or larger than there is.
+_OUT_OF_RANGE = (EOFError, ValueError, IndexError, OverflowError)
+
 _encode = msgspec.msgpack.Encoder().encode
 _header_of = msgspec.msgpack.Decoder(OperationHeader).decode
 _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
@@ -144,9 +147,13 @@ def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> Logge
         for part in header.parts:
             body = payload.slice(offset, part.nbytes)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
+            # Offsets that lead elsewhere would end the process when the rows are read.
+            batch.validate(full=True)
             parts.append(Part(part.values, batch, int(batch.nbytes)))
             offset += part.nbytes
-    except (*_UNDECODABLE, pa.ArrowException, struct.error, OSError) as exc:
+    except DamagedRecord:
+        raise
+    except (*_UNDECODABLE, pa.ArrowException, struct.error, OSError, *_OUT_OF_RANGE) as exc:
         raise DamagedRecord(f"operation record does not decode: {exc}") from exc
     if offset > payload.size:
         raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
@@ -158,7 +165,7 @@ def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
     try:
         record = _schema_of(payload)
         return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
-    except (*_UNDECODABLE, pa.ArrowException, OSError) as exc:
+    except (*_UNDECODABLE, pa.ArrowException, OSError, EOFError) as exc:
         raise DamagedRecord(f"schema record does not decode: {exc}") from exc
 
 

@@ -66,7 +66,7 @@ def describe(table: TableBuffer) -> dict[str, Any]:
 async def _create_table(runtime: Runtime, body: CreateTableBody) -> Objects:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.schema, validate=True)))
-    except (ValueError, pa.ArrowException, OSError) as exc:
+    except (ValueError, pa.ArrowException, OSError, EOFError) as exc:
         raise InvalidRequest(
             f"create_table: 'schema' is not an Arrow IPC schema in base64: {exc}"
         ) from exc
