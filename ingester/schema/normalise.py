@@ -142,12 +142,12 @@ class Normaliser:
             return column
         if pa.types.is_timestamp(column.type):
             self._check_timestamps(column, field)
-        if _has_list_view(column.type):
-            # Arrow's own cast of views with nulls or empty lists makes an invalid array.
-            return pa.array(column.to_pylist(), field.type)
         try:
+            if _has_list_view(column.type):
+                # Arrow's own cast of views with nulls or empty lists makes an invalid array.
+                return pa.array(column.to_pylist(), field.type)
             return column.cast(field.type)
-        except pa.ArrowInvalid as exc:
+        except (pa.ArrowInvalid, ValueError, OverflowError) as exc:  # of Python's datetime as well
             raise InvalidRequest(
                 f"column {field.name!r}: values do not fit {field.type}: {exc}"
             ) from exc
