@@ -1,9 +1,10 @@
 """Sorted rows to the bytes of Parquet files, with what the manifest records about them.
 
-Law of this file: zstd, dictionaries where they pay, statistics and page index, row groups of 128 Ki
-rows; nanoseconds only where the table asks for them. The Arrow schema is not stored: types that
-Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the manifest has the rest.
-Beside the rows that come in, one block of a few row groups and the encoded bytes are held.
+Law of this file: zstd, dictionaries where they pay, statistics, page index and checksums of pages,
+row groups of 128 Ki rows; nanoseconds only where the table asks for them. The Arrow schema is not
+stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
+manifest has the rest. Beside the rows that come in, one block of a few row groups and the encoded
+bytes are held.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ def _writer(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
         use_dictionary=_dictionary_columns(table),
         write_statistics=True,
         write_page_index=True,
+        write_page_checksum=True,
         store_schema=False,
         version="2.6",
     )

@@ -18,12 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 
-from ingester.errors import StoreAway
+from ingester.errors import InternalFailure, StoreAway
 from ingester.query.turns import Turns
 from persist.manifest import ColumnStats
 from persist.stats import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
+
+log = structlog.get_logger(__name__)
 
 CACHE_BYTES = 128 << 20
 MAX_FOOTERS = 4096
@@ -220,7 +223,12 @@ class RowGroups:
 
     def _decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:
         path, index, columns = key
-        with pq.ParquetFile(self._store.open(path), metadata=footer, pre_buffer=True) as file:
+        with pq.ParquetFile(
+            self._store.open(path),
+            metadata=footer,
+            pre_buffer=True,
+            page_checksum_verification=True,
+        ) as file:
             have = set(file.schema_arrow.names)
             table = file.read_row_group(
                 index, columns=[name for name in columns if name in have], use_threads=False
@@ -239,6 +247,9 @@ class RowGroups:
             raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
         except (StoreError, OSError) as exc:
             raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
+        except (pa.ArrowException, UnicodeDecodeError) as exc:
+            log.error("data file damaged", path=path, error=str(exc), runbook="internal-error")
+            raise InternalFailure(f"file {path} is damaged: {exc}") from exc
 
 
 def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
