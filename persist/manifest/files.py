@@ -31,6 +31,8 @@ MAGIC = b"INGSNAP1"
 # A state of a million files is below 1 GiB; a header that says more was not written by us.
 MAX_SNAPSHOT_BYTES = 16 << 30
 
+_PIECE_BYTES = 4 << 20
+
 _HEADER = struct.Struct("<8sIQ")
 _CRC_FROM = 12  # behind the magic and the checksum itself
 
@@ -162,10 +164,7 @@ def decode_snapshot(data: bytes) -> TableState:
     if plain_bytes > MAX_SNAPSHOT_BYTES:
         raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed")
     try:
-        plain = pa.decompress(
-            memoryview(data)[_HEADER.size :], plain_bytes, codec="zstd", asbytes=True
-        )
-        body = _snapshot.decode(plain)
+        body = _snapshot.decode(_decompressed(data, plain_bytes))
         draft = Draft(EMPTY)
         draft.apply(body.actions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -175,3 +174,17 @@ def decode_snapshot(data: bytes) -> TableState:
     except (pa.ArrowException, OSError) as exc:
         raise DamagedFile(f"it does not decompress: {exc}") from exc
     return draft.finish(body.version, body.uid, ((body.version, body.uid),))
+
+
+def _decompressed(data: bytes, plain_bytes: int) -> bytes:
+    """A snapshot's body; takes the memory that it needs, and not what its header claims."""
+    import pyarrow as pa
+
+    packed = pa.BufferReader(pa.py_buffer(data).slice(_HEADER.size))
+    plain = bytearray()
+    with pa.CompressedInputStream(packed, "zstd") as stream:
+        while len(plain) <= plain_bytes and (piece := stream.read(_PIECE_BYTES)):
+            plain += piece
+    if len(plain) != plain_bytes:
+        raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed, and has {len(plain)}")
+    return bytes(plain)
