@@ -1,0 +1,266 @@
+"""Everything that decodes bytes, by name.
+
+Law of this file: a target takes bytes and returns how far they got (a larger number is nearer to
+what is right), or raises what must not be: any error that is not ours, or an AssertionError where a
+wrong result went by in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from ingester.errors import IngesterError, InvalidRequest, NotAvailable
+from ingester.flight.put import PutCall, PutLimits
+from ingester.flight.requests import (
+    CreateTableBody,
+    OriginsBody,
+    PersistBody,
+    TableBody,
+    WriteCommand,
+    checkpoint_bytes,
+    parse_batch_metadata,
+    parse_body,
+    parse_write,
+)
+from ingester.query.files import RowGroups
+from ingester.query.predicate import parse_filter
+from ingester.query.ticket import encode_ticket, parse_ticket
+from ingester.record import DamagedRecord, decode_operation, decode_origins, decode_schema
+from ingester.schema import Normaliser
+from ingester.schema.definition import automatic_definition, define_table
+from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
+from tests.fuzz import seeds
+from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
+from tests.fuzz.sealing import sealed_segment, sealed_snapshot
+from wal.scan import BytesSource, scan
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One decoder with the seeds that it reads."""
+
+    run: Callable[[bytes], int]
+    seeds: Callable[[], Sequence[bytes]]
+
+
+def _scan(data: bytes) -> int:
+    verdict = scan(BytesSource(data), 1)
+    for last in (True, False):
+        verdict.state(last=last)
+    assert verdict.end <= len(data)
+    return verdict.records
+
+
+def _operation(data: bytes) -> int:
+    try:
+        logged = decode_operation(pa.py_buffer(data), {1: seeds.PLAIN.schema})
+    except DamagedRecord:
+        return 0
+    for part in logged.parts:
+        str(part.batch)
+        part.batch.serialize()
+        part.batch.take(pa.array(range(part.batch.num_rows)))
+    return len(logged.parts)
+
+
+def _schema(data: bytes) -> int:
+    try:
+        _, schema = decode_schema(pa.py_buffer(data))
+    except DamagedRecord:
+        return 0
+    # What replay does with it.
+    assert schema.serialize().size
+    assert str(schema) is not None
+    return len(schema)
+
+
+def _origins(data: bytes) -> int:
+    try:
+        return len(decode_origins(pa.py_buffer(data)))
+    except DamagedRecord:
+        return 0
+
+
+def _decoded(decode: Callable[[bytes], object]) -> Callable[[bytes], int]:
+    def run(data: bytes) -> int:
+        try:
+            decode(data)
+        except DamagedFile:
+            return 0
+        return 1
+
+    return run
+
+
+def _ticket(data: bytes) -> int:
+    try:
+        ticket = parse_ticket(data)
+        assert parse_ticket(encode_ticket(ticket)) == ticket
+        predicate = parse_filter(ticket.filter, seeds.PLAIN.schema)
+        assert predicate.select(seeds.PLAIN).num_rows <= 3
+        predicate.may_match({}, 3)
+    except InvalidRequest:
+        return 0
+    return 1 + len(ticket.filter or ())
+
+
+class _Descriptor:
+    """As pyarrow gives it to a handler."""
+
+    def __init__(self, command: bytes | None, path: list[bytes]) -> None:
+        from pyarrow.flight import DescriptorType
+
+        self.command, self.path = command, path
+        self.descriptor_type = DescriptorType.PATH if command is None else DescriptorType.CMD
+
+
+def _descriptor(data: bytes) -> int:
+    got = 0
+    for descriptor in (_Descriptor(data, []), _Descriptor(None, data.split(b"/"))):
+        with contextlib.suppress(InvalidRequest, NotAvailable):
+            got += isinstance(parse_write(descriptor), WriteCommand)
+    return got
+
+
+def _metadata(data: bytes) -> int:
+    try:
+        metadata = parse_batch_metadata(data, "origin")
+        checkpoint_bytes(metadata.checkpoint)
+    except InvalidRequest:
+        return 0
+    return 1 + (metadata.sequence is not None)
+
+
+def _body(data: bytes) -> int:
+    got = 0
+    for kind in (CreateTableBody, PersistBody, TableBody, OriginsBody):
+        try:
+            body = parse_body("body", data, kind)
+            if isinstance(body, CreateTableBody):
+                define_table(
+                    seeds.PLAIN.schema,
+                    primary_key=body.primary_key,
+                    partition_by=body.partition_by,
+                    sort_by=body.sort_by,
+                    timestamp_unit=body.timestamp_unit,
+                )
+            got += 1
+        except InvalidRequest:
+            pass
+    return got
+
+
+class _Chunk:
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.data = batch
+
+
+_PUT = PutCall(None, None, None, PutLimits(1 << 20, 16))  # type: ignore[arg-type]
+
+
+def _batches(data: bytes) -> int:
+    """A stream as DoPut reads it, up to what is written to the log."""
+    try:
+        reader = pa.ipc.open_stream(data)
+    except (pa.ArrowException, OSError):
+        return 0  # refused by Arrow's server before a handler runs
+    got = 0
+    for definition in (None, seeds.DEFINITION):
+        try:
+            normalise = Normaliser(definition or automatic_definition(reader.schema), reader.schema)
+        except InvalidRequest:
+            continue
+        got += 1
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except (StopIteration, pa.ArrowException, OSError):
+                break
+            try:
+                for _, rows in _PUT._split(normalise, _Chunk(batch)):
+                    rows.validate(full=True)
+                    rows.serialize()
+                    got += 1
+            except InvalidRequest:
+                break
+    return got
+
+
+def _arrow_schema(data: bytes) -> int:
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+    except (ValueError, pa.ArrowException, OSError):
+        return 0
+    try:
+        return len(define_table(schema).schema)
+    except InvalidRequest:
+        return 0
+
+
+def _parquet(data: bytes) -> int:
+    """Pages, their headers and their index are anything; the footer is a seed's.
+
+    Footers have no checksum, and Arrow ends the process over some that contradict themselves.
+    """
+    if not data.endswith(_footers()):
+        footer = _footers()[len(data) % len(_footers())]
+        data = data[: -len(footer)] + footer
+    groups = RowGroups(one_file_store(data))
+    try:
+        found = groups.footer("file")
+        for index in range(found.num_row_groups):
+            groups.bounds("file", index, seeds.PLAIN.schema)
+            batch = groups.group("file", index, tuple(seeds.PLAIN.schema.names))
+            batch.validate(full=True)
+            assert batch.num_rows == found.row_group(index).num_rows, "rows are missing"
+            assert _known(batch), "other values than were written"
+    except IngesterError:
+        return 0
+    return int(found.num_row_groups)
+
+
+@cache
+def _footers() -> tuple[bytes, ...]:
+    files = seeds.parquet_files()
+    return tuple(data[-8 - int.from_bytes(data[-8:-4], "little") :] for data in files)
+
+
+def _known(batch: pa.RecordBatch) -> bool:
+    """Whether all rows are rows of a seed."""
+    if batch.num_rows == seeds.PLAIN.num_rows:
+        return batch.to_pylist() == seeds.PLAIN.to_pylist()
+    texts = [f"text {i % 7}" for i in batch["i"].to_pylist()]
+    return bool(batch["s"].to_pylist() == texts)
+
+
+TARGETS: dict[str, Target] = {
+    "segment": Target(_scan, seeds.segments),
+    "segment-sealed": Target(lambda data: _scan(sealed_segment(data, 1)), seeds.segments),
+    "log-folder": Target(log_folder, seeds.segments),
+    "operation": Target(_operation, seeds.operations),
+    "schema-record": Target(_schema, seeds.schemas),
+    "origins-record": Target(_origins, seeds.origins),
+    "changelog": Target(_decoded(decode_changelog), lambda: seeds.manifest_kind(".changelog")),
+    "commit": Target(_decoded(decode_commit), lambda: seeds.manifest_kind(".commit")),
+    "snapshot": Target(_decoded(decode_snapshot), lambda: seeds.manifest_kind(".snapshot")),
+    "snapshot-sealed": Target(
+        lambda data: _decoded(decode_snapshot)(sealed_snapshot(data)),
+        lambda: seeds.manifest_kind(".snapshot"),
+    ),
+    "manifest-folder": Target(manifest_folder, lambda: list(seeds.manifest_files().values())),
+    "ticket": Target(_ticket, lambda: seeds.TICKETS),
+    "descriptor": Target(_descriptor, lambda: [*seeds.COMMANDS, b"ns/table"]),
+    "metadata": Target(_metadata, lambda: seeds.METADATA),
+    "body": Target(_body, lambda: seeds.BODIES),
+    "batches": Target(_batches, seeds.ipc_streams),
+    "arrow-schema": Target(
+        _arrow_schema,
+        lambda: [s.serialize().to_pybytes() for s in (seeds.BATCH.schema, seeds.PLAIN.schema)],
+    ),
+    "parquet": Target(_parquet, seeds.parquet_files),
+}
