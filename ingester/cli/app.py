@@ -12,6 +12,7 @@ from ingester import __version__
 from ingester.config_sources import endpoint as default_endpoint
 
 from .exits import USAGE, CommandFailed
+from .manifest_commands import manifest_app
 
 app = typer.Typer(
     name="ingester",
@@ -25,6 +26,7 @@ ENDPOINT = default_endpoint()
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
+app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
 
 Endpoint = Annotated[
     str, typer.Option("--endpoint", help="The daemon, grpc://HOST:PORT. [env: INGESTER_ENDPOINT]")

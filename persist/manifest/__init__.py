@@ -17,6 +17,7 @@ created is version 42 for ever, the other's is garbage that no reader can pick b
     heads       which versions there are        chain       one version by its lineage
     reading     Manifest                        committing  the next version
     planning    what clean-up may delete        cleaning    and its deletion
+    history     version after version           verifying   whether all that is kept checks out
     snapshots, removals, claims, tables, times, errors
 
 All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's state store, whose
@@ -73,6 +74,7 @@ from persist.manifest.errors import (
     UploadExpired,
     VersionNotKept,
 )
+from persist.manifest.history import Step, kept_versions, walk
 from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
 from persist.manifest.rebasing import check_fence, check_replaced, rebase
@@ -80,6 +82,7 @@ from persist.manifest.removals import Removals
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
 from persist.manifest.tables import list_tables
+from persist.manifest.verifying import Finding, Verification, verify
 
 __all__ = [
     "ALL_APPLIED",
@@ -98,6 +101,7 @@ __all__ = [
     "Deleted",
     "EpochComplete",
     "Fenced",
+    "Finding",
     "Horizon",
     "Lineage",
     "Manifest",
@@ -121,12 +125,14 @@ __all__ = [
     "RewriteVoid",
     "Schema",
     "Spec",
+    "Step",
     "TableNotFound",
     "TableState",
     "Txn",
     "UploadExpired",
     "Value",
     "Values",
+    "Verification",
     "VersionNotKept",
     "Writer",
     "WriterIdentity",
@@ -138,10 +144,13 @@ __all__ = [
     "clean_up",
     "commit",
     "janitor",
+    "kept_versions",
     "list_tables",
     "plan_clean_up",
     "rebase",
     "snapshot_due",
+    "verify",
+    "walk",
     "write_due_snapshot",
     "write_snapshot",
 ]

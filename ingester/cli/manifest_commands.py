@@ -1,0 +1,94 @@
+"""``ingester manifest …``: the options; what the commands do is in :mod:`.manifest_tools`.
+
+All of them take a store's URL and, if wanted, a namespace and a table; without them they go through
+all tables of the store. No daemon is asked, and one that runs is not disturbed.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+manifest_app = typer.Typer(help="Look at the versions of tables in a store, and clean them up.")
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The store: s3://…, file://… or a folder.")]
+Namespace = Annotated[str | None, typer.Argument(help="Default: all.", show_default=False)]
+TableName = Annotated[str | None, typer.Argument(help="Default: all of it.", show_default=False)]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file, for store_options. [env: INGESTER_CONFIG]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@manifest_app.command()
+def log(
+    url: Url,
+    namespace: Namespace = None,
+    table: TableName = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Only the newest so many versions.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print the kept versions, the newest first: who made them, when, and what they did."""
+    from .manifest_tools import chosen, print_log
+
+    print_log(chosen(url, namespace, table, config), limit, json)
+
+
+@manifest_app.command()
+def show(
+    url: Url,
+    namespace: Namespace = None,
+    table: TableName = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Default: the newest.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print what a version holds: files, rows, columns, partitions, and how far writers are."""
+    from .manifest_tools import chosen, print_state
+
+    print_state(chosen(url, namespace, table, config), version, json)
+
+
+@manifest_app.command()
+def verify(
+    url: Url,
+    namespace: Namespace = None,
+    table: TableName = None,
+    data: Annotated[
+        bool, typer.Option("--data", help="Read the footer of every data file, too.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Read everything that is kept; exit 1 when something is missing or damaged."""
+    from .manifest_tools import chosen, print_verification
+
+    print_verification(chosen(url, namespace, table, config), data, json)
+
+
+@manifest_app.command()
+def gc(
+    url: Url,
+    namespace: Namespace = None,
+    table: TableName = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    retain: Annotated[
+        str | None, typer.Option("--retain", help="Instead of the setting manifest.retain.")
+    ] = None,
+    orphan_grace: Annotated[
+        str | None, typer.Option("--orphan-grace", help="Instead of manifest.orphan_grace.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Delete what no kept version needs. Daemons and readers may go on meanwhile."""
+    from .manifest_tools import chosen, run_clean_up
+
+    flags = {"manifest.retain": retain, "manifest.orphan_grace": orphan_grace}
+    run_clean_up(chosen(url, namespace, table, config, flags), dry_run, json)

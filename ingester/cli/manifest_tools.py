@@ -1,0 +1,303 @@
+"""``manifest log | show | verify | gc``: tables in a store, without a daemon. Only ``gc`` writes.
+
+With ``--json`` each prints a list with one object a table, also when it was asked for one alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import typer
+
+from ingester.config import Settings
+from ingester.config_sources import load
+from persist.manifest import (
+    Add,
+    CleanUp,
+    CommitUnclear,
+    Deleted,
+    Manifest,
+    ManifestError,
+    Remove,
+    Retention,
+    TableState,
+    Verification,
+    clean_up,
+    kept_versions,
+    list_tables,
+    walk,
+)
+from persist.manifest import verify as verify_manifest
+from persist.manifest.history import Step
+from persist.partitioning import PartitionSpec, folder_of
+from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
+from persist.table import TableDefinition
+
+from .exits import FAILED, REFUSED, USAGE, CommandFailed
+from .facts import print_json, print_line, print_table, shown, size
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The tables that a command is about, and the settings that count for it."""
+
+    store: ObjectStore
+    settings: Settings
+    manifests: tuple[Manifest, ...]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What a store or a manifest refuses, as a failure of the command."""
+    try:
+        yield
+    except (StoreUnavailable, CommitUnclear) as exc:
+        raise CommandFailed(f"{exc}; try again", REFUSED) from exc
+    except (StoreError, ManifestError) as exc:
+        raise CommandFailed(str(exc), FAILED) from exc
+
+
+def chosen(
+    url: str,
+    namespace: str | None,
+    table: str | None,
+    config: Path | None,
+    flags: Mapping[str, object] | None = None,
+) -> Chosen:
+    """The tables in the store at ``url``; ``flags`` are settings.
+
+    Raises:
+        ConfigError, CommandFailed: There is no such store or table, or a name that is none.
+    """
+    settings = load({"store": url, **(flags or {})}, file=config).settings
+    with _told():
+        try:
+            store = open_store(settings.store_url, **settings.store_options)
+            if namespace is not None and table is not None:
+                names = [(namespace, table)]
+            else:
+                names = [one for one in list_tables(store) if namespace in (None, one[0])]
+            manifests = tuple(Manifest(store, *name) for name in names)
+        except ValueError as exc:
+            raise CommandFailed(str(exc), USAGE) from exc
+    if not manifests:
+        where = f"{store.url}/{namespace}" if namespace is not None else store.url
+        raise CommandFailed(f"there is no table in {where}")
+    return Chosen(store, settings, manifests)
+
+
+def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
+    """The kept versions of each table, the newest first."""
+    found = []
+    for manifest in tables.manifests:
+        with _told():
+            oldest, newest = kept_versions(manifest)
+            if limit is not None:
+                oldest = max(oldest, newest - limit + 1)
+            versions = [_version_facts(step) for step in walk(manifest, oldest, newest)]
+        versions.reverse()
+        found.append(_named(manifest) | {"versions": versions})
+    if as_json:
+        print_json(found)
+        return
+    headings = ["version", "at", "writer", "did", "rows added", "removed", "rows", "files", "uid"]
+    for one in found:
+        rows = [
+            (
+                str(v["version"]),
+                v["at"],
+                f"{v['writer'].ingester_id} (epoch {v['writer'].epoch})",
+                ", ".join(f"{count} {name}" for name, count in v["actions"].items()),
+                v["rows_added"],
+                v["rows_removed"],
+                v["rows"],
+                v["files"],
+                v["uid"],
+            )
+            for v in one["versions"]
+        ]
+        print_table(headings, rows, _title(one))
+
+
+def _version_facts(step: Step) -> dict[str, Any]:
+    actions = step.changelog.actions
+    added = sum(action.rows for action in actions if isinstance(action, Add))
+    return {
+        "version": step.commit.version,
+        "uid": step.commit.uid,
+        "parent": step.commit.parent,
+        "at": step.commit.at,
+        "writer": step.commit.writer,
+        "actions": Counter(str(action.__struct_config__.tag) for action in actions),
+        "rows_added": added,
+        "rows_removed": step.rows_removed,
+        "files_removed": sum(isinstance(action, Remove) for action in actions),
+        "rows": step.state.rows,
+        "files": step.state.file_count,
+        "bytes": step.state.bytes,
+    }
+
+
+def print_state(tables: Chosen, version: int | None, as_json: bool) -> None:
+    """What one version of each table holds."""
+    found = []
+    for manifest in tables.manifests:
+        with _told():
+            found.append(_named(manifest) | _state_facts(manifest.load(version)))
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        facts = [(key, one[key]) for key in _SHORT_FACTS]
+        print_table(["", ""], [(key, _cell(key, value)) for key, value in facts], _title(one))
+        for key in ("columns", "partitions", "applied", "writers"):
+            if one[key]:
+                headings = list(one[key][0])
+                rows = [[_cell(name, row[name]) for name in headings] for row in one[key]]
+                print_table(headings, rows, f"\n{key}")
+
+
+_SHORT_FACTS = (
+    "version", "uid", "files", "rows", "bytes", "partition_by", "primary_key", "sort_by",
+    "timestamp_unit", "horizon",
+)  # fmt: skip
+
+
+def _state_facts(state: TableState) -> dict[str, Any]:
+    definition = TableDefinition.of_state(state)
+    specs = {spec_id: PartitionSpec.parse(spec.fields) for spec_id, spec in state.specs.items()}
+    return {
+        "version": state.version,
+        "uid": state.uid,
+        "files": state.file_count,
+        "rows": state.rows,
+        "bytes": state.bytes,
+        "schema_id": definition.schema_id,
+        "columns": [{"name": f.name, "type": str(f.type)} for f in definition.schema],
+        "partition_by": list(definition.spec.texts()),
+        "primary_key": list(definition.primary_key),
+        "sort_by": list(definition.sort_by),
+        "timestamp_unit": definition.timestamp_unit,
+        "horizon": state.horizon,
+        "partitions": sorted(
+            (
+                {
+                    "partition": folder_of(specs[spec_id], values),
+                    "spec_id": spec_id,
+                    "files": len(adds),
+                    "rows": sum(add.rows for add in adds),
+                    "bytes": sum(add.bytes for add in adds),
+                }
+                for (spec_id, values), adds in state.partitions.items()
+            ),
+            key=lambda one: (one["spec_id"], one["partition"]),
+        ),
+        "applied": [
+            {
+                "ingester_id": ingester_id,
+                "epoch": epoch,
+                "partition": folder_of(specs[spec_id], values),
+                "sequence": seq,
+            }
+            for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
+        ],
+        "epochs_complete": sorted(state.epochs_complete),
+        "writers": list(map(_writer_facts, state.writers.values())),
+    }
+
+
+def _writer_facts(writer: Any) -> dict[str, object]:
+    return {name: getattr(writer, name) for name in writer.__struct_fields__}
+
+
+def print_verification(tables: Chosen, with_data: bool, as_json: bool) -> None:
+    """What does not check out; exit 1 when something is damaged."""
+
+    def count_rows(path: str) -> int:
+        with tables.store.open(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+
+    found: list[Verification] = []
+    for manifest in tables.manifests:
+        with _told():
+            found.append(verify_manifest(manifest, count_rows if with_data else None))
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            _print_one_verification(one)
+    if any(one.damaged for one in found):
+        raise typer.Exit(FAILED)
+
+
+def _print_one_verification(one: Verification) -> None:
+    verdict = "damaged" if one.damaged else "whole"
+    print_line(
+        f"{one.namespace}/{one.table}: {verdict}; versions {one.oldest} to {one.newest},"
+        f" {one.data_files:,} data files"
+    )
+    strays = _kinds(one, "stray_")
+    if strays:
+        print_line(f"  not needed by any kept version: {strays}")
+    if one.findings:
+        rows = [(f.severity, str(f.version), f.path, f.problem) for f in one.findings]
+        print_table(["severity", "version", "file", "problem"], rows)
+
+
+def run_clean_up(tables: Chosen, dry_run: bool, as_json: bool) -> None:
+    """Clean each table, and say what went."""
+    manifest_settings = tables.settings.manifest
+    retention = Retention(
+        retain_s=manifest_settings.retain, orphan_grace_s=manifest_settings.orphan_grace
+    )
+    done: list[CleanUp] = []
+    for manifest in tables.manifests:
+        with _told():
+            done.append(clean_up(manifest, retention, dry_run=dry_run))
+        if not as_json:
+            _print_one_clean_up(done[-1])
+    if as_json:
+        print_json(done)
+
+
+def _print_one_clean_up(one: CleanUp) -> None:
+    what = "would delete" if one.dry_run else "deleted"
+    print_line(
+        f"{one.namespace}/{one.table}: {what} {_kinds(one) or 'nothing'};"
+        f" versions {one.oldest} to {one.newest} are kept"
+    )
+    if one.snapshot_version is not None:
+        print_line(f"  {'would write' if one.dry_run else 'wrote'} a snapshot of version"
+                   f" {one.snapshot_version}")  # fmt: skip
+
+
+def _kinds(one: object, prefix: str = "") -> str:
+    kinds = {"commits": "commits", "changelogs": "changelogs", "snapshots": "snapshots"}
+    parts = []
+    for name, text in (kinds | {"data": "data files"}).items():
+        deleted: Deleted = getattr(one, prefix + name)
+        if deleted.files:
+            parts.append(f"{deleted.files:,} {text} ({size(deleted.bytes)})")
+    return ", ".join(parts)
+
+
+def _named(manifest: Manifest) -> dict[str, Any]:
+    return {"namespace": manifest.namespace, "table": manifest.table}
+
+
+def _title(one: Mapping[str, Any]) -> str:
+    return f"{one['namespace']}/{one['table']}"
+
+
+def _cell(name: str, value: object) -> object:
+    if name == "bytes":
+        return size(value)
+    if name in ("version", "epoch", "sequence", "spec_id"):
+        return str(value)
+    return shown(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

@@ -1,0 +1,79 @@
+"""The versions of a table one after another, each with its state.
+
+Law of this file: reads only, and each changelog once: the state of a version is that of the one
+before with its actions on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from persist.manifest.actions import Add, Remove
+from persist.manifest.chain import read_changelogs, replay
+from persist.manifest.errors import VersionNotKept
+from persist.manifest.files import Changelog, Commit
+from persist.manifest.heads import kept_range, read_commit
+from persist.manifest.reading import Manifest
+from persist.manifest.removals import committed_lineage
+from persist.manifest.state import TableState
+
+
+class Step(NamedTuple):
+    """One version: who committed it, what it did, and the table after it.
+
+    ``rows_removed`` counts the rows of the files that it took out; None where those are known only
+    to the version before, and that is not kept.
+    """
+
+    commit: Commit
+    changelog: Changelog
+    state: TableState
+    rows_removed: int | None
+
+
+def kept_versions(manifest: Manifest) -> tuple[int, int]:
+    """The oldest and the newest version that can be asked for.
+
+    Raises:
+        TableNotFound: There is none.
+    """
+    head = manifest.head()
+    oldest, _ = kept_range(manifest.store, manifest.folder, head)
+    while oldest < head and not _counts(manifest, oldest):
+        oldest += 1
+    return oldest, head
+
+
+def _counts(manifest: Manifest, version: int) -> bool:
+    # A writer that slept through a clean-up may have made a commit right below what is kept.
+    commit = read_commit(manifest.store, manifest.folder, version)
+    following = read_commit(manifest.store, manifest.folder, version + 1)
+    return commit is not None and following is not None and following.parent == commit.uid
+
+
+def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Step]:
+    """The versions from one to another, in order, both included.
+
+    Raises:
+        VersionNotKept: One of them is not kept, or does not exist.
+        ManifestDamaged: One of them cannot be read.
+    """
+    newest = manifest.load(to_version)
+    lineage = committed_lineage(manifest, from_version, newest)
+    state = manifest.load(from_version)
+    rows_before: int | None = None
+    for place in lineage:
+        version, uid = place
+        commit = read_commit(manifest.store, manifest.folder, version)
+        if commit is None or commit.uid != uid:
+            raise VersionNotKept(version, version + 1, to_version)
+        (changelog,) = read_changelogs(manifest.store, manifest.folder, (place,))
+        if version > from_version:
+            state = replay(state, manifest.folder, (place,), [changelog])
+        added = sum(action.rows for action in changelog.actions if isinstance(action, Add))
+        removed = None if rows_before is None else rows_before + added - state.rows
+        if not any(isinstance(action, Remove) for action in changelog.actions):
+            removed = 0
+        yield Step(commit, changelog, state, removed)
+        rows_before = state.rows

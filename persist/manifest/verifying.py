@@ -1,0 +1,201 @@
+"""Whether everything of a table that is kept is there and checks out.
+
+    damage      a kept version cannot be read, or a file that it lists is missing or of another size
+    weakness    a snapshot is damaged: it is read around, as long as what it stands for is there
+    strays      what no kept version needs, by kind: clean-up takes it, or an attempt is under way
+
+Law of this file: reads only, and goes on after what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from persist.manifest.actions import Add
+from persist.manifest.chain import Loader, read_changelog, replay
+from persist.manifest.cleaning import Deleted
+from persist.manifest.errors import ManifestDamaged
+from persist.manifest.files import Commit, DamagedFile, decode_snapshot
+from persist.manifest.heads import read_commit
+from persist.manifest.history import kept_versions
+from persist.manifest.names import snapshot_path
+from persist.manifest.planning import ManifestFiles, list_data, list_manifest
+from persist.manifest.reading import Manifest
+from persist.manifest.state import TableState
+from persist.store import NotFound, ObjectInfo
+
+CountRows = Callable[[str], int]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is not as it was written; ``path`` from the store's root."""
+
+    severity: Literal["damage", "weakness"]
+    path: str
+    version: int
+    problem: str
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """What was looked at and what was found. ``data_files``: listed by any kept version."""
+
+    namespace: str
+    table: str
+    oldest: int
+    newest: int
+    data_files: int
+    rows_counted: bool
+    findings: tuple[Finding, ...]
+    stray_commits: Deleted
+    stray_changelogs: Deleted
+    stray_snapshots: Deleted
+    stray_data: Deleted
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something that is kept cannot be had."""
+        return any(finding.severity == "damage" for finding in self.findings)
+
+
+def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verification:
+    """Read everything that is kept; see the module for what is told.
+
+    Args:
+        count_rows: Gives the rows that a data file holds, by its path from the store's root; by
+            default only existence and size are looked at. What it raises is a finding.
+
+    Raises:
+        TableNotFound: There is no such table.
+        StoreUnavailable: The store went away.
+    """
+    oldest, newest = kept_versions(manifest)
+    check = _Check(manifest, count_rows)
+    for version in range(oldest, newest + 1):
+        check.version(version)
+    files = list_manifest(manifest)
+    strays = [info for info in check.stored.values() if info.path not in check.listed]
+    return Verification(
+        namespace=manifest.namespace,
+        table=manifest.table,
+        oldest=oldest,
+        newest=newest,
+        data_files=len(check.listed),
+        rows_counted=count_rows is not None,
+        findings=tuple(check.findings),
+        stray_commits=_total(info for v, info in files.commits.items() if v < oldest),
+        stray_changelogs=_total(i for at, i in files.changelogs.items() if at not in check.needed),
+        stray_snapshots=_total(i for at, i in files.snapshots.items() if at not in check.needed),
+        stray_data=_total(strays),
+    )
+
+
+@dataclass
+class _Check:
+    """The versions looked at so far, in ascending order, and what came of it."""
+
+    manifest: Manifest
+    count_rows: CountRows | None
+    findings: list[Finding] = field(default_factory=list)
+    needed: set[tuple[int, str]] = field(default_factory=set)
+    listed: set[str] = field(default_factory=set)
+    stored: dict[str, ObjectInfo] = field(default_factory=dict)
+    files: ManifestFiles = field(init=False)
+    state: TableState | None = None
+
+    def __post_init__(self) -> None:
+        self.stored = {info.path: info for info in list_data(self.manifest)}
+        self.files = list_manifest(self.manifest)
+
+    def version(self, version: int) -> None:
+        """Look at one version and at the files that came with it."""
+        try:
+            commit = read_commit(self.manifest.store, self.manifest.folder, version)
+            if commit is None:
+                return  # clean-up has passed it meanwhile
+            self.needed.add((version, commit.uid))
+            adds = self._follow(commit)
+            if adds is None:
+                adds = self._load(commit)
+        except ManifestDamaged as exc:
+            self.state = None
+            self._found("damage", exc.path, version, exc.reason)
+            return
+        self._snapshot(commit)
+        for add in adds:
+            self._data(add, version)
+
+    def _follow(self, commit: Commit) -> Iterable[Add] | None:
+        """The version by the one before and its own changelog; what it added, and None if it
+        cannot be had that way.
+        """
+        state, folder = self.state, self.manifest.folder
+        if state is None or commit.parent != state.uid:
+            return None
+        try:
+            log = read_changelog(self.manifest.store, folder, commit.version, commit.uid)
+            place = (commit.version, commit.uid)
+            if log.lineage[-2] != (state.version, state.uid):
+                return None
+            self.state = replay(state, folder, (place,), [log])
+        except ManifestDamaged as exc:
+            self._found("weakness", exc.path, commit.version, exc.reason)
+            return None
+        return [action for action in log.actions if isinstance(action, Add)]
+
+    def _load(self, commit: Commit) -> Iterable[Add]:
+        loader = Loader(self.manifest.store, self.manifest.folder)
+        self.state = loader.load(commit)
+        self.needed |= {loader.base, *loader.replayed}
+        for path in self.state.damaged_snapshots:
+            self._found("weakness", path, commit.version, "the snapshot does not check out")
+        return self.state.files.values()
+
+    def _snapshot(self, commit: Commit) -> None:
+        place = (commit.version, commit.uid)
+        if place not in self.files.snapshots or self.state is None:
+            return
+        path = snapshot_path(self.manifest.folder, *place)
+        if path in self.state.damaged_snapshots:
+            return
+        try:
+            if decode_snapshot(self.manifest.store.get(path)) != self.state:
+                self._found("damage", path, commit.version, "it differs from the changelogs")
+        except NotFound:
+            return  # clean-up has passed it meanwhile
+        except DamagedFile as exc:
+            self._found("weakness", path, commit.version, str(exc))
+
+    def _data(self, add: Add, version: int) -> None:
+        path = self.manifest.object_path(add.path)
+        if path in self.listed:
+            return
+        self.listed.add(path)
+        there = self.stored.get(path) or self.manifest.store.exists(path)
+        if there is None:
+            self._found("damage", path, version, "the data file is missing")
+        elif there.bytes != add.bytes:
+            problem = f"the data file has {there.bytes} bytes, and should have {add.bytes}"
+            self._found("damage", path, version, problem)
+        elif self.count_rows is not None:
+            try:
+                rows = self.count_rows(path)
+            except Exception as exc:
+                self._found("damage", path, version, f"the data file cannot be read: {exc}")
+                return
+            if rows != add.rows:
+                problem = f"the data file has {rows} rows, and should have {add.rows}"
+                self._found("damage", path, version, problem)
+
+    def _found(
+        self, severity: Literal["damage", "weakness"], path: str, version: int, problem: str
+    ) -> None:
+        self.findings.append(Finding(severity, path, version, problem))
+
+
+def _total(infos: Iterable[ObjectInfo]) -> Deleted:
+    kept = list(infos)
+    return Deleted(len(kept), sum(info.bytes for info in kept))

@@ -1,0 +1,216 @@
+"""``ingester manifest``: on the store of a real daemon, and on what is broken in it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import run_command
+from tests.daemon import Daemon
+
+
+class Lake:
+    """The store of a stopped daemon, and the command on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "data" / "store"
+
+    def run(self, command: str, *arguments: object, code: int = 0) -> Any:
+        """What the command prints as JSON; ``None`` where it prints none."""
+        done = run_command("manifest", command, self.store, *arguments, "--json", cwd=self.folder)
+        assert done.returncode == code, done.stderr
+        assert b"Traceback" not in done.stderr
+        return json.loads(done.stdout) if done.stdout else None
+
+    def said(self, command: str, *arguments: object) -> str:
+        """What it prints for people."""
+        done = run_command("manifest", command, self.store, *arguments, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    def files(self, kind: str, table: str = "t") -> list[Path]:
+        """Files of the table that end so, sorted."""
+        return sorted((self.store / "n" / table).rglob(f"*{kind}"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of two tables: ``n/t`` with 3 files, ``n/u`` with one."""
+    folder = tmp_path_factory.mktemp("lake")
+    with Daemon.start(folder / "data") as daemon:
+        for step in range(3):
+            (folder / "a.csv").write_text(f"v\n{step}\n{step + 10}\n")
+            for table in ("t", "u")[: 1 if step else 2]:
+                for command in (["write", "n", table, "a.csv"], ["persist", "n", table]):
+                    done = run_command(*command, cwd=folder, endpoint=daemon.flight)
+                    assert done.returncode == 0, done.stderr
+        assert daemon.terminate() == 0
+    return folder
+
+
+@pytest.fixture
+def lake(made: Path, tmp_path: Path) -> Lake:
+    """A copy that the test may break."""
+    import shutil
+
+    shutil.copytree(made, tmp_path / "copy")
+    return Lake(tmp_path / "copy")
+
+
+def test_log_tells_every_version_the_newest_first(lake: Lake) -> None:
+    (table,) = lake.run("log", "n", "t")
+    versions = table["versions"]
+    assert (table["namespace"], table["table"]) == ("n", "t")
+    numbers = [one["version"] for one in versions]
+    assert numbers == list(range(len(numbers), 0, -1))
+    persists = [one for one in versions if "add" in one["actions"]]
+    assert [one["rows_added"] for one in persists] == [2, 2, 2]
+    assert [one["rows"] for one in persists] == [6, 4, 2]
+    assert [one["rows_removed"] for one in versions] == [0] * len(versions)
+    assert versions[0]["parent"] == versions[1]["uid"]
+    assert versions[0]["writer"]["ingester_id"] == "tested"
+    assert all(one["at"] for one in versions)
+    (newest,) = lake.run("log", "n", "t", "--limit", 2)
+    assert newest["versions"] == versions[:2]
+    assert "1 add, 1 applied" in lake.said("log", "n", "t")
+
+
+def test_without_a_table_all_of_them_are_told(lake: Lake) -> None:
+    for arguments in ([], ["n"]):
+        found = lake.run("show", *arguments)
+        assert [(one["table"], one["rows"]) for one in found] == [("t", 6), ("u", 2)]
+
+
+def test_show_tells_what_a_version_holds(lake: Lake) -> None:
+    (newest,) = lake.run("show", "n", "t")
+    assert (newest["files"], newest["rows"]) == (3, 6)
+    assert newest["bytes"] == sum(path.stat().st_size for path in lake.files(".parquet"))
+    assert newest["columns"] == [{"name": "v", "type": "int64"}]
+    assert newest["partitions"] == [
+        {"partition": "", "spec_id": 1, "files": 3, "rows": 6, "bytes": newest["bytes"]}
+    ]
+    (applied,) = newest["applied"]
+    assert (applied["ingester_id"], applied["epoch"]) == ("tested", 1)
+    (writer,) = newest["writers"]
+    assert (writer["ingester_id"], writer["state"]) == ("tested", "closed")
+    (first,) = lake.run("show", "n", "t", "--version", 1)
+    assert (first["version"], first["rows"], first["applied"]) == (1, 0, [])
+    assert "int64" in lake.said("show", "n", "t")
+
+
+def test_verify_finds_a_sound_table_whole(lake: Lake) -> None:
+    for arguments in ([], ["--data"]):
+        (table,) = lake.run("verify", "n", "t", *arguments)
+        assert (table["findings"], table["oldest"], table["data_files"]) == ([], 1, 3)
+        assert table["rows_counted"] == bool(arguments)
+        assert table["stray_data"] == {"files": 0, "bytes": 0}
+    assert "n/u: whole" in lake.said("verify")
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "rotten", "changelog"])
+def test_verify_names_what_is_damaged_and_ends_with_one(lake: Lake, damage: str) -> None:
+    victim = lake.files(".changelog" if damage == "changelog" else ".parquet")[1]
+    if damage == "missing":
+        victim.unlink()
+    elif damage == "cut":
+        os.truncate(victim, 10)
+    elif damage == "rotten":
+        victim.write_bytes(b"\0" * victim.stat().st_size)
+    else:
+        victim.write_bytes(b"{}")
+    if damage == "rotten":
+        assert lake.run("verify", "n", "t")[0]["findings"] == []
+    (table, other) = lake.run("verify", "n", "--data", code=1)
+    found = [one for one in table["findings"] if one["severity"] == "damage"]
+    assert any(one["path"].endswith(victim.name) for one in found)
+    assert other["findings"] == []
+
+
+def test_verify_tells_a_damaged_snapshot_that_can_be_read_around(lake: Lake) -> None:
+    newest = lake.files(".changelog")[-1]
+    newest.with_suffix(".snapshot").write_bytes(b"broken")
+    (table,) = lake.run("verify", "n", "t")
+    (finding,) = table["findings"]
+    assert finding["severity"] == "weakness"
+    assert finding["path"].endswith(newest.with_suffix(".snapshot").name)
+
+
+def test_strays_are_told_and_gc_takes_them(lake: Lake) -> None:
+    stray = lake.files(".parquet")[0].with_name("stray.parquet")
+    stray.write_bytes(b"12345")
+    lost = lake.files(".changelog")[0]
+    lost = lost.with_name(lost.name[:20] + "_lost.changelog")
+    lost.write_bytes(b"{}")
+    for path in (stray, lost):
+        os.utime(path, (0, 0))
+    (table,) = lake.run("verify", "n", "t")
+    assert table["stray_data"] == {"files": 1, "bytes": 5}
+    assert table["stray_changelogs"]["files"] == 1
+    assert "1 data files (5 B)" in lake.said("verify", "n", "t")
+    (planned,) = lake.run("gc", "n", "t", "--dry-run")
+    assert planned["dry_run"]
+    assert stray.exists()
+    (done,) = lake.run("gc", "n", "t")
+    assert done["data"] == planned["data"] == {"files": 1, "bytes": 5}
+    assert done["changelogs"]["files"] == 1
+    assert not stray.exists()
+    assert not lost.exists()
+    assert lake.run("verify", "n", "t", "--data")[0]["findings"] == []
+    assert "deleted nothing" in lake.said("gc", "n", "t")
+    assert "horizon" in lake.said("log", "n", "t")
+
+
+def test_gc_takes_its_settings_from_flags_environment_and_file(lake: Lake) -> None:
+    stray = lake.files(".parquet")[0].with_name("stray.parquet")
+    stray.write_bytes(b"12345")
+
+    def planned(*arguments: str, **variables: str) -> int:
+        done = run_command(
+            "manifest", "gc", lake.store, "n", "t", "--dry-run", "--json", *arguments,
+            cwd=lake.folder, **variables,
+        )  # fmt: skip
+        return int(json.loads(done.stdout)[0]["data"]["files"])
+
+    (lake.folder / "c.toml").write_text('[manifest]\norphan_grace = "0s"\n')
+    assert planned() == 0
+    assert planned("--orphan-grace", "0s") == 1
+    assert planned("--config", "c.toml") == 1
+    assert planned(INGESTER_MANIFEST__ORPHAN_GRACE="0s") == 1
+    assert planned("--config", "c.toml", "--orphan-grace", "1h") == 0
+
+
+def test_a_relative_folder_and_a_url_are_the_same_store(lake: Lake) -> None:
+    for url in ("data/store", f"file://{lake.store}"):
+        done = run_command("manifest", "log", url, "n", "u", "--json", cwd=lake.folder)
+        assert len(json.loads(done.stdout)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["log", "data/store", "n", "none"], 1, "n/none does not exist"),
+        (["log", "data/store", "none"], 1, "there is no table in"),
+        (["show", "nowhere"], 1, "there is no table in"),
+        (["show", "data/store", "n", "t", "--version", "99"], 1, "version 99 is not kept"),
+        (["show", "data/store", "../x", "t"], 2, "does not match"),
+        (["log", "memory://x"], 1, "memory is not durable"),
+        (["log", "s3://u:p@b/x"], 2, "must not carry credentials"),
+        (["gc", "data/store", "--retain", "soon"], 2, "manifest.retain"),
+        (["verify", "data/store", "--config", "none.toml"], 2, "none.toml"),
+        (["verify"], 2, ""),
+    ],
+)
+def test_a_failure_is_one_line_and_its_exit_code(
+    made: Path, arguments: list[str], code: int, message: str
+) -> None:
+    failed = run_command("manifest", *arguments, cwd=made)
+    said = failed.stderr.decode()
+    assert (failed.returncode, failed.stdout) == (code, b"")
+    assert message in said
+    assert "Traceback" not in said
+    if message:
+        assert said.startswith("ingester: ")
+        assert said.count("\n") == 1
