@@ -125,6 +125,7 @@ class Launch:
 
     root = ROOT
     """Where its code is."""
+    command: Sequence[str] = COMMAND
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class Launch:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         with self.stderr_file.open("ab") as stderr:
             return subprocess.Popen(
-                [*COMMAND, "--data-dir", str(self.data_dir), *_PORTS, *self.arguments],
+                [*self.command, "--data-dir", str(self.data_dir), *_PORTS, *self.arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 cwd=self.root,
