@@ -112,7 +112,10 @@ class Catalog:
                     runbook="refresh-failed",
                 )
             else:
-                table.install(state)
+                if not self.commits.adopted.freeze_behind(table, state):
+                    table.install(state)
+                elif older_than_s < 0:
+                    raise _held_back(table)
             table.refreshed_at = started
 
     # What a write depends on
@@ -218,15 +221,20 @@ class Catalog:
         try:
             await self._commit_locked(table, (wider.schema_action(),))
         except ProposalConflict as exc:
-            table.install(exc.state)  # somebody else added columns: look again
+            self._install(table, exc.state)  # somebody else added columns: look again
             return
         log.info("columns added", table=table.key, columns=[field.name for field in missing])
 
     async def _commit_locked(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:
         state = await self.commits.commit_held(table.key, table.state, actions)
-        table.install(state)
+        self._install(table, state)
         table.refreshed_at = trio.current_time()
         self.commits.on_version(table)
+
+    def _install(self, table: TableBuffer, state: TableState) -> None:
+        if self.commits.adopted.freeze_behind(table, state):
+            raise _held_back(table)
+        table.install(state)
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)
@@ -242,3 +250,11 @@ class Catalog:
             epoch=self._writer.epoch,
             state="open" if state == "open" else "closed",
         )
+
+
+def _held_back(table: TableBuffer) -> StoreAway:
+    return StoreAway(
+        f"table {table.namespace}/{table.name}: its newest version has adopted rows that are still"
+        " being persisted here, too; ask again",
+        retry_after_s=0.5,
+    )

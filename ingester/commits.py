@@ -10,7 +10,7 @@ refresh can never show a file beside its buffer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,14 +20,17 @@ from typing import TypeVar
 import structlog
 import trio
 
+from ingester.adopted_rows import AdoptedRows
 from ingester.buffer import BufferHandle, BufferTree, PersistedFiles, TableBuffer
 from ingester.errors import StoreAway
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
+    AppliedKey,
     CommitUnclear,
     Fenced,
     Manifest,
+    PartlyCovered,
     Proposal,
     TableState,
     WriterIdentity,
@@ -54,6 +57,8 @@ class PersistedBuffer:
     files: PersistedFiles
     actions: tuple[Action, ...]
     committed: bool = False
+    on_committed: Callable[[], None] = lambda: None
+    """Called once, before the release."""
 
     @property
     def table(self) -> TableBuffer:
@@ -67,6 +72,8 @@ class _Gate:
 
     lock: trio.Lock = field(default_factory=trio.Lock)
     waiting: list[PersistedBuffer] = field(default_factory=list)
+    grown: trio.Event = field(default_factory=trio.Event)
+    """Set when another one waits."""
 
 
 class Commits:
@@ -83,6 +90,9 @@ class Commits:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.on_version: Callable[[TableBuffer], None] = lambda table: None
+        self.encode_rest: Callable[[BufferHandle, int], Awaitable[tuple[Action, ...]]]
+        """Uploads what a buffer has above a sequence; set by who persists."""
+        self.adopted = AdoptedRows(tree, writer.ingester_id)
         self._tree = tree
         self._writer = writer
         self._spill = spill
@@ -161,7 +171,10 @@ class Commits:
 
     def join(self, persisted: PersistedBuffer) -> None:
         """Take a place in the order of the table's commits. Follow with :meth:`joined`."""
-        self._gate(persisted.table.key).waiting.append(persisted)
+        gate = self._gate(persisted.table.key)
+        gate.waiting.append(persisted)
+        gate.grown.set()
+        gate.grown = trio.Event()
 
     async def joined(self, persisted: PersistedBuffer) -> None:
         """Commit a buffer's files and release it; returns when both have happened.
@@ -179,8 +192,13 @@ class Commits:
             if persisted.committed:
                 return  # an earlier caller has taken it along
             group = list(gate.waiting)
-            actions = [action for member in group for action in member.actions]
-            state = await self._commit_with_retries(table, tuple(actions))
+            state = await self._commit_group(table, table.state, group)
+            while behind := self.adopted.freeze_behind(table, state, {m.handle for m in group}):
+                while not any(member.handle in behind for member in gate.waiting[len(group) :]):
+                    await gate.grown.wait()
+                further = gate.waiting[len(group) :]
+                state = await self._commit_group(table, state, further)
+                group += further
             await self._install(table, state, [(m.handle, m.files) for m in group])
             for member in group:
                 member.committed = True
@@ -190,8 +208,33 @@ class Commits:
         """Commit a keyed buffer's files in a version of their own; see :meth:`joined`."""
         table = persisted.table
         async with self._gate(table.key).lock:
-            state = await self._commit_with_retries(table, persisted.actions)
+            state = await self._commit_with_retries(table, table.state, persisted.actions)
             await self._install(table, state, [(persisted.handle, persisted.files)])
+
+    async def _commit_group(
+        self, table: TableBuffer, base: TableState, group: list[PersistedBuffer]
+    ) -> TableState:
+        """One version with all that is not in files; its files stand for the whole buffers' too.
+
+        What an adoption has put into files meanwhile is left out; whoever reads a buffer then goes
+        on in the files that have all of it, which were uploaded and are in no version.
+        """
+        while True:
+            actions = tuple(action for member in group for action in member.actions)
+            try:
+                state = await self._commit_with_retries(table, base, actions)
+            except PartlyCovered as exc:
+                for member in group:
+                    upto = exc.covered.get(self._applied_key(member.handle), -1)
+                    if member.handle.first_seq <= upto < member.handle.last_seq:
+                        member.actions = await self.encode_rest(member.handle, upto)
+            else:
+                for member in group:
+                    member.on_committed()
+                return state
+
+    def _applied_key(self, handle: BufferHandle) -> AppliedKey:
+        return (self._writer.ingester_id, handle.epoch, *handle.partition.key)
 
     async def _install(
         self,
@@ -214,13 +257,13 @@ class Commits:
             await trio.sleep(SPILL_RETRY_S)
 
     async def _commit_with_retries(
-        self, table: TableBuffer, actions: tuple[Action, ...]
+        self, table: TableBuffer, base: TableState, actions: tuple[Action, ...]
     ) -> TableState:
         backoff = Backoff(0.1, 10.0, Random())
         proposal = Proposal(actions)
         while True:
             try:
-                return await self._commit_once(table.key, table.state, proposal)
+                return await self._commit_once(table.key, base, proposal)
             except (StoreError, CommitUnclear) as exc:
                 wait_s = backoff.next_s()
                 log.warning(

@@ -28,7 +28,7 @@ from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
-from persist.manifest import Add, Applied, Remove, RewriteVoid, WriterIdentity
+from persist.manifest import Action, Add, Applied, Remove, RewriteVoid, WriterIdentity
 from persist.queue import PersistQueue
 from persist.store import StoreError
 
@@ -74,6 +74,7 @@ class Persister:
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
         self._budget = ByteBudget(JOB_BYTES)
         self._commits = catalog.commits
+        self._commits.encode_rest = self._encode_rest
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
@@ -131,15 +132,20 @@ class Persister:
         await self._waiting.acquire()
         assert self._nursery is not None
         ticket = self._ticket(handle, upload)
+        ticket.on_committed = self._waiting.release
         self._commits.join(ticket)
         self._nursery.start_soon(self._commit, handle, ticket, started)
 
-    async def _upload(self, handle: BufferHandle) -> Upload:
+    async def _encode_rest(self, handle: BufferHandle, after_seq: int) -> tuple[Action, ...]:
+        """What commits the operations above ``after_seq``: the others are in files already."""
+        return self._ticket(handle, await self._upload(handle, after_seq)).actions
+
+    async def _upload(self, handle: BufferHandle, after_seq: int = -1) -> Upload:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
                 state = handle.partition.table.state
-                running = self._threads.submit(self._uploader.upload, handle, state)
+                running = self._threads.submit(self._uploader.upload, handle, state, after_seq)
                 return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
@@ -182,7 +188,6 @@ class Persister:
             await self._commits.joined(ticket)
         finally:
             self._ledger.jobs -= order_bytes
-            self._waiting.release()
         self._report(handle, ticket.files.adds, started)
 
     async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:

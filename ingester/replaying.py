@@ -148,6 +148,9 @@ class Replay:
                 segment=record.segment,
             )
         )
+        for part in parts:
+            partition = table.partitions[table.definition.spec_id, part.values]
+            self._catalog.commits.adopted.note_replayed(partition.active or partition.frozen[-1])
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
         """Our new epoch goes into the manifest first, then what is applied there counts."""

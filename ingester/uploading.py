@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import structs
 
 from ingester.buffer import BufferHandle, PersistedFiles
 from ingester.query.align import align_table
@@ -45,8 +46,11 @@ class Uploader:
         self._writer = writer
         self._target_file_bytes = target_file_bytes
 
-    def upload(self, handle: BufferHandle, state: TableState) -> Upload:
+    def upload(self, handle: BufferHandle, state: TableState, after_seq: int = -1) -> Upload:
         """Put a buffer's rows into the store, as the table is at this version.
+
+        Args:
+            after_seq: leave out operations up to this sequence.
 
         Raises:
             StoreError, OSError: the store does not take them now.
@@ -56,18 +60,22 @@ class Uploader:
         table = handle.partition.table
         folder = folder_of(definition.spec, handle.partition.key[1])
         rows = align_table(handle.rows.batches(), definition.schema)
+        rows = rows.slice(handle.rows.rows_until(after_seq))
+        first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
         if definition.keyed:
             rows, replaced = self._with_older_rows(handle, rows, state, definition)
         adds: list[Add] = []
         arrivals = []
-        for file in self._encoded(rows, definition, self._facts(handle, definition, folder)):
+        facts = self._facts(handle, definition, folder) | {"first_seq": str(first_seq)}
+        for file in self._encoded(rows, definition, facts):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
             put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
-            adds.append(self._add(handle, definition, file, path, put.at.isoformat()))
+            add = self._add(handle, definition, file, path, put.at.isoformat())
+            adds.append(structs.replace(add, first_seq=first_seq))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
         return Upload(files, tuple(add.path for add in replaced))
 
@@ -81,7 +89,6 @@ class Uploader:
             "epoch": str(handle.epoch),
             "spec_id": str(handle.partition.key[0]),
             "partition": folder,
-            "first_seq": str(handle.first_seq),
             "last_seq": str(handle.last_seq),
             "schema_id": str(definition.schema_id),
         }

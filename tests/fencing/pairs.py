@@ -22,10 +22,9 @@ import pyarrow.parquet as pq
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.daemon import ROOT, Daemon
-from tests.integration.wire import ARROW_AND_FLIGHT, Table, persist, put
+from tests.integration.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
 
 NEVER = "1h"
-EMPTY_LOG = "the log holds no operations"
 
 
 def start(folder: Path, name: str, **settings: object) -> Daemon:
@@ -65,6 +64,13 @@ def write(daemon: Daemon, table: Table, *batches: pa.RecordBatch) -> None:
     """Write batches, each acknowledged before this returns."""
     with fl.connect(daemon.flight) as client:
         assert all(answer["accepted"] for answer in put(client, table, *batches))
+
+
+def on_day(day: int, first: int, count: int) -> pa.RecordBatch:
+    """Rows as ``events`` makes them, all in one partition; day 0 is that of ``events``."""
+    batch = events(first, count)
+    times = pa.array([NOON_US + day * DAY_US] * count, batch.schema.field("time").type)
+    return batch.set_column(0, "time", times)
 
 
 def wal_command(name: str, data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.flight as fl
@@ -11,6 +13,7 @@ from tests.fencing.pairs import (
     adopted_rows,
     ask_to_persist,
     fenced,
+    on_day,
     operations_in_log,
     pause,
     resume,
@@ -18,7 +21,8 @@ from tests.fencing.pairs import (
     start,
     write,
 )
-from tests.integration.wire import events, persist, rows
+from tests.integration.wire import describe, events, persist, rows
+from tests.waiting import until
 
 TOUCHED = ("ns", "touched")
 """By both daemons."""
@@ -56,3 +60,81 @@ def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(tmp_path: Path) -
     assert adopted_rows(tmp_path, "first") == 0
     assert rows_in_files(tmp_path, TOUCHED) == list(range(130))
     assert rows_in_files(tmp_path, ALONE) == list(range(30))
+
+
+def test_both_started_from_copies_of_one_data_directory(tmp_path: Path) -> None:
+    """The second daemon holds rows in memory that the first one's log has, too."""
+    with start(tmp_path, "first") as common:
+        write(common, TOUCHED, events(0, 30, days=3), events(30, 30, days=2))
+        common.kill()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    with start(tmp_path, "first") as first:
+        write(first, TOUCHED, on_day(7, 60, 30))
+        write(first, ALONE, events(0, 20))
+        pause(first)
+        with start(tmp_path, "second") as second, fl.connect(second.flight) as client:
+            write(second, TOUCHED, on_day(7, 90, 30))
+            with fenced(first):
+                resume(first)
+                ask_to_persist(first, TOUCHED)
+            assert rows(client, TOUCHED) == [*range(60), *range(90, 120)]
+            assert adopted_rows(tmp_path, "first") == 110
+            seen = rows(client, TOUCHED)
+            assert seen in ([*range(60), *range(90, 120)], list(range(120)))
+            until(lambda: rows(client, TOUCHED) == list(range(120)), "the adopted rows")
+            write(second, TOUCHED, events(120, 10, days=2))
+            persist(client, TOUCHED)
+            assert rows(client, TOUCHED) == list(range(130))
+            assert adopted_rows(tmp_path, "first") == 0
+            assert second.terminate() == 0
+    assert adopted_rows(tmp_path, "first") == 0
+    assert rows_in_files(tmp_path, TOUCHED) == list(range(130))
+    assert rows_in_files(tmp_path, ALONE) == list(range(20))
+
+
+def test_rows_are_never_seen_twice_while_a_copy_is_adopted(tmp_path: Path) -> None:
+    """The buffers that replay has filled go only when the adopted files come."""
+    with start(tmp_path, "first") as common:
+        for n in range(40):
+            write(common, TOUCHED, events(n * 10, 10, days=5))
+        common.kill()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    with (
+        start(tmp_path, "second", manifest__refresh="10ms") as second,
+        fl.connect(second.flight) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        adopting = threads.submit(adopted_rows, tmp_path, "first")
+        while not adopting.done():
+            assert rows(client, TOUCHED) == list(range(400))
+        assert adopting.result() == 400
+
+        def released() -> bool:
+            assert rows(client, TOUCHED) == list(range(400))
+            sizes = describe(client, TOUCHED)
+            assert sizes["buffered"]["rows"] + sizes["persisted"]["rows"] == 400
+            return bool(sizes["buffered"]["rows"] == 0)
+
+        until(released, "the release of the adopted rows")
+        assert rows(client, TOUCHED) == list(range(400))
+    assert rows_in_files(tmp_path, TOUCHED) == list(range(400))
+
+
+def test_a_copy_that_ends_earlier_is_adopted_into_a_buffer_that_goes_on(tmp_path: Path) -> None:
+    """The second daemon's buffer has more than the adopted log: it encodes the rest."""
+    with start(tmp_path, "second") as second:
+        write(second, TOUCHED, events(0, 30, days=2))
+        shutil.copytree(tmp_path / "second", tmp_path / "first")
+        write(second, TOUCHED, events(30, 30, days=3))
+        second.kill()
+        with second.again() as second, fl.connect(second.flight) as client:
+            write(second, TOUCHED, on_day(9, 60, 10))
+            assert adopted_rows(tmp_path, "first") == 30
+            assert rows(client, TOUCHED) == list(range(70))
+            until(lambda: describe(client, TOUCHED)["buffered"]["rows"] == 20, "release")
+            assert rows(client, TOUCHED) == list(range(70))
+            persist(client, TOUCHED)
+            assert rows(client, TOUCHED) == list(range(70))
+            assert second.terminate() == 0
+    assert adopted_rows(tmp_path, "first") == 0
+    assert rows_in_files(tmp_path, TOUCHED) == list(range(70))

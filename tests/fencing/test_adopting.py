@@ -1,0 +1,208 @@
+"""``ingester wal adopt``: whose log it takes, what it refuses, and tables with a primary key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.daemon import DaemonEnded
+from tests.fencing.pairs import (
+    adopt,
+    adopted_rows,
+    ask_to_persist,
+    fenced,
+    files_of,
+    operations_in_log,
+    pause,
+    resume,
+    rows_in_files,
+    start,
+    store_url,
+    wal_command,
+    write,
+)
+from tests.integration.wire import create, events, persist, rows
+
+TABLE = ("ns", "t")
+KEYED = ("ns", "keyed")
+SCHEMA = pa.schema([pa.field("i", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+
+
+def keyed_rows(first: int, count: int, v: int) -> pa.RecordBatch:
+    """Rows with the keys ``i`` from ``first`` on."""
+    return pa.record_batch({"i": range(first, first + count), "v": [v] * count}, schema=SCHEMA)
+
+
+def make_keyed(daemon_url: str) -> None:
+    """The table with the primary key ``i``."""
+    with fl.connect(daemon_url) as client:
+        create(client, KEYED, SCHEMA, primary_key=["i"])
+
+
+def test_the_log_of_a_running_daemon_is_refused(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 5))
+        for state in ("running", "paused"):
+            if state == "paused":
+                pause(first)
+            done = wal_command("adopt", first.data_dir, "--store", store_url(tmp_path))
+            assert done.returncode == 1
+            assert f"is locked by process {first.pid}; stop it first" in done.stderr
+        first.kill()
+        assert adopted_rows(tmp_path, "first") == 5
+
+
+def test_a_dead_daemons_log_is_adopted_and_replays_nothing_afterwards(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 30, days=3))
+        persist_one(first.flight)
+        write(first, TABLE, events(30, 30, days=4))
+        first.kill()
+        assert adopt(tmp_path, "first")[TABLE]["rows"] == 30
+        assert rows_in_files(tmp_path, TABLE) == list(range(60))
+        with first.again() as first, fl.connect(first.flight) as client:
+            assert first.ready["epoch"] == 3  # the adoption has taken the second
+            assert rows(client, TABLE) == list(range(60))
+            write(first, TABLE, events(60, 10))
+            assert first.terminate() == 0
+    assert adopted_rows(tmp_path, "first") == 0
+    assert rows_in_files(tmp_path, TABLE) == list(range(70))
+
+
+def persist_one(flight: str) -> None:
+    with fl.connect(flight) as client:
+        persist(client, TABLE)
+
+
+def test_a_daemon_that_runs_on_a_copy_is_fenced_by_the_adoption(tmp_path: Path) -> None:
+    """Else both would commit for one identity: nobody has replaced it."""
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 10))
+        shutil.copytree(first.data_dir, tmp_path / "copy")
+        assert adopted_rows(tmp_path, "copy") == 10
+        write(first, TABLE, events(10, 10))
+        with fenced(first):
+            ask_to_persist(first, TABLE)
+        assert adopt(tmp_path, "first")[TABLE]["rows"] == 10
+    assert rows_in_files(tmp_path, TABLE) == list(range(20))
+
+
+def test_several_epochs_of_one_log_are_adopted_each_under_its_own(tmp_path: Path) -> None:
+    daemon = start(tmp_path, "first")
+    for epoch in range(1, 4):
+        write(daemon, TABLE, events(epoch * 10, 10, days=2))
+        daemon.kill()
+        if epoch < 3:
+            daemon = daemon.again()
+    assert operations_in_log(tmp_path / "first") == 3
+    adopt(tmp_path, "first")  # the second and third daemon may have persisted some of it
+    assert rows_in_files(tmp_path, TABLE) == list(range(10, 40))
+    assert adopted_rows(tmp_path, "first") == 0
+
+
+def test_another_store_is_refused_even_with_a_table_of_the_name(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 5))
+        first.kill()
+    other = f"file://{tmp_path}/other"
+    with start(tmp_path, "elsewhere", store=other) as elsewhere:
+        write(elsewhere, TABLE, events(0, 5))
+    for store in (other, f"file://{tmp_path}/empty"):
+        done = wal_command("adopt", tmp_path / "first", "--store", store, "--json")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert "is this the right store?" in done.stderr
+    assert adopted_rows(tmp_path, "first") == 5
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    done = wal_command("adopt", tmp_path)
+    assert done.returncode == 1
+    assert "holds no log segment" in done.stderr
+    assert wal_command("adopt", tmp_path / "nowhere").returncode == 1
+
+
+def test_an_empty_log_is_fine_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 5))
+        assert first.terminate() == 0
+        done = wal_command("adopt", first.data_dir, "--store", store_url(tmp_path))
+        assert (done.returncode, done.stdout) == (
+            0,
+            "nothing to adopt: the log holds no operations\n",
+        )
+        with first.again() as first:
+            write(first, TABLE, events(5, 5), events(10, 5))
+            first.kill()
+    segment = max((tmp_path / "first" / "wal").glob("*.wal"))
+    data = bytearray(segment.read_bytes())
+    data[600] ^= 1
+    segment.write_bytes(data)
+    done = wal_command("adopt", tmp_path / "first", "--store", store_url(tmp_path))
+    assert done.returncode == 1
+    assert "ingester wal repair" in done.stderr
+    with pytest.raises(DaemonEnded):
+        start(tmp_path, "first").kill()
+
+
+def test_in_a_keyed_table_the_last_write_of_the_log_wins(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        make_keyed(first.flight)
+        write(first, KEYED, keyed_rows(0, 20, 1))
+        ask_to_persist(first, KEYED)
+        write(first, KEYED, keyed_rows(5, 10, 2), keyed_rows(8, 20, 3))
+        pause(first)
+        with start(tmp_path, "second") as second:
+            write(second, TABLE, events(0, 5))
+            first.kill()
+            adopted = adopt(tmp_path, "first")[KEYED]
+            assert adopted["rows"] == 30
+            assert adopted["skipped_rows"] == 20
+            assert adopted_rows(tmp_path, "first") == 0
+            with fl.connect(second.flight) as client:
+                assert rows(client, KEYED) == list(range(28))
+                write(second, KEYED, keyed_rows(27, 3, 4))
+                persist(client, KEYED)
+                assert rows(client, KEYED) == list(range(30))
+            assert second.terminate() == 0
+    assert len(files_of(tmp_path, KEYED)) >= 1
+    assert rows_in_files(tmp_path, KEYED) == list(range(30))
+    assert rows_in_files(tmp_path, KEYED, "v") == [1] * 5 + [2] * 3 + [3] * 19 + [4] * 3
+
+
+@pytest.mark.parametrize("open_", [True, False])
+def test_older_rows_of_a_keyed_table_are_not_put_over_newer_ones(
+    tmp_path: Path, open_: bool
+) -> None:
+    with start(tmp_path, "first") as first:
+        make_keyed(first.flight)
+        write(first, KEYED, keyed_rows(0, 20, 1))
+        write(first, TABLE, events(0, 10))
+        pause(first)
+        with start(tmp_path, "second") as second:
+            write(second, KEYED, keyed_rows(10, 20, 2))
+            with fenced(first):
+                resume(first)
+                ask_to_persist(first, KEYED)
+            if not open_:
+                assert second.terminate() == 0
+            done = wal_command("adopt", first.data_dir, "--store", store_url(tmp_path), "--json")
+            assert done.returncode == 1
+            assert "20 rows of table ns/keyed were not adopted and stay in the log" in done.stderr
+            assert "cannot be known" in done.stderr
+            told = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
+            assert told["keyed"]["refused_rows"] == 20
+            assert told["keyed"]["rows"] == 0
+            assert told["t"]["rows"] == 10  # other tables are not held up
+            if open_:
+                with fl.connect(second.flight) as client:
+                    persist(client, KEYED)
+    assert rows_in_files(tmp_path, KEYED) == list(range(10, 30))
+    assert rows_in_files(tmp_path, KEYED, "v") == [2] * 20
+    assert rows_in_files(tmp_path, TABLE) == list(range(10))
+    assert operations_in_log(tmp_path / "first") == 2
