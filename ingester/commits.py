@@ -33,6 +33,7 @@ from persist.manifest import (
     PartlyCovered,
     Proposal,
     TableState,
+    UploadExpired,
     WriterIdentity,
     commit,
 )
@@ -91,7 +92,8 @@ class Commits:
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.on_version: Callable[[TableBuffer], None] = lambda table: None
         self.encode_rest: Callable[[BufferHandle, int], Awaitable[tuple[Action, ...]]]
-        """Uploads what a buffer has above a sequence; set by who persists."""
+        """Uploads what a buffer has above a sequence; set by who persists, as is the next."""
+        self.upload_again: Callable[[PersistedBuffer], Awaitable[None]]
         self.adopted = AdoptedRows(tree, writer.ingester_id)
         self._tree = tree
         self._writer = writer
@@ -218,6 +220,7 @@ class Commits:
 
         What an adoption has put into files meanwhile is left out; whoever reads a buffer then goes
         on in the files that have all of it, which were uploaded and are in no version.
+        Expired files go up again within the gate: no later buffer may go in before.
         """
         while True:
             actions = tuple(action for member in group for action in member.actions)
@@ -228,6 +231,11 @@ class Commits:
                     upto = exc.covered.get(self._applied_key(member.handle), -1)
                     if member.handle.first_seq <= upto < member.handle.last_seq:
                         member.actions = await self.encode_rest(member.handle, upto)
+            except UploadExpired as exc:
+                log.info("upload expired, uploading again", table=table.key, error=str(exc))
+                for member in group:
+                    if any(add in member.actions for add in exc.adds):
+                        await self.upload_again(member)
             else:
                 for member in group:
                     member.on_committed()

@@ -154,6 +154,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         workers.start_soon(runtime.persister.run)
         workers.start_soon(runtime.lifecycle.run)
         workers.start_soon(runtime.snapshots.run)
+        workers.start_soon(runtime.cleaning.run)
         workers.start_soon(runtime.queries.run)
         workers.start_soon(prune_log, runtime)
         if await _unless_stopped(stop, partial(_replay, runtime)) is None:

@@ -28,7 +28,15 @@ from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
-from persist.manifest import Action, Add, Applied, Remove, RewriteVoid, WriterIdentity
+from persist.manifest import (
+    Action,
+    Add,
+    Applied,
+    Remove,
+    RewriteVoid,
+    UploadExpired,
+    WriterIdentity,
+)
 from persist.queue import PersistQueue
 from persist.store import StoreError
 
@@ -75,6 +83,7 @@ class Persister:
         self._budget = ByteBudget(JOB_BYTES)
         self._commits = catalog.commits
         self._commits.encode_rest = self._encode_rest
+        self._commits.upload_again = self._upload_again
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
@@ -140,6 +149,17 @@ class Persister:
         """What commits the operations above ``after_seq``: the others are in files already."""
         return self._ticket(handle, await self._upload(handle, after_seq)).actions
 
+    async def _upload_again(self, ticket: PersistedBuffer) -> None:
+        """Clean-up may have taken the files that waited for their commit: put them up anew."""
+        while True:
+            try:
+                fresh = self._ticket(ticket.handle, await self._upload(ticket.handle))
+            except CannotEncode:
+                await trio.sleep(ENCODE_RETRY_S)
+            else:
+                ticket.files, ticket.actions = fresh.files, fresh.actions
+                return
+
     async def _upload(self, handle: BufferHandle, after_seq: int = -1) -> Upload:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
@@ -199,8 +219,8 @@ class Persister:
             try:
                 await self._commits.alone(ticket)
                 break
-            except RewriteVoid as exc:
-                log.info("files replaced meanwhile, flushing again", error=str(exc))
+            except (RewriteVoid, UploadExpired) as exc:
+                log.info("files replaced or expired meanwhile, flushing again", error=str(exc))
                 await trio.sleep(backoff.next_s())
                 with contextlib.suppress(StoreAway):
                     await self._catalog.refresh(table, -1.0)

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from ingester.admission import AdmissionGate, AdmissionState, DiskRoom
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.catalog import Catalog
+from ingester.cleaning import Cleaning
 from ingester.commits import Commits
 from ingester.config import Settings
 from ingester.errors import TooSlow
@@ -99,6 +100,7 @@ class Runtime:
         commits.on_fenced = self._fenced
         self.snapshots = Snapshots(commits)
         self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
+        self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
         self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
         self.queries = Queries(
             self.catalog,
