@@ -11,15 +11,23 @@ and without gaps, so that ``applied`` never covers one that is in no file. All o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from ingester.adopting_log import OldOperation
+from ingester.adopting_rules import (
+    OldKey,
+    OldPart,
+    OrderUnknown,
+    Pending,
+    check_order,
+    left_of,
+    rows_of,
+)
 from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
 from ingester.buffer.rows import MIXED
 from ingester.uploading import Uploader
@@ -37,7 +45,7 @@ from persist.manifest import (
     Remove,
     RewriteVoid,
     TableState,
-    Values,
+    UploadExpired,
     Writer,
     WriterIdentity,
     check_replaced,
@@ -53,10 +61,6 @@ PLANS = 100
 """Each new plan means that somebody else has committed the same rows or files: it has an end."""
 
 
-class OrderUnknown(Exception):
-    """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
-
-
 class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one table's operations. Rows count once per part of an operation."""
 
@@ -69,22 +73,6 @@ class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     refused_rows: int = 0
     """Rows that stay in the log alone; ``refused`` says why."""
     refused: str | None = None
-
-
-class _Key(NamedTuple):
-    writer: WriterIdentity
-    spec_id: int
-    values: Values
-
-
-class _OldPart(NamedTuple):
-    seq: int
-    batch: pa.RecordBatch
-    origin: str | None
-    origin_sequence: int | None
-
-
-Pending = Mapping[_Key, list[_OldPart]]
 
 
 class TableAdoption:
@@ -102,15 +90,15 @@ class TableAdoption:
         self._successor = successor
         self._state = patiently(manifest.load)
         self._buffer = TableBuffer(manifest.namespace, manifest.table, self._state)
-        self._pending: dict[_Key, list[_OldPart]] = {}
+        self._pending: dict[OldKey, list[OldPart]] = {}
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
     def take(self, operation: OldOperation) -> int:
         """Keep the operation's rows for the next :meth:`flush`; the bytes they have."""
         header = operation.logged.header
         for part in operation.logged.parts:
-            key = _Key(operation.writer, header.spec_id, part.values)
-            old = _OldPart(operation.seq, part.batch, header.origin, header.origin_sequence)
+            key = OldKey(operation.writer, header.spec_id, part.values)
+            old = OldPart(operation.seq, part.batch, header.origin, header.origin_sequence)
             self._pending.setdefault(key, []).append(old)
         return sum(part.nbytes for part in operation.logged.parts)
 
@@ -125,7 +113,7 @@ class TableAdoption:
             try:
                 self._adopt(share)
             except OrderUnknown as exc:
-                rows = self.report.refused_rows + _rows(_left(self._state, share).values())
+                rows = self.report.refused_rows + rows_of(left_of(self._state, share).values())
                 self._note(refused=str(exc), refused_rows=rows)
 
     def _shares(self, pending: Pending) -> list[Pending]:
@@ -135,7 +123,7 @@ class TableAdoption:
         """
         if self._buffer.definition.keyed:
             return [{key: parts} for key, parts in pending.items()]
-        by_ingester: dict[str, dict[_Key, list[_OldPart]]] = {}
+        by_ingester: dict[str, dict[OldKey, list[OldPart]]] = {}
         for key, parts in pending.items():
             by_ingester.setdefault(key.writer.ingester_id, {})[key] = parts
         return list(by_ingester.values())
@@ -143,7 +131,7 @@ class TableAdoption:
     def _adopt(self, share: Pending) -> None:
         newest = max((key.writer for key in share), key=lambda writer: writer.epoch)
         for _ in range(PLANS):
-            left = _left(self._state, share)
+            left = left_of(self._state, share)
             if not left:
                 self._count({}, share, 0)
                 return
@@ -161,7 +149,7 @@ class TableAdoption:
             )
             try:
                 self._install(patiently(call))
-            except (PartlyCovered, RewriteVoid):
+            except (PartlyCovered, RewriteVoid, UploadExpired):
                 self._install(patiently(partial(self._manifest.refresh, self._state)))
                 continue
             # What is not there fell out: somebody else was faster.
@@ -187,9 +175,9 @@ class TableAdoption:
         except Fenced:  # by one that is newer still, which will do
             self._install(patiently(partial(self._manifest.refresh, self._state)))
 
-    def _upload(self, left: Pending) -> tuple[dict[_Key, tuple[Add, ...]], list[Action]]:
+    def _upload(self, left: Pending) -> tuple[dict[OldKey, tuple[Add, ...]], list[Action]]:
         """The files of each key, and what commits them."""
-        files: dict[_Key, tuple[Add, ...]] = {}
+        files: dict[OldKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():
             handle = self._handle(key, parts)
@@ -209,7 +197,7 @@ class TableAdoption:
             )
         return files, actions
 
-    def _handle(self, key: _Key, parts: list[_OldPart]) -> BufferHandle:
+    def _handle(self, key: OldKey, parts: list[OldPart]) -> BufferHandle:
         handle = BufferHandle(
             PartitionBuffer(self._buffer, (key.spec_id, key.values)),
             epoch=key.writer.epoch,
@@ -250,75 +238,15 @@ class TableAdoption:
         self._buffer.install(state)
 
     def _count(self, made: Pending, share: Pending, files: int) -> None:
-        rows = _rows(made.values())
+        rows = rows_of(made.values())
         self._note(
             rows=self.report.rows + rows,
             files=self.report.files + files,
-            skipped_rows=self.report.skipped_rows + _rows(share.values()) - rows,
+            skipped_rows=self.report.skipped_rows + rows_of(share.values()) - rows,
         )
 
     def _note(self, **changed: Any) -> None:
         self.report = msgspec.structs.replace(self.report, **changed)
-
-
-def check_order(state: TableState, parts: Iterable[_Key]) -> None:
-    """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys."""
-    for writer, spec_id, values in parts:
-        known = state.writers.get(writer.ingester_id)
-        if known is not None and known.epoch > writer.epoch and known.state == "open":
-            raise OrderUnknown(
-                f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
-                " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"
-                " cleanly (SIGTERM) and adopt again: partitions that it has not touched go in then"
-            )
-        newer = [
-            epoch
-            for (ingester_id, epoch, *partition), _ in state.applied.items()
-            if ingester_id == writer.ingester_id
-            and epoch > writer.epoch
-            and tuple(partition) == (spec_id, values)
-        ]
-        newer += [
-            epoch
-            for ingester_id, epoch in state.epochs_complete
-            if ingester_id == writer.ingester_id and epoch > writer.epoch
-        ]
-        if newer:
-            raise OrderUnknown(
-                f"it has a primary key, and epoch {max(newer)} of {writer.ingester_id!r} has"
-                f" written to partition {list(values)}: which of two rows of a key is the newer"
-                " one cannot be known"
-            )
-
-
-def _left(state: TableState, share: Pending) -> dict[_Key, list[_OldPart]]:
-    """What the version's files lack."""
-    left = {}
-    for key, parts in share.items():
-        writer, spec_id, values = key
-        upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
-        kept = [p for p in parts if p.seq > upto and not _origin_is_further(state, key, p)]
-        if kept:
-            left[key] = kept
-    return left
-
-
-def _origin_is_further(state: TableState, key: _Key, part: _OldPart) -> bool:
-    """Whether this part of an origin's operation is in files, by whichever way it came there."""
-    origin = state.origins.get(part.origin) if part.origin is not None else None
-    if origin is None or part.origin_sequence is None:
-        return False
-    if origin.complete is not None and part.origin_sequence <= origin.complete:
-        return True
-    return any(
-        (ahead.spec_id, ahead.values) == (key.spec_id, key.values)
-        and part.origin_sequence <= ahead.seq
-        for ahead in origin.ahead
-    )
-
-
-def _rows(parts: Iterable[list[_OldPart]]) -> int:
-    return sum(part.batch.num_rows for run in parts for part in run)
 
 
 def patiently(call: Callable[[], T]) -> T:

@@ -27,7 +27,7 @@ from tests.integration.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, eve
 NEVER = "1h"
 
 
-def start(folder: Path, name: str, **settings: object) -> Daemon:
+def start(folder: Path, name: str, **settings: Any) -> Daemon:
     """A daemon of the id that all have, on the store that all have."""
     settings = {"persist__max_age": NEVER, "store": store_url(folder), **settings}
     return Daemon.start(folder / name, **settings)

@@ -1,0 +1,105 @@
+"""What of an old log is still to be adopted, and what cannot be.
+
+Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
+was written under, or where its origin is further. Of two rows with one primary key the last write
+counts; between a log and a newer epoch of its id nobody knows which that is, so there the older
+rows are refused and never put over the newer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from persist.manifest import TableState, Values, WriterIdentity
+
+
+class OrderUnknown(Exception):
+    """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
+
+
+class OldKey(NamedTuple):
+    """Operations that have one order: of one epoch and partition."""
+
+    writer: WriterIdentity
+    spec_id: int
+    values: Values
+
+
+class OldPart(NamedTuple):
+    """The rows of one operation that belong to one partition."""
+
+    seq: int
+    batch: pa.RecordBatch
+    origin: str | None
+    origin_sequence: int | None
+
+
+Pending = Mapping[OldKey, list[OldPart]]
+
+
+def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
+    """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys.
+
+    An open writer may hold rows of any partition in memory; of one that has closed the table
+    cleanly, ``applied`` tells which partitions it has written to.
+    """
+    for writer, spec_id, values in parts:
+        known = state.writers.get(writer.ingester_id)
+        if known is not None and known.epoch > writer.epoch and known.state == "open":
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
+                " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"
+                " cleanly (SIGTERM) and adopt again: partitions that it has not touched go in then"
+            )
+        newer = [
+            epoch
+            for (ingester_id, epoch, *partition), _ in state.applied.items()
+            if ingester_id == writer.ingester_id
+            and epoch > writer.epoch
+            and tuple(partition) == (spec_id, values)
+        ]
+        newer += [
+            epoch
+            for ingester_id, epoch in state.epochs_complete
+            if ingester_id == writer.ingester_id and epoch > writer.epoch
+        ]
+        if newer:
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {max(newer)} of {writer.ingester_id!r} has"
+                f" written to partition {list(values)}: which of two rows of a key is the newer"
+                " one cannot be known"
+            )
+
+
+def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
+    """What the version's files lack."""
+    left = {}
+    for key, parts in share.items():
+        writer, spec_id, values = key
+        upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
+        kept = [p for p in parts if p.seq > upto and not _origin_is_further(state, key, p)]
+        if kept:
+            left[key] = kept
+    return left
+
+
+def _origin_is_further(state: TableState, key: OldKey, part: OldPart) -> bool:
+    """Whether this part of an origin's operation is in files, by whichever way it came there."""
+    origin = state.origins.get(part.origin) if part.origin is not None else None
+    if origin is None or part.origin_sequence is None:
+        return False
+    if origin.complete is not None and part.origin_sequence <= origin.complete:
+        return True
+    return any(
+        (ahead.spec_id, ahead.values) == (key.spec_id, key.values)
+        and part.origin_sequence <= ahead.seq
+        for ahead in origin.ahead
+    )
+
+
+def rows_of(parts: Iterable[list[OldPart]]) -> int:
+    """How many rows they are."""
+    return sum(part.batch.num_rows for run in parts for part in run)

@@ -1,0 +1,76 @@
+"""A real daemon that is stopped in the middle of a persist, as soon as a file of it shows.
+
+The moment is found by watching the store's folder, so it is not quite the same each time; what has
+to hold does not depend on it. ``test_commit_steps`` goes through the moments one by one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.flight as fl
+import pytest
+
+from tests.fencing.pairs import (
+    adopted_rows,
+    ask_to_persist,
+    fenced,
+    on_day,
+    pause,
+    resume,
+    rows_in_files,
+    start,
+    write,
+)
+from tests.integration.wire import ARROW_AND_FLIGHT, events, persist, rows
+from tests.waiting import PATIENCE_S
+
+TABLE = ("ns", "t")
+DAYS = 12
+LATE = 100_000
+"""Rows from here on are sent to a daemon that may end before it answers."""
+
+
+@pytest.mark.parametrize("touched", [True, False])
+@pytest.mark.parametrize("pattern", ["*.parquet", "*.changelog", "*.commit"])
+def test_a_daemon_stopped_in_the_middle_of_a_persist_adds_each_row_once(
+    tmp_path: Path, pattern: str, touched: bool
+) -> None:
+    table_folder = tmp_path / "store" / "ns" / "t"
+    with start(tmp_path, "first") as first, ThreadPoolExecutor(1) as threads:
+        write(first, TABLE, events(0, 24, days=2))
+        ask_to_persist(first, TABLE)
+        for day in range(DAYS):
+            write(first, TABLE, on_day(day, 24 + day * 10, 10))
+        everything = 24 + DAYS * 10
+        before = set(table_folder.rglob(pattern))
+        asked = threads.submit(ask_to_persist, first, TABLE)
+        while set(table_folder.rglob(pattern)) <= before:
+            assert not asked.done()
+        pause(first)
+        with start(tmp_path, "second") as second:
+            newer = list(range(1000, 1010)) if touched else []
+            if touched:
+                write(second, TABLE, events(1000, 10))
+                with fenced(first):
+                    resume(first)
+                    asked.result(timeout=PATIENCE_S)
+                    with suppress(*ARROW_AND_FLIGHT):  # where its last commit had been made
+                        write(first, TABLE, events(LATE, 10))
+                        ask_to_persist(first, TABLE)
+            else:
+                resume(first)
+                first.kill()
+            added = adopted_rows(tmp_path, "first")
+            assert added in range(0, DAYS * 10 + 11)
+            assert adopted_rows(tmp_path, "first") == 0
+            with fl.connect(second.flight) as client:
+                persist(client, TABLE)
+                seen = [i for i in rows(client, TABLE) if i < LATE]
+                assert seen == sorted([*range(everything), *newer])
+            assert second.terminate() == 0
+    found = rows_in_files(tmp_path, TABLE)
+    assert [i for i in found if i < LATE] == sorted([*range(everything), *newer])
+    assert len(found) == len(set(found))
