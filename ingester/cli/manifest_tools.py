@@ -5,7 +5,6 @@ With ``--json`` each prints a list with one object a table, also when it was ask
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +17,12 @@ import typer
 from ingester.config import Settings
 from ingester.config_sources import load
 from persist.manifest import (
-    Add,
     CleanUp,
     CommitUnclear,
     Deleted,
     Manifest,
     ManifestError,
-    Remove,
     Retention,
-    TableState,
     Verification,
     clean_up,
     kept_versions,
@@ -34,13 +30,11 @@ from persist.manifest import (
     walk,
 )
 from persist.manifest import verify as verify_manifest
-from persist.manifest.history import Step
-from persist.partitioning import PartitionSpec, folder_of
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
-from persist.table import TableDefinition
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .facts import print_json, print_line, print_table, shown, size
+from .manifest_facts import state_facts, version_facts
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
             oldest, newest = kept_versions(manifest)
             if limit is not None:
                 oldest = max(oldest, newest - limit + 1)
-            versions = [_version_facts(step) for step in walk(manifest, oldest, newest)]
+            versions = [version_facts(step) for step in walk(manifest, oldest, newest)]
         versions.reverse()
         found.append(_named(manifest) | {"versions": versions})
     if as_json:
@@ -125,31 +119,12 @@ def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
         print_table(headings, rows, _title(one))
 
 
-def _version_facts(step: Step) -> dict[str, Any]:
-    actions = step.changelog.actions
-    added = sum(action.rows for action in actions if isinstance(action, Add))
-    return {
-        "version": step.commit.version,
-        "uid": step.commit.uid,
-        "parent": step.commit.parent,
-        "at": step.commit.at,
-        "writer": step.commit.writer,
-        "actions": Counter(str(action.__struct_config__.tag) for action in actions),
-        "rows_added": added,
-        "rows_removed": step.rows_removed,
-        "files_removed": sum(isinstance(action, Remove) for action in actions),
-        "rows": step.state.rows,
-        "files": step.state.file_count,
-        "bytes": step.state.bytes,
-    }
-
-
 def print_state(tables: Chosen, version: int | None, as_json: bool) -> None:
     """What one version of each table holds."""
     found = []
     for manifest in tables.manifests:
         with _told():
-            found.append(_named(manifest) | _state_facts(manifest.load(version)))
+            found.append(_named(manifest) | state_facts(manifest.load(version)))
     if as_json:
         print_json(found)
         return
@@ -167,53 +142,6 @@ _SHORT_FACTS = (
     "version", "uid", "files", "rows", "bytes", "partition_by", "primary_key", "sort_by",
     "timestamp_unit", "horizon",
 )  # fmt: skip
-
-
-def _state_facts(state: TableState) -> dict[str, Any]:
-    definition = TableDefinition.of_state(state)
-    specs = {spec_id: PartitionSpec.parse(spec.fields) for spec_id, spec in state.specs.items()}
-    return {
-        "version": state.version,
-        "uid": state.uid,
-        "files": state.file_count,
-        "rows": state.rows,
-        "bytes": state.bytes,
-        "schema_id": definition.schema_id,
-        "columns": [{"name": f.name, "type": str(f.type)} for f in definition.schema],
-        "partition_by": list(definition.spec.texts()),
-        "primary_key": list(definition.primary_key),
-        "sort_by": list(definition.sort_by),
-        "timestamp_unit": definition.timestamp_unit,
-        "horizon": state.horizon,
-        "partitions": sorted(
-            (
-                {
-                    "partition": folder_of(specs[spec_id], values),
-                    "spec_id": spec_id,
-                    "files": len(adds),
-                    "rows": sum(add.rows for add in adds),
-                    "bytes": sum(add.bytes for add in adds),
-                }
-                for (spec_id, values), adds in state.partitions.items()
-            ),
-            key=lambda one: (one["spec_id"], one["partition"]),
-        ),
-        "applied": [
-            {
-                "ingester_id": ingester_id,
-                "epoch": epoch,
-                "partition": folder_of(specs[spec_id], values),
-                "sequence": seq,
-            }
-            for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
-        ],
-        "epochs_complete": sorted(state.epochs_complete),
-        "writers": list(map(_writer_facts, state.writers.values())),
-    }
-
-
-def _writer_facts(writer: Any) -> dict[str, object]:
-    return {name: getattr(writer, name) for name in writer.__struct_fields__}
 
 
 def print_verification(tables: Chosen, with_data: bool, as_json: bool) -> None:
