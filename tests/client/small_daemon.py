@@ -25,11 +25,11 @@ def unavailable(code: str, retry_after_s: float | None = None) -> flight.FlightU
     return flight.FlightUnavailableError(info["message"], json.dumps(info).encode())
 
 
-class LostAnswer(flight.FlightUnavailableError):
+class LostAnswer(flight.FlightUnavailableError):  # type: ignore[misc]
     """Ends the stream after a batch was applied and before it was answered."""
 
 
-class SmallDaemon(flight.FlightServerBase):
+class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
     """Tables in memory. ``before`` and ``after`` run around applying the n-th batch (from 1)."""
 
     def __init__(self, location: str = "grpc://127.0.0.1:0") -> None:

@@ -139,11 +139,11 @@ def _term_holds(term: Any, row: Row) -> bool:
     column, operator = term[:2]
     held = row[column]
     if operator in ("is null", "is not null"):
-        return (held is None) == (operator == "is null")
+        return bool((held is None) == (operator == "is null"))
     if held is None:
         return False
     if operator in ("in", "not in"):
-        return (held in term[2]) == (operator == "in")
+        return bool((held in term[2]) == (operator == "in"))
     return bool(OPERATORS[operator](held, term[2]))
 
 
