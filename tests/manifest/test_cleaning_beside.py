@@ -8,14 +8,17 @@ import pytest
 
 from persist.manifest import (
     Action,
+    Horizon,
     Manifest,
     Proposal,
+    Removals,
     Remove,
     Retention,
     TableState,
     UploadExpired,
     VersionNotKept,
     clean_up,
+    plan_clean_up,
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit
 from persist.manifest.names import changelog_path, commit_path
@@ -115,7 +118,9 @@ def test_a_horizon_never_goes_back(yard: Yard) -> None:
     first = fresh(yard.manifest).load()
     upload(yard.manifest, "two", 999)
     yard.store.advance(hours=3)
-    # With a longer grace, and nothing that old: no horizon before the one that is there.
+    # Neither by somebody who was slow to commit one, nor with a longer grace.
+    older = Proposal([Horizon(at="2026-01-01T00:00:00+00:00")])
+    assert put_in(yard.manifest, first, older) is first
     clean(yard, Retention(retain_s=0, orphan_grace_s=5 * 3600))
     assert fresh(yard.manifest).load().horizon == first.horizon
     clean(yard)
@@ -256,3 +261,19 @@ def test_another_writer_goes_on_from_a_state_of_before_the_clean_up(yard: Yard) 
     after = put_in(fresh(yard.manifest), old, Proposal([applied(5, writer=OTHER)]), OTHER)
     assert fresh(yard.manifest).load() == after
     assert fresh(yard.manifest).refresh(old) == after
+
+
+def test_what_one_plan_has_learnt_serves_the_next(yard: Yard) -> None:
+    """Only changelogs that came since are read again, and the plan is the same."""
+    removals = Removals()
+    yard.live(22)
+    plan_clean_up(yard.manifest, HALF_A_DAY, known=yard.head, removals=removals)
+    yard.live(27)
+    yard.store.calls.clear()
+    plan = plan_clean_up(yard.manifest, HALF_A_DAY, known=yard.head, removals=removals)
+    with_memory = yard.store.calls["get"]
+    yard.store.calls.clear()
+    anew = plan_clean_up(yard.manifest, HALF_A_DAY, known=yard.head)
+    assert plan.data
+    assert (plan.data, plan.commits, plan.changelogs) == (anew.data, anew.commits, anew.changelogs)
+    assert with_memory == yard.store.calls["get"] - 9
