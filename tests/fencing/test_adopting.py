@@ -120,6 +120,22 @@ def test_another_store_is_refused_even_with_a_table_of_the_name(tmp_path: Path) 
     assert adopted_rows(tmp_path, "first") == 5
 
 
+def test_a_store_that_does_not_answer_is_exit_four_and_the_next_run_adopts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    with start(tmp_path, "first") as first:
+        write(first, TABLE, events(0, 5))
+        first.kill()
+    nobody_listens = 'store_options={"endpoint_url": "http://127.0.0.1:9"}'
+    away = ("--store", "s3://bucket/prefix", "--set", nobody_listens)
+    done = wal_command("adopt", tmp_path / "first", *away)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "run the same command again, nothing is added twice" in done.stderr
+    assert adopted_rows(tmp_path, "first") == 5
+
+
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     done = wal_command("adopt", tmp_path)
     assert done.returncode == 1
