@@ -23,7 +23,14 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS, Target
+
+if "--atheris" in sys.argv:
+    import atheris
+
+    with atheris.instrument_imports(include=["wal", "persist", "ingester"]):
+        from tests.fuzz.targets import TARGETS, Target
+else:
+    from tests.fuzz.targets import TARGETS, Target
 
 NOTE_BYTES = 8 << 20
 ADDRESS_SPACE_BYTES = 6 << 30
@@ -101,8 +108,6 @@ def by_hypothesis(watched: Watched, target: Target, examples: int, seconds: floa
 
 def by_atheris(watched: Watched, name: str, corpus: Path, seconds: float) -> None:
     """Guided by the coverage of our own code; ends the process."""
-    import atheris
-
     corpus.mkdir(parents=True, exist_ok=True)
     for index, seed in enumerate(TARGETS[name].seeds()):
         (corpus / f"seed-{index}").write_bytes(seed)
@@ -114,8 +119,15 @@ def by_atheris(watched: Watched, name: str, corpus: Path, seconds: float) -> Non
             print(json.dumps({name: watched.summary()}), flush=True)
             os._exit(0)
 
-    atheris.instrument_all()
-    arguments = [sys.argv[0], str(corpus), "-max_len=65536", "-rss_limit_mb=0", "-verbosity=0"]
+    kept = f"-artifact_prefix={corpus}-"
+    arguments = [
+        sys.argv[0],
+        str(corpus),
+        kept,
+        "-max_len=65536",
+        "-rss_limit_mb=0",
+        "-verbosity=0",
+    ]
     atheris.Setup(arguments, attempt)
     atheris.Fuzz()
 

@@ -37,6 +37,7 @@ from persist.manifest.files import DamagedFile, decode_changelog, decode_commit,
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
 from tests.fuzz.sealing import sealed_segment, sealed_snapshot
+from wal.format import padded
 from wal.scan import BytesSource, scan
 
 
@@ -52,7 +53,7 @@ def _scan(data: bytes) -> int:
     verdict = scan(BytesSource(data), 1)
     for last in (True, False):
         verdict.state(last=last)
-    assert verdict.end <= len(data)
+    assert verdict.end <= padded(len(data))  # zeros behind the last payload may be cut off
     return verdict.records
 
 
