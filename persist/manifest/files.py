@@ -183,7 +183,8 @@ def _decompressed(data: bytes, plain_bytes: int) -> bytes:
     packed = pa.BufferReader(pa.py_buffer(data).slice(_HEADER.size))
     plain = bytearray()
     with pa.CompressedInputStream(packed, "zstd") as stream:
-        while len(plain) <= plain_bytes and (piece := stream.read(_PIECE_BYTES)):
+        # Not `read`: what that has allocated stays allocated where it fails.
+        while len(plain) <= plain_bytes and (piece := stream.read_buffer(_PIECE_BYTES)).size:
             plain += piece
     if len(plain) != plain_bytes:
         raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed, and has {len(plain)}")
