@@ -42,7 +42,7 @@ test: setup java ## All tests
 check: setup ## Lint, format, types, layers, documents
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy --strict $(PACKAGES)
+	@$(PY) -m mypy --strict $(PACKAGES) tests
 	@$(VENV)/bin/lint-imports
 	@$(PY) -m pytest -q tests/unit/test_documents.py tests/unit/test_packaging.py
 

@@ -167,7 +167,7 @@ def test_gc_takes_its_settings_from_flags_environment_and_file(lake: Lake) -> No
     stray = lake.files(".parquet")[0].with_name("stray.parquet")
     stray.write_bytes(b"12345")
 
-    def planned(*arguments: str, **variables: str) -> int:
+    def planned(*arguments: str, **variables: Any) -> int:
         done = run_command(
             "manifest", "gc", lake.store, "n", "t", "--dry-run", "--json", *arguments,
             cwd=lake.folder, **variables,

@@ -62,6 +62,7 @@ def _decoder(name: str, options: argparse.Namespace, folder: Path) -> bool:
     command += ["--seconds", str(share_s), "--examples", "2000"]
     if options.engine == "atheris":
         command += ["--atheris", str(folder / name)]
+    said = ""
     with (folder / f"{name}.log").open("w+") as log:
         try:
             done = subprocess.run(
@@ -74,11 +75,12 @@ def _decoder(name: str, options: argparse.Namespace, folder: Path) -> bool:
                 check=False,
             )
             code: int | str = done.returncode
-            log.write(done.stdout if code else "")
+            said = done.stdout
+            log.write(said if code else "")
         except subprocess.TimeoutExpired:
             code = "time out"
     if code == 0:
-        print(f"  {name:16} {json.loads(done.stdout.splitlines()[-1])[name]}", flush=True)
+        print(f"  {name:16} {json.loads(said.splitlines()[-1])[name]}", flush=True)
         note.unlink()
         return True
     input_file = folder / f"{name}.bin"

@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import structlog
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.fuzz.mutations import mutated
 
 if "--atheris" in sys.argv:
-    import atheris
+    import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     with atheris.instrument_imports(include=["wal", "persist", "ingester"]):
         from tests.fuzz.targets import TARGETS, Target
@@ -132,7 +133,7 @@ def by_atheris(watched: Watched, name: str, corpus: Path, seconds: float) -> Non
     atheris.Fuzz()
 
 
-def _dropped(*_: object) -> object:
+def _dropped(*_: Any) -> Any:
     """What the code logs about bad bytes is not read here."""
     raise structlog.DropEvent
 

@@ -71,7 +71,7 @@ def flight_data(
 def ipc_parts(stream: bytes) -> list[tuple[bytes, bytes]]:
     """(header, body) of every message of an IPC stream."""
     reader = pa.ipc.MessageReader.open_stream(stream)
-    found = []
+    found: list[tuple[bytes, bytes]] = []
     while True:
         try:
             message = reader.read_next_message()

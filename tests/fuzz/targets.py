@@ -234,7 +234,7 @@ def _footers() -> tuple[bytes, ...]:
 def _known(batch: pa.RecordBatch) -> bool:
     """Whether all rows are rows of a seed."""
     if batch.num_rows == seeds.PLAIN.num_rows:
-        return batch.to_pylist() == seeds.PLAIN.to_pylist()
+        return bool(batch.to_pylist() == seeds.PLAIN.to_pylist())
     texts = [f"text {i % 7}" for i in batch["i"].to_pylist()]
     return bool(batch["s"].to_pylist() == texts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.flight as fl
 import pytest
@@ -16,7 +17,7 @@ from tests.waiting import until
 
 TABLE = ("it", "cleaned")
 VERSIONS = 20
-QUICK = {"manifest__retain": "0s", "manifest__orphan_grace": "1s"}
+QUICK: dict[str, Any] = {"manifest__retain": "0s", "manifest__orphan_grace": "1s"}
 
 
 @pytest.fixture
