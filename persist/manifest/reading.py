@@ -8,7 +8,6 @@ its lineage. A reader that holds a state loads only what follows it; where that 
 from __future__ import annotations
 
 import json
-from functools import cached_property
 
 import msgspec
 
@@ -47,11 +46,18 @@ class Manifest:
         # The newest version seen: where the search for the head begins. A lost update between
         # threads costs a few more requests and nothing else.
         self._hint = 0
+        self._root: str | None = None
 
-    @cached_property
+    @property
     def root(self) -> str:
-        """Where the table's current version lies: ``<namespace>/<table>/v1``. Asks the store."""
-        return f"{self._table_folder}/v{current_table_version(self.store, self._table_folder)}"
+        """Where the table's current version lies: ``<namespace>/<table>/v1``. Asks the store once.
+
+        Two threads may ask at the same time; a lock would make one table wait for another's store.
+        """
+        if self._root is None:
+            version = current_table_version(self.store, self._table_folder)
+            self._root = f"{self._table_folder}/v{version}"
+        return self._root
 
     @property
     def folder(self) -> str:
