@@ -22,6 +22,8 @@ class FaultyStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self._plans: list[tuple[str, str, str]] = []
+        # Changelogs are read by several threads.
+        self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.bytes_put = 0
         # Called once, before the next create: what somebody else does in that moment.
@@ -36,11 +38,13 @@ class FaultyStore:
         self._plans.clear()
 
     def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
-        self.calls[call] += 1
-        plan = next((p for p in self._plans if p[1] == call and p[2] in path), None)
+        with self._lock:
+            self.calls[call] += 1
+            plan = next((p for p in self._plans if p[1] == call and p[2] in path), None)
+            if plan is not None:
+                self._plans.remove(plan)
         if plan is None:
             return work()
-        self._plans.remove(plan)
         if plan[0] == "after":
             with suppress(StoreError):  # a refusal is an answer too, and lost as well
                 work()
