@@ -215,6 +215,8 @@ def main(mount_point: str) -> None:
         mounted = threading.Thread(target=_mount, args=(files, mount_point), daemon=True)
         mounted.start()
         while not os.path.ismount(mount_point):
+            if not mounted.is_alive():
+                sys.exit(f"{mount_point}: cannot be mounted")
             time.sleep(0.005)
         print("ready", flush=True)
         order = sys.stdin.readline().split()

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
+from tests.daemon import ROOT
 from tests.power.forgetful import SECTOR, File, Folder, Node, after_cut
 
-MOUNTABLE = (
-    os.access("/dev/fuse", os.R_OK | os.W_OK)
-    and os.geteuid() == 0
-    and shutil.which("fusermount3") is not None
-)
+
+def _mountable() -> bool:
+    """Whether a mount works here, tried."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("fusermount3") is None:
+        return False
+    command = [sys.executable, "-m", "tests.power.mounted"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tried = subprocess.run(
+                [*command, folder],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                cwd=ROOT,
+                timeout=20,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return tried.returncode == 0
+
+
 needs_fuse = pytest.mark.skipif(
-    not MOUNTABLE, reason="needs /dev/fuse, fuse3 and the right to mount"
+    not _mountable(), reason="needs /dev/fuse, fuse3 and the right to mount"
 )
 
 
