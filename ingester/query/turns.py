@@ -1,15 +1,17 @@
 """How many answers are worked on at a time: the others wait here, not for the interpreter lock.
 
 Law of this file: whoever has a turn computes; whoever waits for a disk, a store or another thread
-gives it back meanwhile. Two hundred readers that all compute would leave a write one turn of the
-interpreter lock in two hundred.
+gives it back meanwhile. First come, first served: a turn that is given back is handed to whoever
+has waited longest, and nobody overtakes, the giver included. Two hundred readers that all compute
+would leave a write one turn of the interpreter lock in two hundred.
 """
 
 from __future__ import annotations
 
 import os
-import queue
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,30 +24,54 @@ class Turns:
 
     def __init__(self, count: int | None = None) -> None:
         """``count``: by default half of the processors, at least one."""
-        # A queue and not a semaphore: those of the standard library are written in Python.
-        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(count or max(1, (os.cpu_count() or 1) // 2)):
-            self._free.put(None)
+        self._free = count or max(1, (os.cpu_count() or 1) // 2)
+        self._waiting: deque[threading.Lock] = deque()
+        """A locked lock for each, which a turn unlocks. Semaphores and conditions of the standard
+        library are written in Python, and this is asked for every part."""
+        self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a turn."""
+        return len(self._waiting)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Have a turn inside the block."""
-        self._free.get()
+        self._take()
         try:
             yield
         finally:
-            self._free.put(None)
+            self._give()
 
     @contextmanager
     def given_back(self) -> Iterator[None]:
         """Let others have the turn inside the block. Only inside :meth:`taken`."""
-        self._free.put(None)
+        self._give()
         try:
             yield
         finally:
-            self._free.get()
+            self._take()
 
     def let_others(self) -> None:
         """Have others at it for a moment, in the middle of a long piece of work."""
         with self.given_back():
             time.sleep(_MOMENT_S)
+
+    def _take(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        mine.acquire()
+
+    def _give(self) -> None:
+        with self._lock:
+            # Invariant: a turn is free only while nobody waits.
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1

@@ -1,14 +1,20 @@
-"""Turns: never more at work than there are, and nobody keeps one while waiting."""
+"""Turns: no more at work than there are, none kept while waiting, and first come, first served."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
 from ingester.query.turns import Turns
+from tests.waiting import until
 
 PATIENCE_S = 10.0
+
+
+def _waits(turns: Turns, count: int) -> bool:
+    return turns.waiting == count
 
 
 def _all(threads: list[threading.Thread]) -> None:
@@ -51,6 +57,27 @@ def test_whoever_waits_lets_others_work() -> None:
             other_worked.set()
 
     _all([threading.Thread(target=wait), threading.Thread(target=work)])
+
+
+def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -> None:
+    turns = Turns(1)
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        with turns.taken():
+            order.append(number)
+
+    waiting = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+    with turns.taken():
+        for already, thread in enumerate(waiting):
+            thread.start()
+            until(partial(_waits, turns, already + 1), f"{already + 1} to wait")
+        with turns.given_back():
+            pass
+        order.append(-1)
+    for thread in waiting:
+        thread.join(PATIENCE_S)
+    assert order == [0, 1, 2, 3, 4, -1]
 
 
 def test_a_turn_that_fails_is_not_lost() -> None:
