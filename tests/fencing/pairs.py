@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,47 @@ import pyarrow.flight as fl
 import pyarrow.parquet as pq
 
 from persist.manifest import Manifest
-from persist.store import open_store
+from persist.store import ObjectStore, open_store
 from tests.daemon import ROOT, Daemon
 from tests.integration.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
 
 NEVER = "1h"
 
 
-def start(folder: Path, name: str, **settings: Any) -> Daemon:
+@dataclass(frozen=True)
+class Place:
+    """Where the daemons of a test have their data directories, and the store of all of them."""
+
+    folder: Path
+    url: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What a process needs to reach the store."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    """The same for ``open_store``."""
+
+    def store(self) -> ObjectStore:
+        """The store, opened anew."""
+        return open_store(self.url, **self.storage_options)
+
+
+Where = Path | Place
+"""A folder alone: the store is on local files, beside the data directories."""
+
+
+def place_of(where: Where) -> Place:
+    """The whole of it."""
+    return where if isinstance(where, Place) else Place(where, store_url(where))
+
+
+def start(where: Where, name: str, **settings: Any) -> Daemon:
     """A daemon of the id that all have, on the store that all have."""
-    settings = {"persist__max_age": NEVER, "store": store_url(folder), **settings}
-    return Daemon.start(folder / name, **settings)
+    place = place_of(where)
+    settings = {"persist__max_age": NEVER, "store": place.url, **settings}
+    return Daemon.start(place.folder / name, environment=place.environment, **settings)
 
 
 def store_url(folder: Path) -> str:
-    """The store of all daemons of a test."""
+    """The store of all daemons of a test on local files."""
     return f"file://{folder}/store"
 
 
@@ -73,31 +100,35 @@ def on_day(day: int, first: int, count: int) -> pa.RecordBatch:
     return batch.set_column(0, "time", times)
 
 
-def wal_command(name: str, data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def wal_command(
+    name: str, data_dir: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """``ingester wal NAME DIR``."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
     return subprocess.run(
         [sys.executable, "-m", "ingester", "wal", name, str(data_dir), *options],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=environment,
+        env={**kept, **(environment or {})},
         timeout=60,
         check=False,
     )
 
 
-def adopt(folder: Path, name: str) -> dict[Table, dict[str, Any]]:
+def adopt(where: Where, name: str) -> dict[Table, dict[str, Any]]:
     """``ingester wal adopt``: what it says of each table."""
-    done = wal_command("adopt", folder / name, "--store", store_url(folder), "--json")
+    place = place_of(where)
+    options = ("--store", place.url, "--json")
+    done = wal_command("adopt", place.folder / name, *options, environment=place.environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     return {(one["namespace"], one["table"]): one for one in report["tables"]}
 
 
-def adopted_rows(folder: Path, name: str) -> int:
+def adopted_rows(where: Where, name: str) -> int:
     """How many rows an adoption of this data directory adds, over all tables."""
-    return sum(table["rows"] for table in adopt(folder, name).values())
+    return sum(table["rows"] for table in adopt(where, name).values())
 
 
 def operations_in_log(data_dir: Path) -> int:
@@ -107,15 +138,17 @@ def operations_in_log(data_dir: Path) -> int:
     return sum(segment["operations"] for segment in json.loads(done.stdout))
 
 
-def files_of(folder: Path, table: Table) -> list[Path]:
+def files_of(where: Where, table: Table) -> list[bytes]:
     """The data files of the newest manifest version."""
-    manifest = Manifest(open_store(store_url(folder)), *table)
-    return [folder / "store" / manifest.object_path(path) for path in manifest.load().files]
+    store = place_of(where).store()
+    manifest = Manifest(store, *table)
+    return [store.get(manifest.object_path(path)) for path in manifest.load().files]
 
 
-def rows_in_files(folder: Path, table: Table, column: str = "i") -> list[Any]:
+def rows_in_files(where: Where, table: Table, column: str = "i") -> list[Any]:
     """A column of the newest version's files, sorted, read with nothing but pyarrow."""
-    tables = [pq.ParquetFile(path).read(columns=[column]) for path in files_of(folder, table)]
+    found = files_of(where, table)
+    tables = [pq.ParquetFile(pa.BufferReader(data)).read(columns=[column]) for data in found]
     return sorted(pa.concat_tables(tables)[column].to_pylist()) if tables else []
 
 

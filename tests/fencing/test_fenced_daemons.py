@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 
 from tests.fencing.pairs import (
+    Place,
     adopt,
     adopted_rows,
     ask_to_persist,
@@ -30,25 +31,25 @@ ALONE = ("ns", "alone")
 """By the first daemon only."""
 
 
-def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(tmp_path: Path) -> None:
-    with start(tmp_path, "first") as first:
+def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(place: Place) -> None:
+    with start(place, "first") as first:
         write(first, TOUCHED, events(0, 30, days=3))
         ask_to_persist(first, TOUCHED)
         write(first, TOUCHED, events(30, 30, days=3), events(60, 30, days=2))
         write(first, ALONE, events(0, 20, days=2))
         pause(first)
-        with start(tmp_path, "second") as second:
+        with start(place, "second") as second:
             write(second, TOUCHED, events(90, 30, days=4))
             with fenced(first):
                 resume(first)
                 ask_to_persist(first, TOUCHED)
             assert operations_in_log(first.data_dir) == 4
-            adopted = adopt(tmp_path, "first")
+            adopted = adopt(place, "first")
             assert adopted[TOUCHED]["rows"] == 60
             assert adopted[TOUCHED]["skipped_rows"] == 30
             assert adopted[TOUCHED]["files"] == 3
             assert adopted[ALONE]["rows"] == 20
-            assert adopted_rows(tmp_path, "first") == 0
+            assert adopted_rows(place, "first") == 0
             assert operations_in_log(first.data_dir) == 4
             write(second, TOUCHED, events(120, 10))
             write(second, ALONE, events(20, 10))
@@ -57,39 +58,39 @@ def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(tmp_path: Path) -
                     persist(client, table)
                     assert rows(client, table) == list(range(count))
             assert second.terminate() == 0
-    assert adopted_rows(tmp_path, "first") == 0
-    assert rows_in_files(tmp_path, TOUCHED) == list(range(130))
-    assert rows_in_files(tmp_path, ALONE) == list(range(30))
+    assert adopted_rows(place, "first") == 0
+    assert rows_in_files(place, TOUCHED) == list(range(130))
+    assert rows_in_files(place, ALONE) == list(range(30))
 
 
-def test_both_started_from_copies_of_one_data_directory(tmp_path: Path) -> None:
+def test_both_started_from_copies_of_one_data_directory(place: Place) -> None:
     """The second daemon holds rows in memory that the first one's log has, too."""
-    with start(tmp_path, "first") as common:
+    with start(place, "first") as common:
         write(common, TOUCHED, events(0, 30, days=3), events(30, 30, days=2))
         common.kill()
-    shutil.copytree(tmp_path / "first", tmp_path / "second")
-    with start(tmp_path, "first") as first:
+    shutil.copytree(place.folder / "first", place.folder / "second")
+    with start(place, "first") as first:
         write(first, TOUCHED, on_day(7, 60, 30))
         write(first, ALONE, events(0, 20))
         pause(first)
-        with start(tmp_path, "second") as second, fl.connect(second.flight) as client:
+        with start(place, "second") as second, fl.connect(second.flight) as client:
             write(second, TOUCHED, on_day(7, 90, 30))
             with fenced(first):
                 resume(first)
                 ask_to_persist(first, TOUCHED)
             assert rows(client, TOUCHED) == [*range(60), *range(90, 120)]
-            assert adopted_rows(tmp_path, "first") == 110
+            assert adopted_rows(place, "first") == 110
             seen = rows(client, TOUCHED)
             assert seen in ([*range(60), *range(90, 120)], list(range(120)))
             until(lambda: rows(client, TOUCHED) == list(range(120)), "the adopted rows")
             write(second, TOUCHED, events(120, 10, days=2))
             persist(client, TOUCHED)
             assert rows(client, TOUCHED) == list(range(130))
-            assert adopted_rows(tmp_path, "first") == 0
+            assert adopted_rows(place, "first") == 0
             assert second.terminate() == 0
-    assert adopted_rows(tmp_path, "first") == 0
-    assert rows_in_files(tmp_path, TOUCHED) == list(range(130))
-    assert rows_in_files(tmp_path, ALONE) == list(range(20))
+    assert adopted_rows(place, "first") == 0
+    assert rows_in_files(place, TOUCHED) == list(range(130))
+    assert rows_in_files(place, ALONE) == list(range(20))
 
 
 def test_rows_are_never_seen_twice_while_a_copy_is_adopted(tmp_path: Path) -> None:

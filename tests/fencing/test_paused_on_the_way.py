@@ -1,19 +1,20 @@
 """A real daemon that is stopped in the middle of a persist, as soon as a file of it shows.
 
-The moment is found by watching the store's folder, so it is not quite the same each time; what has
+The moment is found by watching the store, so it is not quite the same each time; what has
 to hold does not depend on it. ``test_commit_steps`` goes through the moments one by one.
 """
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import pyarrow.flight as fl
 import pytest
 
 from tests.fencing.pairs import (
+    Place,
     adopted_rows,
     ask_to_persist,
     fenced,
@@ -33,24 +34,33 @@ LATE = 100_000
 """Rows from here on are sent to a daemon that may end before it answers."""
 
 
-@pytest.mark.parametrize("touched", [True, False])
-@pytest.mark.parametrize("pattern", ["*.parquet", "*.changelog", "*.commit"])
+CASES = [
+    *itertools.product(["local"], [".parquet", ".changelog", ".commit"], [True, False]),
+    *(pytest.param("s3", kind, True, marks=pytest.mark.s3) for kind in (".changelog", ".commit")),
+]
+
+
+@pytest.mark.parametrize(("place", "kind", "touched"), CASES, indirect=["place"])
 def test_a_daemon_stopped_in_the_middle_of_a_persist_adds_each_row_once(
-    tmp_path: Path, pattern: str, touched: bool
+    place: Place, kind: str, touched: bool
 ) -> None:
-    table_folder = tmp_path / "store" / "ns" / "t"
-    with start(tmp_path, "first") as first, ThreadPoolExecutor(1) as threads:
+    store = place.store()
+
+    def there() -> set[str]:
+        return {info.path for info in store.list("ns/t/") if info.path.endswith(kind)}
+
+    with start(place, "first") as first, ThreadPoolExecutor(1) as threads:
         write(first, TABLE, events(0, 24, days=2))
         ask_to_persist(first, TABLE)
         for day in range(DAYS):
             write(first, TABLE, on_day(day, 24 + day * 10, 10))
         everything = 24 + DAYS * 10
-        before = set(table_folder.rglob(pattern))
+        before = there()
         asked = threads.submit(ask_to_persist, first, TABLE)
-        while set(table_folder.rglob(pattern)) <= before:
+        while there() <= before:
             assert not asked.done()
         pause(first)
-        with start(tmp_path, "second") as second:
+        with start(place, "second") as second:
             newer = list(range(1000, 1010)) if touched else []
             if touched:
                 write(second, TABLE, events(1000, 10))
@@ -63,14 +73,14 @@ def test_a_daemon_stopped_in_the_middle_of_a_persist_adds_each_row_once(
             else:
                 resume(first)
                 first.kill()
-            added = adopted_rows(tmp_path, "first")
+            added = adopted_rows(place, "first")
             assert added in range(0, DAYS * 10 + 11)
-            assert adopted_rows(tmp_path, "first") == 0
+            assert adopted_rows(place, "first") == 0
             with fl.connect(second.flight) as client:
                 persist(client, TABLE)
                 seen = [i for i in rows(client, TABLE) if i < LATE]
                 assert seen == sorted([*range(everything), *newer])
             assert second.terminate() == 0
-    found = rows_in_files(tmp_path, TABLE)
+    found = rows_in_files(place, TABLE)
     assert [i for i in found if i < LATE] == sorted([*range(everything), *newer])
     assert len(found) == len(set(found))

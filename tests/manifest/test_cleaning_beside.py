@@ -216,12 +216,15 @@ def reading(yard: Yard, version: int, pause_at: int, meanwhile: object) -> Table
     return state if met else None
 
 
-@LOCAL_ONLY
-@pytest.mark.parametrize("version", [36, 44])
+@pytest.mark.parametrize(
+    ("real_store", "version", "stride"),
+    [("local", 36, 1), ("local", 44, 1), pytest.param("s3", 36, 9, marks=pytest.mark.s3)],
+    indirect=["real_store"],
+)
 def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
-    yard: Yard, version: int
+    yard: Yard, version: int, stride: int
 ) -> None:
-    """Its old base goes under it, and a new one takes its place."""
+    """Its old base goes under it, and a new one takes its place; at each ``stride``-th call."""
     yard.live(45)
     before = {path: yard.store.get(path) for path in yard.names("")}
     pause_at = 1
@@ -231,7 +234,7 @@ def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
             yard.store.delete(path)
         for path, data in before.items():
             yard.store.restore(path, data)
-        pause_at += 1
+        pause_at += stride
     assert pause_at > 10
 
 

@@ -70,7 +70,7 @@ def test_four_threads_race_while_answers_get_lost(store: FaultyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "each"), [("local", 50), pytest.param("s3", 10, marks=pytest.mark.s3)]
+    ("kind", "each"), [("local", 50), pytest.param("s3", 50, marks=pytest.mark.s3)]
 )
 def test_four_processes_race(
     kind: str, each: int, tmp_path: Path, request: pytest.FixtureRequest
