@@ -11,6 +11,7 @@ Partition values stand in the order of the spec's fields. Sequences are inclusiv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -38,7 +39,11 @@ class ColumnStats(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=T
 class Add(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="action", tag="add"
 ):
-    """A data file becomes part of the table."""
+    """A data file becomes part of the table.
+
+    ``footer_crc32c``: of the file's end, from the first byte of the Parquet footer to the last of
+    the file; None in entries of before there was such a field.
+    """
 
     path: str
     kind: Literal["persist", "rewrite", "push"]
@@ -46,13 +51,14 @@ class Add(
     bytes: int
     spec_id: int
     values: Values
-    stats: dict[str, ColumnStats]
+    stats: Mapping[str, ColumnStats]
     writer: str
     epoch: int
     first_seq: int
     last_seq: int
     schema_id: int
     at: str
+    footer_crc32c: int | None = None
 
     @property
     def partition(self) -> PartitionKey:
@@ -172,9 +178,8 @@ class Txn(_Action, frozen=True, tag="txn"):
     version: int
 
 
-Action = (
-    Add
-    | Remove
+OtherAction = (
+    Remove
     | Schema
     | Spec
     | Properties
@@ -187,6 +192,7 @@ Action = (
     | Horizon
     | Txn
 )
+Action = Add | OtherAction
 
 
 class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,8 +31,8 @@ from persist.manifest.files import (
     Commit,
     DamagedFile,
     decode_changelog,
-    encode_changelog,
     encode_commit,
+    encode_new_changelog,
 )
 from persist.manifest.heads import counts, is_parent, read_commit
 from persist.manifest.names import changelog_path, commit_path
@@ -139,9 +138,7 @@ def _prepare(
     Nonsense is refused before it is anywhere: committed, it would be there for ever.
     """
     version = base.version + 1
-    uid = uuid.uuid4().hex
-    lineage = (*base.lineage, (version, uid))
-    data = encode_changelog(lineage, actions)
+    uid, data = encode_new_changelog(base.lineage, version, actions)
     # From the bytes and not from the actions: what a writer holds is what readers will read.
     try:
         changelog = decode_changelog(data)

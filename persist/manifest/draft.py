@@ -59,7 +59,11 @@ class Draft:
         self._bytes = state.bytes
         self._files = state.files.mutate()
         self._applied = state.applied.mutate()
+        # Files added by this draft, by path and by partition; a dict takes them faster than a Map.
+        self._new: dict[str, Add] = {}
         self._added: dict[PartitionKey, dict[str, Add]] = {}
+        # Pairs of schema and spec that were found to be known; they never become unknown.
+        self._known: set[tuple[int, int]] = set()
         self._removed: dict[PartitionKey, set[str]] = {}
         # Everything else changes seldom and is small: field name to new value.
         self._changed: dict[str, Any] = {}
@@ -74,6 +78,7 @@ class Draft:
     ) -> TableState:
         """The state, as of ``version`` where one is given; the draft is used up."""
         changed = dict(self._changed)
+        self._files.update(self._new)
         if version is not None:
             changed |= {"version": version, "uid": uid, "lineage": lineage}
         return replace(
@@ -101,27 +106,38 @@ class Draft:
         return edit.finish()
 
     def _get(self, name: str) -> Any:
-        return self._changed.get(name, getattr(self._state, name))
+        return self._changed[name] if name in self._changed else getattr(self._state, name)
 
+    # Opening a table calls this once for each of its files.
     def _add(self, add: Add) -> None:
-        if add.path in self._files:
-            raise ActionRefused(f"add of {add.path}, which is in the table already")
+        if (add.schema_id, add.spec_id) not in self._known:
+            self._check_known(add)
+        path, key = add.path, (add.spec_id, add.values)
+        if path in self._new or path in self._files:
+            raise ActionRefused(f"add of {path}, which is in the table already")
+        self._new[path] = add
+        added = self._added.get(key)
+        if added is None:
+            added = self._added[key] = {}
+        added[path] = add
+        self._rows += add.rows
+        self._bytes += add.bytes
+
+    def _check_known(self, add: Add) -> None:
         if add.schema_id not in self._get("schemas"):
             raise ActionRefused(f"add of {add.path} with unknown schema {add.schema_id}")
         if add.spec_id not in self._get("specs"):
             raise ActionRefused(f"add of {add.path} with unknown spec {add.spec_id}")
-        self._files[add.path] = add
-        self._added.setdefault(add.partition, {})[add.path] = add
-        self._rows += add.rows
-        self._bytes += add.bytes
+        self._known.add((add.schema_id, add.spec_id))
 
     def _remove(self, remove: Remove) -> None:
-        if remove.path not in self._files:
-            raise ActionRefused(f"remove of {remove.path}, which is not in the table")
-        add = self._files.pop(remove.path)
         # A file added by this draft is not in the partition's tuple yet; any other one is.
-        if self._added.get(add.partition, {}).pop(add.path, None) is None:
+        if (add := self._new.pop(remove.path, None)) is not None:
+            del self._added[add.partition][add.path]
+        elif (add := self._files.pop(remove.path, None)) is not None:
             self._removed.setdefault(add.partition, set()).add(add.path)
+        else:
+            raise ActionRefused(f"remove of {remove.path}, which is not in the table")
         self._rows -= add.rows
         self._bytes -= add.bytes
 

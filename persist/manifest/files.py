@@ -11,20 +11,26 @@
 Law of this file: pure. What was encoded decodes to the same values; anything else raises
 ``DamagedFile`` and nothing besides, however broken the bytes are. A snapshot holds the shortest
 actions that make its state, so both kinds are read by the same rules.
+
+The checksum of a changelog is in its uid: a UUID of version 8, whose last 32 bits are the CRC-32C
+of the lineage before it and of all lines after the first. So a lineage says what its changelogs
+hold, not only how they are called. A uid of another version says nothing of the kind.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
-from persist.manifest.actions import Action, WriterIdentity
+from persist.manifest.actions import Action, OtherAction, WriterIdentity
 from persist.manifest.draft import Draft
 from persist.manifest.errors import ActionRefused
+from persist.manifest.packed import PackedAdd, packed, plain
 from persist.manifest.state import EMPTY, Lineage, TableState
 
 MAGIC = b"INGSNAP1"
@@ -32,6 +38,10 @@ MAGIC = b"INGSNAP1"
 MAX_SNAPSHOT_BYTES = 16 << 30
 
 _PIECE_BYTES = 4 << 20
+
+# Where a UUID says its version, from the low end, and the one whose bits are the maker's own.
+_UUID_VERSION_BIT, _BOUND = 76, 8
+_CHECKSUM_BITS = 32
 
 _HEADER = struct.Struct("<8sIQ")
 _CRC_FROM = 12  # behind the magic and the checksum itself
@@ -76,19 +86,62 @@ class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actions: list[Action]
 
 
-_json = msgspec.json.Encoder()
+class _ReadSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same on its way in."""
+
+    version: int
+    uid: str
+    actions: list[PackedAdd | OtherAction]
+
+
+_json = msgspec.json.Encoder(enc_hook=plain)
 _lineage_line = msgspec.json.Decoder(_LineageLine)
 _end_line = msgspec.json.Decoder(_EndLine)
 _action_lines = msgspec.json.Decoder(Action)
 _commit = msgspec.json.Decoder(Commit)
-_msgpack = msgspec.msgpack.Encoder()
-_snapshot = msgspec.msgpack.Decoder(_Snapshot)
+_msgpack = msgspec.msgpack.Encoder(enc_hook=packed)
+_snapshot = msgspec.msgpack.Decoder(_ReadSnapshot)
 
 
 def encode_changelog(lineage: Lineage, actions: Sequence[Action]) -> bytes:
     """The changelog of the last version in ``lineage``."""
-    lines = [_LineageLine(lineage=lineage), *actions, _EndLine(end=len(actions))]
-    return _json.encode_lines(lines)
+    return _json.encode_lines([_LineageLine(lineage=lineage)]) + _encode_rest(actions)
+
+
+def encode_new_changelog(
+    before: Lineage, version: int, actions: Sequence[Action]
+) -> tuple[str, bytes]:
+    """A fresh uid for the next ``version``, bound to what its changelog says, and that changelog.
+
+    ``before`` is the lineage of the version that it is made on top of.
+    """
+    rest = _encode_rest(actions)
+    fresh = uuid.uuid4().int >> _CHECKSUM_BITS << _CHECKSUM_BITS
+    bound = fresh & ~(0xF << _UUID_VERSION_BIT) | _BOUND << _UUID_VERSION_BIT
+    uid = uuid.UUID(int=bound | _checksum(before, version, rest)).hex
+    return uid, _json.encode_lines([_LineageLine(lineage=(*before, (version, uid)))]) + rest
+
+
+def _encode_rest(actions: Sequence[Action]) -> bytes:
+    return _json.encode_lines([*actions, _EndLine(end=len(actions))])
+
+
+def _checksum(before: Lineage, version: int, rest: bytes) -> int:
+    return int(crc32c(rest, crc32c(_json.encode((before, version)))))
+
+
+def _check_bound(lineage: Lineage, rest: bytes) -> None:
+    version, uid = lineage[-1]
+    try:
+        number = uuid.UUID(hex=uid).int
+    except ValueError:
+        return
+    if number >> _UUID_VERSION_BIT & 0xF != _BOUND:
+        return
+    found = _checksum(lineage[:-1], version, rest)
+    expected = number & (1 << _CHECKSUM_BITS) - 1
+    if found != expected:
+        raise DamagedFile(f"its checksum is {found:08x}, and its uid says {expected:08x}")
 
 
 def decode_changelog(data: bytes) -> Changelog:
@@ -106,6 +159,7 @@ def decode_changelog(data: bytes) -> Changelog:
     if end != len(actions):
         raise DamagedFile(f"it ends after {len(actions)} actions, and should have {end}")
     _check_lineage(lineage)
+    _check_bound(lineage, rest)
     return Changelog(lineage, actions, len(data))
 
 
@@ -166,7 +220,7 @@ def decode_snapshot(data: bytes) -> TableState:
     try:
         body = _snapshot.decode(_decompressed(data, plain_bytes))
         draft = Draft(EMPTY)
-        draft.apply(body.actions)
+        draft.apply(a.add() if isinstance(a, PackedAdd) else a for a in body.actions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise DamagedFile(str(exc)) from exc
     except ActionRefused as exc:
@@ -176,7 +230,7 @@ def decode_snapshot(data: bytes) -> TableState:
     return draft.finish(body.version, body.uid, ((body.version, body.uid),))
 
 
-def _decompressed(data: bytes, plain_bytes: int) -> bytes:
+def _decompressed(data: bytes, plain_bytes: int) -> bytearray:
     """A snapshot's body; takes the memory that it needs, and not what its header claims."""
     import pyarrow as pa
 
@@ -188,4 +242,4 @@ def _decompressed(data: bytes, plain_bytes: int) -> bytes:
             plain += piece
     if len(plain) != plain_bytes:
         raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed, and has {len(plain)}")
-    return bytes(plain)
+    return plain

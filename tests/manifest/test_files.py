@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.manifest import EMPTY, Action, ColumnStats, WriterIdentity, apply
+from persist.manifest import EMPTY, Action, Add, ColumnStats, WriterIdentity, apply
 from persist.manifest.draft import Draft
 from persist.manifest.files import (
     Commit,
@@ -18,6 +20,7 @@ from persist.manifest.files import (
     decode_snapshot,
     encode_changelog,
     encode_commit,
+    encode_new_changelog,
     encode_snapshot,
 )
 from persist.manifest.names import (
@@ -29,7 +32,7 @@ from persist.manifest.names import (
     parse_entry,
     snapshot_path,
 )
-from tests.manifest.samples import DEFINITION, add, any_action, persist
+from tests.manifest.samples import DEFINITION, add, any_action, any_add, persist
 
 FOLDER = "ns/t/v1/_manifest/"
 LINEAGE = ((38, "a"), (39, "b"))
@@ -68,8 +71,41 @@ def test_no_bytes_make_the_decoders_fail_otherwise_than_by_damaged(data: bytes) 
             decode(data)
 
 
+@given(st.data())
+def test_a_changelog_with_a_changed_byte_is_damaged(data: st.DataObject) -> None:
+    """The commit names the uid, so a changed uid is another file's."""
+    uid, whole = encode_new_changelog(LINEAGE, 40, SOME)
+    changed = bytearray(whole)
+    at = data.draw(st.integers(0, len(changed) - 1))
+    changed[at] ^= data.draw(st.integers(1, 255))
+    try:
+        found = decode_changelog(bytes(changed))
+    except DamagedFile:
+        return
+    assert found.lineage[-1] != (40, uid)
+
+
+def test_a_new_changelog_s_uid_is_fresh_and_a_uuid() -> None:
+    made = [encode_new_changelog(LINEAGE, 40, SOME) for _ in range(50)]
+    uids = [uid for uid, _ in made]
+    assert len(set(uids)) == 50
+    assert all(uuid.UUID(uid).hex == uid and uuid.UUID(uid).version == 8 for uid in uids)
+    uid, data = made[0]
+    assert decode_changelog(data) == ((*LINEAGE, (40, uid)), tuple(SOME), len(data))
+
+
+def test_a_uid_is_bound_to_what_its_changelog_does_and_to_what_came_before() -> None:
+    uid, _ = encode_new_changelog(LINEAGE, 40, SOME)
+    other_past = ((38, "a"), (39, "x"))
+    for lineage, actions in (((*LINEAGE, (40, uid)), SOME[1:]), ((*other_past, (40, uid)), SOME)):
+        with pytest.raises(DamagedFile, match="its uid says"):
+            decode_changelog(encode_changelog(lineage, actions))
+
+
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=3))
-def test_a_changelog_with_changed_bytes_is_read_or_damaged(at: int, junk: bytes) -> None:
+def test_a_changelog_of_an_unbound_uid_with_changed_bytes_is_read_or_damaged(
+    at: int, junk: bytes
+) -> None:
     whole = bytearray(encode_changelog(LINEAGE, SOME))
     at %= len(whole)
     whole[at : at + len(junk)] = junk
@@ -147,10 +183,29 @@ def test_a_snapshot_with_any_flipped_bit_or_cut_is_damaged(data: st.DataObject) 
         decode_snapshot(bytes(whole))
 
 
+@given(st.lists(any_add, max_size=4, unique_by=lambda file: file.path))
+def test_files_from_a_snapshot_are_those_of_the_changelog_also_written_again(
+    files: list[Add],
+) -> None:
+    """Their statistics are decoded late, or not at all."""
+    known = [msgspec.structs.replace(file, schema_id=1, spec_id=1) for file in files]
+    state = apply(EMPTY, [*DEFINITION, *known])
+    once = decode_snapshot(encode_snapshot(state))
+    again = decode_snapshot(encode_snapshot(once))
+    read = decode_changelog(encode_changelog(LINEAGE, list(again.files.values()))).actions
+    assert {file.path: file for file in read if isinstance(file, Add)} == dict(state.files)
+    for file in known:
+        found = once.files[file.path].stats
+        assert found == file.stats
+        assert (len(found), list(found)) == (len(file.stats), list(file.stats))
+        assert [found.get(name) for name in ("", *file.stats)] == [
+            file.stats.get(name) for name in ("", *file.stats)
+        ]
+
+
 def test_infinite_bounds_become_unknown_ones() -> None:
     odd = ColumnStats(min=float("-inf"), max=float("nan"), nulls=0)
-    file = add("data/f.parquet")
-    file.stats["odd"] = odd
+    file = msgspec.structs.replace(add("data/f.parquet"), stats={"odd": odd})
     found = decode_changelog(encode_changelog(LINEAGE, [file])).actions[0]
     assert found.stats["odd"] == ColumnStats(min=None, max=None, nulls=0)  # type: ignore[union-attr]
 

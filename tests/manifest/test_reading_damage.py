@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from persist.manifest import Manifest, ManifestDamaged, VersionNotKept, write_snapshot
+from persist.manifest import (
+    Action,
+    Lineage,
+    Manifest,
+    ManifestDamaged,
+    VersionNotKept,
+    write_snapshot,
+)
 from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.names import changelog_path, commit_path, snapshot_path
 from tests.manifest.samples import ME, fresh, grown, history, persist, table
@@ -68,15 +77,35 @@ def test_a_damaged_changelog_stops_unless_a_snapshot_covers_it(
         fresh(manifest).load(4)
 
 
-def test_a_changelog_made_on_top_of_another_is_damage(
+def committed_by_hand(
+    manifest: Manifest, lineage: Lineage, actions: Sequence[Action], parent: str
+) -> None:
+    """A version whose uid is bound to nothing: no checksum tells that the changelog is odd."""
+    version, uid = lineage[-1]
+    store, folder = manifest.store, manifest.folder
+    store.put(changelog_path(folder, version, uid), encode_changelog(lineage, actions))
+    commit = Commit(version, uid, parent, ME, "2026-11-21T00:00:00+00:00")
+    store.create(commit_path(folder, version), encode_commit(commit))
+
+
+def test_a_changelog_made_on_top_of_another_is_damage(manifest: Manifest) -> None:
+    states = history(manifest, 2)
+    first, second = states[1].lineage
+    third, fourth = (3, "third"), (4, "fourth")
+    committed_by_hand(manifest, (first, (2, "another"), third), persist(2), second[1])
+    committed_by_hand(manifest, (first, second, third, fourth), persist(3), third[1])
+    with pytest.raises(ManifestDamaged, match="made on top of"):
+        fresh(manifest).load()
+
+
+def test_a_changelog_in_the_place_of_another_is_damage(
     manifest: Manifest, store: FaultyStore
 ) -> None:
+    """It is whole, and of the right version; its uid was given to another one."""
     states = history(manifest, 4)
-    lineage = (states[0].lineage[0], (2, "another"), (3, states[2].uid))
-    store.put(
-        changelog_path(manifest.folder, 3, states[2].uid), encode_changelog(lineage, persist(2))
-    )
-    with pytest.raises(ManifestDamaged, match="made on top of"):
+    path = changelog_path(manifest.folder, 3, states[2].uid)
+    store.put(path, encode_changelog(states[2].lineage, persist(999)))
+    with pytest.raises(ManifestDamaged, match="its uid says"):
         fresh(manifest).load()
 
 
@@ -104,10 +133,10 @@ def test_a_commit_that_names_another_parent_than_its_changelog_is_damage(
         fresh(manifest).load()
 
 
-def test_nonsense_in_a_changelog_is_damage(manifest: Manifest, store: FaultyStore) -> None:
-    states = history(manifest, 3)
-    path = changelog_path(manifest.folder, 3, states[2].uid)
-    store.put(path, encode_changelog(states[2].lineage, persist(1)))
+def test_nonsense_in_a_changelog_is_damage(manifest: Manifest) -> None:
+    states = history(manifest, 2)
+    lineage = (*states[1].lineage, (3, "third"))
+    committed_by_hand(manifest, lineage, persist(1), states[1].uid)
     with pytest.raises(ManifestDamaged, match="in the table already"):
         fresh(manifest).load()
 
