@@ -15,6 +15,7 @@ from msgspec import structs
 
 from ingester.buffer import BufferHandle, PersistedFiles
 from ingester.query.align import align_table
+from persist.footers import FileDamaged
 from persist.keyed import overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet import EncodedFile, encode_sorted
@@ -33,7 +34,10 @@ class Upload(NamedTuple):
 
 
 class CannotEncode(Exception):
-    """Rows that no file could be made of: ours to keep, while everything else goes on."""
+    """Rows that no file could be made of: ours to keep, while everything else goes on.
+
+    Among the causes is a damaged file of a keyed table, which they would replace.
+    """
 
 
 class Uploader:
@@ -116,6 +120,7 @@ class Uploader:
             last_seq=handle.last_seq,
             schema_id=definition.schema_id,
             at=at,
+            footer_crc32c=file.footer_crc32c,
         )
 
     def _encoded(
@@ -141,6 +146,9 @@ class Uploader:
         files = overlapping(
             state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
         )
-        older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
+        try:
+            older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
+        except FileDamaged as exc:
+            raise CannotEncode(str(exc)) from exc
         batches = [batch for each in older for batch in each.to_batches()]
         return pa.concat_tables([align_table(batches, definition.schema), rows]), files

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add, ColumnStats
 from persist.store import ObjectStore
 
@@ -28,8 +28,17 @@ def overlapping(
 
 
 def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.Table]:
-    """All rows of these files, a table each; ``folder`` is the table version's."""
-    return [pq.read_table(store.open(f"{folder}/{add.path}"), use_threads=False) for add in files]
+    """All rows of these files, a table each; ``folder`` is the table version's.
+
+    Raises:
+        FileDamaged: one is not what was written.
+    """
+    return [_rows(store, DataFile.of(add, folder)) for add in files]
+
+
+def _rows(store: ObjectStore, file: DataFile) -> pa.Table:
+    with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
+        return parquet.read(use_threads=False)
 
 
 def _meet(one: ColumnStats | None, other: ColumnStats | None) -> bool:

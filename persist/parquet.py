@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from persist.footers import footer_checksum
 from persist.manifest import ColumnStats
 from persist.sorting import sort_rows
 from persist.stats import StatsCollector
@@ -30,9 +31,10 @@ BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """A Parquet file in memory: its bytes, rows and per-column bounds."""
+    """A Parquet file in memory: its bytes, the checksum of their end, rows, per-column bounds."""
 
     data: pa.Buffer
+    footer_crc32c: int
     rows: int
     stats: dict[str, ColumnStats]
     arrivals: npt.NDArray[np.uint32] | None
@@ -73,7 +75,7 @@ def encode_sorted(
         facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(stop - start)}
         data = encode(blocks(), facts, group)
         arrivals = None if ordered.arrivals is None else ordered.arrivals[start:stop]
-        yield EncodedFile(data, stop - start, stats.stats(), arrivals)
+        yield EncodedFile(data, footer_checksum(data), stop - start, stats.stats(), arrivals)
 
 
 def encode(

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import typer
 
 from ingester.config import Settings
 from ingester.config_sources import load
+from persist.footers import DataFile, read_footer
 from persist.manifest import (
+    Add,
     CleanUp,
     CommitUnclear,
     Deleted,
@@ -147,9 +148,9 @@ _SHORT_FACTS = (
 def print_verification(tables: Chosen, with_data: bool, as_json: bool) -> None:
     """What does not check out; exit 1 when something is damaged."""
 
-    def count_rows(path: str) -> int:
+    def count_rows(path: str, add: Add) -> int:
         with tables.store.open(path) as file:
-            return int(pq.read_metadata(file).num_rows)
+            return int(read_footer(file, DataFile(path, add.bytes, add.footer_crc32c)).num_rows)
 
     found: list[Verification] = []
     for manifest in tables.manifests:

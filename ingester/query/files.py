@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
+from ingester.query.group_facts import decoded_bytes, group_bounds
 from ingester.query.turns import Turns
+from persist.footers import DataFile, FileDamaged, read_footer, told
 from persist.manifest import ColumnStats
-from persist.stats import stat_value
 from persist.store import NotFound, ObjectStore, StoreError
 
 log = structlog.get_logger(__name__)
@@ -38,8 +39,6 @@ IDLE_S = 5.0
 """What nobody has asked for in this time is forgotten, however much room there is."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-"""Bytes of a value; texts have an offset."""
 
 
 class _Entry:
@@ -90,32 +89,33 @@ class RowGroups:
             for key in [key for key, entry in self._entries.items() if entry.used_at < before]:
                 self._forget(key)
 
-    def footer(self, path: str) -> pq.FileMetaData:
-        """The file's metadata; read once while it stays in the cache.
+    def footer(self, file: DataFile) -> pq.FileMetaData:
+        """The file's metadata, checked; read once while it stays in the cache.
 
         Raises:
             StoreAway: the file cannot be read now.
+            InternalFailure: it is damaged.
         """
+        path = file.path
         with self._lock:
             footer = self._footers.get(path)
             if footer is not None:
                 self._footers.move_to_end(path)
                 return footer
         with self.turns.given_back():
-            footer = self._reading(path, lambda: pq.read_metadata(self._store.open(path)))
+            footer = self._reading(path, lambda: read_footer(self._store.open(path), file))
         with self._lock:
             self._footers[path] = footer
             while len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
         return footer
 
-    def bounds(self, path: str, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
+    def bounds(self, file: DataFile, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
         """Bounds of the columns of one row group, from the footer."""
-        footer = self.footer(path)
-        return _bounds(footer, group, schema)
+        return group_bounds(self.footer(file), group, schema)
 
     def group(
-        self, path: str, index: int, columns: tuple[str, ...], reader: int = 0
+        self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0
     ) -> pa.RecordBatch:
         """One decoded row group; columns that the file lacks are left out.
 
@@ -123,13 +123,14 @@ class RowGroups:
 
         Raises:
             StoreAway: the file cannot be read now.
+            InternalFailure: it is damaged.
         """
-        key = (path, index, columns)
+        key = (file.path, index, columns)
         while True:
             batch = self._cached(key, reader)
             if batch is not None:
                 return batch
-            footer = self.footer(path)
+            footer = self.footer(file)
             # No reference is kept while the next turn is waited for: the cache alone holds it.
             with self.turns.given_back():
                 self._load(key, footer, reader)
@@ -242,63 +243,12 @@ class RowGroups:
 
     def _reading(self, path: str, read: Callable[[], Any]) -> Any:
         try:
-            return read()
+            with told(path):
+                return read()
         except NotFound as exc:
             raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
         except (StoreError, OSError) as exc:
             raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
-        except (pa.ArrowException, UnicodeDecodeError) as exc:
-            log.error("data file damaged", path=path, error=str(exc), runbook="internal-error")
-            raise InternalFailure(f"file {path} is damaged: {exc}") from exc
-
-
-def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
-    """About how large some columns of a row group will be in memory.
-
-    Encoded sizes say little: a column of few texts takes fifty times as much decoded. Where a
-    dictionary may hide the length of texts, the bounds tell it.
-    """
-    group = footer.row_group(index)
-    nbytes = 0
-    for leaf in range(group.num_columns):
-        column = group.column(leaf)
-        if column.path_in_schema.split(".")[0] not in columns:
-            continue
-        width = _WIDTHS.get(column.physical_type, 4)
-        if column.physical_type == "BYTE_ARRAY" and column.is_stats_set:
-            bounds = (column.statistics.min_raw, column.statistics.max_raw)
-            width += max((len(bound) for bound in bounds if bound is not None), default=0)
-        nbytes += max(column.total_uncompressed_size, width * column.num_values)
-    return nbytes
-
-
-def _bounds(footer: Any, index: int, schema: pa.Schema) -> dict[str, ColumnStats]:
-    found = {}
-    group = footer.row_group(index)
-    # A leaf inside ``s`` has the path ``s.x``, as a plain column of that name has.
-    whole = {f.name for f in footer.schema.to_arrow_schema() if not pa.types.is_nested(f.type)}
-    paths = Counter(footer.schema.column(leaf).path for leaf in range(group.num_columns))
-    for leaf in range(group.num_columns):
-        column = group.column(leaf)
-        path = column.path_in_schema
-        position = schema.get_field_index(path)
-        stats = column.statistics
-        if position < 0 or stats is None or path not in whole or paths[path] > 1:
-            continue
-        kind = schema.field(position).type
-        nulls = stats.null_count if stats.has_null_count else None
-        low = high = None
-        if stats.has_min_max and (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-            # The logical values pass through Python's datetime, which has no nanoseconds.
-            low, high = stats.min_raw, stats.max_raw
-        elif stats.has_min_max:
-            low, high = _stat(stats.min, kind), _stat(stats.max, kind)
-        found[column.path_in_schema] = ColumnStats(min=low, max=high, nulls=nulls)
-    return found
-
-
-def _stat(value: Any, kind: pa.DataType) -> Any:
-    try:
-        return stat_value(pa.scalar(value, kind))
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return None
+        except FileDamaged as exc:
+            log.error("data file damaged", path=path, error=str(exc), runbook="damaged-file")
+            raise InternalFailure(str(exc)) from exc

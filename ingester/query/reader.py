@@ -22,6 +22,7 @@ from ingester.query.predicate import Predicate
 from ingester.query.snapshot import PartitionView, Snapshot
 from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.wanted import WantedRows
+from persist.footers import DataFile
 from persist.manifest import Add
 
 TURN_S = 0.01
@@ -147,20 +148,20 @@ class PartReader:
         predicate = self.selection.predicate
         if not predicate.may_match(add.stats, add.rows):
             return
-        path = f"{self._folder}/{add.path}"
-        footer = self._groups.footer(path)
+        file = DataFile.of(add, self._folder)
+        footer = self._groups.footer(file)
         stop = 0
         for index in range(footer.num_row_groups):
             rows = footer.row_group(index).num_rows
             start, stop = stop, stop + rows
             if predicate.conjunctions and not predicate.may_match(
-                self._groups.bounds(path, index, self.snapshot.definition.schema), rows
+                self._groups.bounds(file, index, self.snapshot.definition.schema), rows
             ):
                 continue
             row = 0
             while row < rows:
                 # Asked for again for each part: between two parts only the cache may hold it.
-                group = self._groups.group(path, index, self._needed, id(self))
+                group = self._groups.group(file, index, self._needed, id(self))
                 view = window(group, row, rows)
                 own = False
                 looked_at = view.num_rows
@@ -172,7 +173,7 @@ class PartReader:
                 part = self._selected(view, own=own)
                 del group, view
                 if row == rows:
-                    self._groups.done(path, index, self._needed, id(self))
+                    self._groups.done(file.path, index, self._needed, id(self))
                 if part.num_rows:
                     yield Part(part, name, "file")
                 else:
@@ -190,18 +191,18 @@ class PartReader:
         with self.turns.given_back():  # one long computation, outside the interpreter
             newest = merge.newest()
         for add in view.files:
-            path = f"{self._folder}/{add.path}"
-            footer = self._groups.footer(path)
+            file = DataFile.of(add, self._folder)
+            footer = self._groups.footer(file)
             for index in range(footer.num_row_groups):
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
-                    group = self._groups.group(path, index, merge.columns, id(self))
+                    group = self._groups.group(file, index, merge.columns, id(self))
                     piece = window(group, row, rows)
                     row += piece.num_rows
                     part = self._selected(merge.without_newer(piece), own=False)
                     del group, piece
                     if row == rows:
-                        self._groups.done(path, index, merge.columns, id(self))
+                        self._groups.done(file.path, index, merge.columns, id(self))
                     if part.num_rows:
                         yield Part(part, name, "file")
                     else:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark.columns import Columns
 from ingester.spark.types import spark_schema
+from persist.footers import DataFile, open_checked
 from persist.manifest import Add
 from persist.partitioning import PartitionValues
 from persist.store import ObjectStore, open_store
@@ -34,9 +34,9 @@ _BATCH_ROWS = 32 * 1024
 
 
 class FileToRead(NamedTuple):
-    """One file, by its path in the store, and its partition's values."""
+    """One file and its partition's values."""
 
-    path: str
+    data: DataFile
     values: PartitionValues
 
 
@@ -65,7 +65,7 @@ def read_files(
         adds: At least one.
     """
     tasks = tuple(
-        tuple(FileToRead(f"{root}/{add.path}", add.values) for add in group)
+        tuple(FileToRead(DataFile.of(add, root), add.values) for add in group)
         for group in balanced(adds, _parallelism(spark))
     )
     plan = ScanPlan(store.url, dict(storage_options), columns, tasks)
@@ -96,7 +96,10 @@ def read_task(plan: ScanPlan, number: int) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(store: ObjectStore, file: FileToRead, columns: Columns) -> Iterator[pa.RecordBatch]:
-    with store.open(file.path) as source, pq.ParquetFile(source, pre_buffer=True) as parquet:
+    with (
+        store.open(file.data.path) as source,
+        open_checked(source, file.data, pre_buffer=True) as parquet,
+    ):
         there = set(parquet.schema_arrow.names)
         names = [name for name in columns.data if name in there]
         if not names:

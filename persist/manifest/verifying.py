@@ -28,7 +28,7 @@ from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 from persist.store import NotFound, ObjectInfo
 
-CountRows = Callable[[str], int]
+CountRows = Callable[[str, Add], int]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -65,8 +65,9 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
     """Read everything that is kept; see the module for what is told.
 
     Args:
-        count_rows: Gives the rows that a data file holds, by its path from the store's root; by
-            default only existence and size are looked at. What it raises is a finding.
+        count_rows: Gives the rows that a data file holds, by its path from the store's root and
+            its entry; by default only existence and size are looked at. What it raises is a
+            finding.
 
     Raises:
         TableNotFound: There is no such table.
@@ -182,7 +183,7 @@ class _Check:
             self._found("damage", path, version, problem)
         elif self.count_rows is not None:
             try:
-                rows = self.count_rows(path)
+                rows = self.count_rows(path, add)
             except Exception as exc:
                 self._found("damage", path, version, f"the data file cannot be read: {exc}")
                 return

@@ -38,3 +38,10 @@ def sealed_snapshot(data: bytes) -> bytes:
     if len(data) < 12:
         return data
     return MAGIC + struct.pack("<I", crc32c(data[12:])) + data[12:]
+
+
+def sealed_changelog(data: bytes) -> bytes:
+    """A changelog whose uid says nothing of what it holds: version 4 instead of 8."""
+    first, newline, rest = data.partition(b"\n")
+    uid = first[-36:-4]
+    return first[:-36] + uid[:12] + b"4" + uid[13:] + first[-4:] + newline + rest

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.flight.put import PutCall, PutLimits
@@ -33,10 +34,11 @@ from ingester.query.ticket import encode_ticket, parse_ticket
 from ingester.record import DamagedRecord, decode_operation, decode_origins, decode_schema
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, define_table
+from persist.footers import DataFile
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
-from tests.fuzz.sealing import sealed_segment, sealed_snapshot
+from tests.fuzz.sealing import sealed_changelog, sealed_segment, sealed_snapshot
 from wal.format import padded
 from wal.scan import BytesSource, scan
 
@@ -204,19 +206,15 @@ def _arrow_schema(data: bytes) -> int:
 
 
 def _parquet(data: bytes) -> int:
-    """Pages, their headers and their index are anything; the footer is a seed's.
-
-    Footers have no checksum, and Arrow ends the process over some that contradict themselves.
-    """
-    if not data.endswith(_footers()):
-        footer = _footers()[len(data) % len(_footers())]
-        data = data[: -len(footer)] + footer
+    """Anything, under the footer's checksum that a manifest has of a seed."""
+    ends = [end for end in _footers() if data.endswith(end)] or _footers()
+    file = DataFile("file", None, crc32c(ends[len(data) % len(ends)]))
     groups = RowGroups(one_file_store(data))
     try:
-        found = groups.footer("file")
+        found = groups.footer(file)
         for index in range(found.num_row_groups):
-            groups.bounds("file", index, seeds.PLAIN.schema)
-            batch = groups.group("file", index, tuple(seeds.PLAIN.schema.names))
+            groups.bounds(file, index, seeds.PLAIN.schema)
+            batch = groups.group(file, index, tuple(seeds.PLAIN.schema.names))
             batch.validate(full=True)
             assert batch.num_rows == found.row_group(index).num_rows, "rows are missing"
             assert _known(batch), "other values than were written"
@@ -247,6 +245,10 @@ TARGETS: dict[str, Target] = {
     "schema-record": Target(_schema, seeds.schemas),
     "origins-record": Target(_origins, seeds.origins),
     "changelog": Target(_decoded(decode_changelog), lambda: seeds.manifest_kind(".changelog")),
+    "changelog-sealed": Target(
+        lambda data: _decoded(decode_changelog)(sealed_changelog(data)),
+        lambda: seeds.manifest_kind(".changelog"),
+    ),
     "commit": Target(_decoded(decode_commit), lambda: seeds.manifest_kind(".commit")),
     "snapshot": Target(_decoded(decode_snapshot), lambda: seeds.manifest_kind(".snapshot")),
     "snapshot-sealed": Target(

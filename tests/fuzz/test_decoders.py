@@ -21,7 +21,14 @@ WITHIN_S = 120.0
 GROUPS = {
     "log": ["segment", "segment-sealed", "log-folder"],
     "records": ["operation", "schema-record", "origins-record"],
-    "manifest": ["changelog", "commit", "snapshot", "snapshot-sealed", "manifest-folder"],
+    "manifest": [
+        "changelog",
+        "changelog-sealed",
+        "commit",
+        "snapshot",
+        "snapshot-sealed",
+        "manifest-folder",
+    ],
     "requests": ["ticket", "descriptor", "metadata", "body"],
     "columns": ["batches", "arrow-schema", "parquet"],
 }

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
-from ingester.query.files import _bounds
+from ingester.query.group_facts import group_bounds
 from ingester.query.predicate import parse_filter
 from persist.parquet import encode
 from persist.stats import column_stats
@@ -149,7 +149,7 @@ def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
     batch = _batch(rows)
     if _expected(batch.to_pylist(), filter_):
         file = pq.ParquetFile(encode([pa.Table.from_batches([batch])], {}))
-        bounds = _bounds(file.metadata, 0, SCHEMA)
+        bounds = group_bounds(file.metadata, 0, SCHEMA)
         assert predicate.may_match(bounds, len(rows))
 
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingester.query.files import _bounds
+from ingester.query.group_facts import group_bounds
 from ingester.query.predicate import parse_filter
 from persist.parquet import encode
 
@@ -19,4 +19,4 @@ def test_minus_zero_is_in_a_list_with_zero() -> None:
 def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
     table = pa.table({"f": [5.0, float("nan")]})  # Parquet's bounds leave NaN out
     footer = pq.ParquetFile(encode([table], {})).metadata
-    assert parse_filter([[["f", "!=", 5.0]]], SCHEMA).may_match(_bounds(footer, 0, SCHEMA), 2)
+    assert parse_filter([[["f", "!=", 5.0]]], SCHEMA).may_match(group_bounds(footer, 0, SCHEMA), 2)

@@ -13,13 +13,20 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import StoreAway
-from ingester.query.files import LEASE_S, ROOM_PATIENCE_S, RowGroups, decoded_bytes
+from ingester.query.files import LEASE_S, ROOM_PATIENCE_S, RowGroups
+from ingester.query.group_facts import decoded_bytes
+from persist.footers import DataFile
 from persist.parquet import encode
 from persist.store.local import LocalStore
 
 FILES, ROWS = 8, 10_000
 PATH = "ns/t/v1/data/{}.parquet"
 GROUP_BYTES = ROWS * 8 + ROWS // 8
+
+
+def file(number: int) -> DataFile:
+    """Nothing is known of it but its path."""
+    return DataFile(PATH.format(number))
 
 
 class CountedGroups(RowGroups):
@@ -51,7 +58,7 @@ def test_readers_of_one_group_decode_it_once(store: LocalStore) -> None:
 
     def read() -> None:
         together.wait()
-        found.append(groups.group(PATH.format(0), 0, ("x",)))
+        found.append(groups.group(file(0), 0, ("x",)))
 
     readers = [threading.Thread(target=read) for _ in range(6)]
     for reader in readers:
@@ -70,7 +77,7 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
     def read(first: int) -> None:
         for number in range(first, FILES, 4):
             for _ in range(parts):
-                assert groups.group(PATH.format(number), 0, ("x",), first).num_rows == ROWS
+                assert groups.group(file(number), 0, ("x",), first).num_rows == ROWS
                 time.sleep(0.001)
             groups.done(PATH.format(number), 0, ("x",), first)
 
@@ -87,7 +94,7 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
 def test_it_stays_within_its_bytes(store: LocalStore) -> None:
     groups = CountedGroups(store, cache_bytes=3 * GROUP_BYTES)
     for number in range(FILES):
-        groups.group(PATH.format(number), 0, ("x",))
+        groups.group(file(number), 0, ("x",))
         assert groups.nbytes <= 3 * GROUP_BYTES
         time.sleep(LEASE_S / 4)
     assert groups.nbytes > 0
@@ -96,30 +103,30 @@ def test_it_stays_within_its_bytes(store: LocalStore) -> None:
 def test_a_group_larger_than_the_cache_is_read_all_the_same(store: LocalStore) -> None:
     groups = CountedGroups(store, cache_bytes=1)
     for _ in range(5):
-        assert groups.group(PATH.format(0), 0, ("x",)).num_rows == ROWS
+        assert groups.group(file(0), 0, ("x",)).num_rows == ROWS
     assert groups.decoded == {PATH.format(0): 1}
 
 
 def test_what_nobody_reads_is_forgotten(store: LocalStore) -> None:
     groups = CountedGroups(store)
-    groups.group(PATH.format(0), 0, ("x",))
+    groups.group(file(0), 0, ("x",))
     groups.forget_idle(60.0)
     assert groups.nbytes == GROUP_BYTES
     groups.shrink()
     assert groups.nbytes == 0
-    groups.group(PATH.format(0), 0, ("x",))
+    groups.group(file(0), 0, ("x",))
     assert groups.decoded == {PATH.format(0): 2}
 
 
 def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalStore) -> None:
     groups = CountedGroups(store, cache_bytes=2 * GROUP_BYTES)
-    groups.footer(PATH.format(0))
+    groups.footer(file(0))
     (Path(store.url.removeprefix("file://")) / PATH.format(0)).unlink()
     for _ in range(4):
         with pytest.raises(StoreAway, match=r"data/0\.parquet"):
-            groups.group(PATH.format(0), 0, ("x",))
+            groups.group(file(0), 0, ("x",))
     assert groups.nbytes == 0
-    assert groups.group(PATH.format(1), 0, ("x",)).num_rows == ROWS
+    assert groups.group(file(1), 0, ("x",)).num_rows == ROWS
 
 
 def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) -> None:
@@ -135,7 +142,7 @@ def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) 
     groups._changed.wait = noted  # type: ignore[method-assign]
     for number in range(FILES):
         for _ in range(3):
-            groups.group(PATH.format(number), 0, ("x",), reader=1)
+            groups.group(file(number), 0, ("x",), reader=1)
         groups.done(PATH.format(number), 0, ("x",), reader=1)
     assert waited == []
     assert sum(groups.decoded.values()) == FILES
@@ -160,7 +167,7 @@ def test_after_all_patience_one_group_at_a_time_goes_in(store: LocalStore) -> No
 
     groups = SlowGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
     readers = [
-        threading.Thread(target=groups.group, args=(PATH.format(number), 0, ("x",), number))
+        threading.Thread(target=groups.group, args=(file(number), 0, ("x",), number))
         for number in range(3)
     ]
     for reader in readers:
@@ -177,8 +184,8 @@ def test_decoded_sizes_are_foreseen_where_dictionaries_hide_them(tmp_path: Path)
     table = pa.table({"x": pa.array(range(ROWS)), "s": tags, "t": tags.dictionary_encode()})
     store.put(PATH.format(0), encode([table], {}))
     groups = RowGroups(store)
-    footer = groups.footer(PATH.format(0))
+    footer = groups.footer(file(0))
     for columns in (("x",), ("s",), ("x", "s", "t"), ("nowhere",)):
         expected = decoded_bytes(footer, 0, columns)
-        real = groups.group(PATH.format(0), 0, columns).nbytes
+        real = groups.group(file(0), 0, columns).nbytes
         assert real * 0.8 <= expected <= real * 1.5 + 1
