@@ -24,6 +24,7 @@ from ingester.buffer import BufferHandle, PartitionBuffer
 from ingester.catalog import Catalog
 from ingester.commits import PersistedBuffer
 from ingester.errors import StoreAway
+from ingester.gathering import Gathering
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
 from persist.backoff import Backoff
@@ -84,6 +85,7 @@ class Persister:
         self._commits = catalog.commits
         self._commits.encode_rest = self._encode_rest
         self._commits.upload_again = self._upload_again
+        self._gathering = Gathering()
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
@@ -91,6 +93,7 @@ class Persister:
     def enqueue(self, handle: BufferHandle) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
         table, key = handle.partition.table, handle.partition.key
+        self._gathering.expect(table.key, handle)
         self.queue.put(f"{table.namespace}/{table.name}/{key}", handle, handle.nbytes)
 
     async def run(self) -> None:
@@ -106,11 +109,13 @@ class Persister:
     async def _persist(self, handle: BufferHandle) -> None:
         parked = self._parked.get(handle.partition)
         if parked is not None:
+            self._gathering.forget(handle.partition.table.key, handle)
             parked.append(handle)
             return
         try:
             await self._persist_now(handle)
         except CannotEncode:
+            self._gathering.forget(handle.partition.table.key, handle)
             assert self._nursery is not None
             self._parked[handle.partition] = deque([handle])
             self._nursery.start_soon(self._serve_parked, handle.partition)
@@ -136,6 +141,7 @@ class Persister:
             finally:
                 self._ledger.jobs -= nbytes
         if handle.partition.table.definition.keyed:
+            self._gathering.forget(handle.partition.table.key, handle)
             await self._commit_keyed(handle, upload, started)
             return
         await self._waiting.acquire()
@@ -205,6 +211,7 @@ class Persister:
         order_bytes = ticket.files.nbytes
         self._ledger.jobs += order_bytes
         try:
+            await self._gathering.gathered(ticket.table.key, handle, handle.nbytes)
             await self._commits.joined(ticket)
         finally:
             self._ledger.jobs -= order_bytes

@@ -153,7 +153,10 @@ class LocalStore:
             raise from_os(exc, f"{self.url}/{prefix}") from exc
 
     def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        for name in _entries(os.path.join(self._root, prefix)):
+        first = start_after.removeprefix(prefix).partition("/")[0]
+        if not start_after.startswith(prefix):
+            first = ""
+        for name in _entries(os.path.join(self._root, prefix), first):
             path = prefix + name
             if name.endswith("/"):
                 # All below a folder sorts before start_after unless it is in there or greater.
@@ -202,14 +205,19 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def _entries(folder: str) -> list[str]:
-    """A folder's names in the order of the paths below it: a subfolder sorts with its '/'."""
+def _entries(folder: str, first: str) -> list[str]:
+    """A folder's names in the order of the paths below it: a subfolder sorts with its '/'.
+
+    Names of which all paths sort before ``first`` are left out: of a hundred thousand versions a
+    reader wants the last.
+    """
     try:
         with os.scandir(folder) as found:
             return sorted(
                 entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
                 for entry in found
-                if not entry.name.startswith(TEMPORARY)
+                if (entry.name >= first or first.startswith(entry.name))
+                and not entry.name.startswith(TEMPORARY)
             )
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -10,8 +10,8 @@ several times, the parties one after another within each repeat, and a ratio is 
 ratios of repeats, so that a machine that is busy for a while slows both sides of it.
 
 One module per table (:mod:`limits`, :mod:`ingest`, :mod:`visible`, :mod:`query`, :mod:`persist`,
-:mod:`replay`), each with ``run(bench) -> list[Table]``; a new table is a new module and one line in
-:mod:`running`. What they share: :mod:`rows` (the rows), :mod:`clients` and :mod:`streams` (client
-processes), :mod:`rivals` (the other servers), :mod:`samples` (medians, spreads, ratios) and
-:mod:`report` (text and JSON).
+:mod:`replay`, :mod:`manifest`), each with ``run(bench) -> list[Table]``; a new table is a new
+module and one line in :mod:`running`. What they share: :mod:`rows` (the rows), :mod:`clients` and
+:mod:`streams` (client processes), :mod:`rivals` (the other servers), :mod:`samples` (medians,
+spreads, ratios) and :mod:`report` (text and JSON).
 """

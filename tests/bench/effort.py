@@ -33,6 +33,9 @@ class Effort:
     persist_rows: int
     replay_rows: int
     round_trips: int
+    manifest_files: tuple[int, ...]
+    manifest_versions: tuple[int, ...]
+    manifest_partitions: int
 
 
 FORMS = {
@@ -47,6 +50,9 @@ FORMS = {
         persist_rows=20_000,
         replay_rows=20_000,
         round_trips=10,
+        manifest_files=(10, 100),
+        manifest_versions=(10, 200),
+        manifest_partitions=40,
     ),
     "quick": Effort(
         repeats=3,
@@ -59,6 +65,9 @@ FORMS = {
         persist_rows=2_000_000,
         replay_rows=8_000_000,
         round_trips=400,
+        manifest_files=(10, 1_000, 100_000),
+        manifest_versions=(10, 100_000),
+        manifest_partitions=2_000,
     ),
     "full": Effort(
         repeats=7,
@@ -71,6 +80,9 @@ FORMS = {
         persist_rows=2_500_000,
         replay_rows=40_000_000,
         round_trips=3_000,
+        manifest_files=(10, 1_000, 100_000),
+        manifest_versions=(10, 100_000),
+        manifest_partitions=10_000,
     ),
 }
 

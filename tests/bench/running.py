@@ -17,14 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.bench import ingest, limits, persist, query, replay, visible
+from tests.bench import ingest, limits, manifest, persist, query, replay, visible
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table, targets_text
 
 Run = Callable[[Bench], list[Table]]
 
 TABLES: dict[str, Run] = {
-    module.NAME: module.run for module in (limits, ingest, visible, query, persist, replay)
+    module.NAME: module.run
+    for module in (limits, ingest, visible, query, persist, replay, manifest)
 }
 """In the order in which they are measured."""
 
