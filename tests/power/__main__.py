@@ -1,4 +1,4 @@
-"""``python -m tests.power``: power cuts, and daemons with a fault that have to be caught."""
+"""``python -m tests.power``: power cuts, races, and daemons with a fault that have to be caught."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rich.table import Table
 
 from tests.daemon import ROOT
 from tests.power.lives import Campaign, Tally
-from tests.power.planted import PLANTS, planted
+from tests.power.planted import CHECK, SYNCS, planted
+from tests.power.racing import Race
 
 
 def main() -> int:
@@ -25,15 +26,15 @@ def main() -> int:
         "daemon", "lives", "at start", "s", "acknowledged", "operations", "read", "result"
     )
     good = True
-    for kind in (None, *PLANTS):
+    for kind, races in (*((kind, False) for kind in (None, *SYNCS)), (None, True), (CHECK, True)):
         began = time.monotonic()
         lives = options.lives if kind is None else options.lives_to_catch
-        tally = campaign(kind, lives, options.seed)
+        tally = race(kind, lives, options.seed) if races else campaign(kind, lives, options.seed)
         caught = bool(tally.faults)
         good &= caught == (kind is not None)
         result = tally.faults[0][:60] if caught else "nothing lost, nothing doubled"
         table.add_row(
-            "as it is" if kind is None else f"without {kind}",
+            ("two, as they are" if races else "as it is") if kind is None else f"without {kind}",
             str(tally.lives),
             str(tally.cuts_at_start),
             f"{time.monotonic() - began:.0f}",
@@ -52,8 +53,18 @@ def campaign(kind: str | None, lives: int, seed: int) -> Tally:
     """Power cuts for a daemon as it is, or with a fault planted."""
     with tempfile.TemporaryDirectory(prefix="power-") as name:
         folder = Path(name)
-        root = ROOT if kind is None else planted(kind, folder / "code")
-        return Campaign(folder / "life", seed, root).run(lives)
+        return Campaign(folder / "life", seed, _code(kind, folder)).run(lives)
+
+
+def race(kind: str | None, rounds: int, seed: int) -> Tally:
+    """Rounds of two daemons on one table, as they are or both with a fault planted."""
+    with tempfile.TemporaryDirectory(prefix="power-") as name:
+        folder = Path(name)
+        return Race(folder / "race", seed, _code(kind, folder)).run(rounds)
+
+
+def _code(kind: str | None, folder: Path) -> Path:
+    return ROOT if kind is None else planted(kind, folder / "code")
 
 
 def _options() -> argparse.Namespace:

@@ -8,9 +8,7 @@ was answered had it; both have to be there after the cut, once, and nothing that
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import random
 import subprocess
 import sys
@@ -21,15 +19,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.flight as fl
 
 from tests.daemon import ROOT, Daemon, DaemonEnded, Launch
+from tests.power.rows import (
+    ERRORS,
+    SCHEMA,
+    TABLE,
+    by_writer,
+    create_table,
+    make_rows,
+    not_once,
+    query_all,
+)
 
-TABLE = ("power", "rows")
-SCHEMA = pa.schema({"w": pa.int64(), "n": pa.int64(), "part": pa.string()})
-WRITERS, PARTS = 3, 3
-ERRORS = (pa.ArrowException, fl.FlightError, OSError)
+WRITERS = 3
 SETTINGS: dict[str, object] = {
     "wal__segment_bytes": "1MiB",
     "persist__max_age": "300ms",
@@ -137,7 +141,7 @@ class Campaign:
                 first = self._sent[writer]
                 count = dice.choice((1, 2, 40))
                 self._sent[writer] += count
-                stream.write_batch(_rows(writer, first, count))
+                stream.write_batch(make_rows(writer, first, count))
                 answer = answers.read()
                 if not answer:
                     return
@@ -152,7 +156,7 @@ class Campaign:
     def _query(self, daemon: Daemon, ended: threading.Event) -> None:
         with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
             while not ended.wait(0.05):
-                found = Counter(_query_all(client)["w"].to_pylist())
+                found = Counter(query_all(client)["w"].to_pylist())
                 for writer in range(WRITERS):
                     self._read[writer] = max(self._read[writer], found[writer])
 
@@ -160,21 +164,15 @@ class Campaign:
         """Every row that was promised is there, once, and no other."""
         try:
             with fl.connect(daemon.flight) as client:
-                _create(client)
-                table = _query_all(client)
+                create_table(client)
+                table = query_all(client)
         except ERRORS as exc:
             self.tally.faults.append(f"what survived cannot be read: {exc}")
             return
-        found: list[list[int]] = [[] for _ in range(WRITERS)]
-        for writer, number in zip(table["w"].to_pylist(), table["n"].to_pylist(), strict=True):
-            found[writer].append(number)
         faults = self.tally.faults
-        for writer, numbers in enumerate(found):
-            numbers.sort()
+        for writer, numbers in enumerate(by_writer(table, WRITERS)):
             rows = len(numbers)
-            if numbers != list(range(rows)):
-                twice = rows - len(set(numbers))
-                faults.append(f"writer {writer}: {rows} rows up to {max(numbers)}, {twice} twice")
+            faults += not_once(writer, numbers)
             for what, least in (
                 ("acknowledged", self._acknowledged[writer]),
                 ("read by a query", self._read[writer]),
@@ -230,24 +228,3 @@ def _file_system(mount_point: Path) -> Iterator[_Files]:
         cwd=ROOT,
     ) as process:
         yield _Files(process)
-
-
-def _rows(writer: int, first: int, count: int) -> pa.RecordBatch:
-    numbers = range(first, first + count)
-    columns = [[writer] * count, list(numbers), [f"p{n % PARTS}" for n in numbers]]
-    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
-
-
-def _create(client: fl.FlightClient) -> None:
-    body = {
-        "namespace": TABLE[0],
-        "table": TABLE[1],
-        "schema": base64.b64encode(SCHEMA.serialize().to_pybytes()).decode(),
-        "partition_by": ["identity(part)"],
-    }
-    list(client.do_action(fl.Action("create_table", json.dumps(body).encode())))
-
-
-def _query_all(client: fl.FlightClient) -> pa.Table:
-    ticket = {"namespace": TABLE[0], "table": TABLE[1]}
-    return client.do_get(fl.Ticket(json.dumps(ticket).encode())).read_all()

@@ -17,6 +17,9 @@ class Plant(NamedTuple):
     instead: str
 
 
+CHECK = "check"
+_COMMIT = "persist/manifest/committing.py"
+
 PLANTS = {
     "sync": (Plant("wal/disk.py", "os.fdatasync(fd)", "pass"),),
     "folders": (
@@ -24,13 +27,17 @@ PLANTS = {
         Plant("persist/store/local.py", "try:\n        os.fsync(descriptor)", "try:\n        pass"),
     ),
     "files": (Plant("persist/store/local.py", "os.fsync(descriptor)\n        found", "found"),),
+    CHECK: (Plant(_COMMIT, "store.create(path, attempt", "store.put(path, attempt"),),
 }
 """By the name of what is missing: the log's fdatasync, the syncs of folders, those of files in the
-store."""
+store, the check that nobody else has made the version."""
+
+SYNCS = ("sync", "folders", "files")
+"""Those that a power cut brings to light; the others need two daemons."""
 
 
 def planted(kind: str, folder: Path) -> Path:
-    """A copy of the code without one kind of sync."""
+    """A copy of the code without one of them."""
     for package in ("wal", "persist", "ingester"):
         shutil.copytree(
             ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.daemon import ROOT
 from tests.power.forgetful import SECTOR, File, Folder, Node, after_cut
+from tests.power.planted import CHECK, SYNCS
 
 
 def _mountable() -> bool:
@@ -84,8 +85,22 @@ def test_a_daemon_keeps_its_promises_over_power_cuts() -> None:
 
 
 @needs_fuse
-@pytest.mark.parametrize("kind", ["sync", "folders", "files"])
+@pytest.mark.parametrize("kind", SYNCS)
 def test_a_daemon_without_one_kind_of_sync_is_caught(kind: str) -> None:
     from tests.power.__main__ import campaign
 
     assert campaign(kind, lives=30, seed=7).faults
+
+
+def test_two_daemons_on_one_table_lose_and_double_nothing() -> None:
+    from tests.power.__main__ import race
+
+    tally = race(None, rounds=3, seed=20_261_121)
+    assert tally.faults == []
+    assert tally.operations > 0
+
+
+def test_daemons_without_the_check_of_a_commit_are_caught() -> None:
+    from tests.power.__main__ import race
+
+    assert race(CHECK, rounds=10, seed=7).faults

@@ -1,0 +1,136 @@
+"""Two daemons that commit to one table at the same time, for as many rounds as are asked for.
+
+    write to both, persist on both, all the time ─▶ stop ─▶ persist ─▶ count, three ways ─▶ again …
+
+Law of this file: each learns of the other's versions only where its own commit is refused. So a
+daemon that is not refused writes over a version of the other, whose rows are gone then: from its
+buffers, its log and the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pyarrow.parquet as pq
+
+from persist.manifest import Manifest
+from persist.store import open_store
+from tests.daemon import ROOT, Daemon, Launch
+from tests.power.lives import Tally
+from tests.power.rows import (
+    ERRORS,
+    SCHEMA,
+    TABLE,
+    by_writer,
+    create_table,
+    make_rows,
+    not_once,
+    query_all,
+)
+
+DAEMONS = 2
+ROUND_S = 0.7
+SETTINGS: dict[str, object] = {"persist__max_age": "1h", "manifest__refresh": "10ms"}
+
+
+class RootedLaunch(Launch):
+    """A daemon of the code in another folder."""
+
+    def __init__(self, data_dir: Path, root: Path, settings: dict[str, object]) -> None:
+        super().__init__(data_dir, {}, (), settings)
+        self.root = root
+
+
+class Race:
+    """Rounds on one store."""
+
+    def __init__(self, folder: Path, seed: int, root: Path = ROOT) -> None:
+        self.tally = Tally()
+        self._dice = random.Random(seed)
+        self._store_url = f"file://{folder}/store"
+        self._launches = [
+            RootedLaunch(
+                folder / f"daemon-{number}",
+                root,
+                {**SETTINGS, "id": f"racer-{number}", "store": self._store_url},
+            )
+            for number in range(DAEMONS)
+        ]
+        self._acknowledged = [0] * DAEMONS
+
+    def run(self, rounds: int) -> Tally:
+        """So many rounds, or fewer where one ends with a fault."""
+        with contextlib.ExitStack() as stack:
+            daemons = [stack.enter_context(launch.start()) for launch in self._launches]
+            clients = [stack.enter_context(fl.connect(daemon.flight)) for daemon in daemons]
+            create_table(clients[0])
+            while self.tally.lives < rounds and not self.tally.faults:
+                self.tally.lives += 1
+                self._race(daemons)
+                self._check(clients)
+        return self.tally
+
+    def _race(self, daemons: list[Daemon]) -> None:
+        ended = threading.Event()
+        threads = [
+            threading.Thread(target=work, args=(number, daemon, ended))
+            for number, daemon in enumerate(daemons)
+            for work in (self._write, self._persist)
+        ]
+        for thread in threads:
+            thread.start()
+        ended.wait(ROUND_S)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        self.tally.acknowledged = sum(self._acknowledged)
+
+    def _write(self, writer: int, daemon: Daemon, ended: threading.Event) -> None:
+        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
+            stream, answers = client.do_put(fl.FlightDescriptor.for_path(*TABLE), SCHEMA)
+            while not ended.is_set():
+                count = self._dice.choice((1, 2, 40))
+                stream.write_batch(make_rows(writer, self._acknowledged[writer], count))
+                if not answers.read():
+                    self.tally.faults.append(f"writer {writer}: the stream ended")
+                    return
+                self._acknowledged[writer] += count
+                self.tally.operations += 1
+            stream.done_writing()
+            stream.close()
+
+    def _persist(self, number: int, daemon: Daemon, ended: threading.Event) -> None:
+        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
+            while not ended.is_set():
+                list(client.do_action(fl.Action("persist", b"{}")))
+
+    def _check(self, clients: list[fl.FlightClient]) -> None:
+        """All that was acknowledged is there once: at each daemon, and in the files."""
+        try:
+            for client in clients:
+                list(client.do_action(fl.Action("persist", b"{}")))
+            for number, client in enumerate(clients):
+                self._count(f"daemon {number}", query_all(client))
+            self._count("files", self._in_files())
+        except Exception as exc:
+            self.tally.faults.append(f"what was written cannot be read: {exc!r}")
+
+    def _in_files(self) -> pa.Table:
+        manifest = Manifest(open_store(self._store_url), *TABLE)
+        paths = [manifest.object_path(path) for path in manifest.load().files]
+        found = (manifest.store.get(path) for path in paths)
+        tables = [pq.ParquetFile(pa.BufferReader(data)).read(["w", "n"]) for data in found]
+        return pa.concat_tables(tables)
+
+    def _count(self, where: str, table: pa.Table) -> None:
+        for writer, numbers in enumerate(by_writer(table, DAEMONS)):
+            problems = not_once(writer, numbers)
+            if len(numbers) != self._acknowledged[writer]:
+                missing = f"{self._acknowledged[writer]} rows were acknowledged"
+                problems.append(f"writer {writer}: {missing}, {len(numbers)} are there")
+            self.tally.faults += [f"{where}: {problem}" for problem in problems]

@@ -1,0 +1,56 @@
+"""The rows that campaigns write, and how they find out whether all of them are there once."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+TABLE = ("power", "rows")
+SCHEMA = pa.schema({"w": pa.int64(), "n": pa.int64(), "part": pa.string()})
+PARTS = 3
+ERRORS = (pa.ArrowException, fl.FlightError, OSError)
+
+
+def make_rows(writer: int, first: int, count: int) -> pa.RecordBatch:
+    """Rows of a writer, numbered from ``first``, over all partitions in turn."""
+    numbers = range(first, first + count)
+    columns = [[writer] * count, list(numbers), [f"p{n % PARTS}" for n in numbers]]
+    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
+
+
+def create_table(client: fl.FlightClient) -> None:
+    """The table of a campaign; again is fine."""
+    body = {
+        "namespace": TABLE[0],
+        "table": TABLE[1],
+        "schema": base64.b64encode(SCHEMA.serialize().to_pybytes()).decode(),
+        "partition_by": ["identity(part)"],
+    }
+    list(client.do_action(fl.Action("create_table", json.dumps(body).encode())))
+
+
+def query_all(client: fl.FlightClient) -> pa.Table:
+    """All rows that a daemon shows."""
+    ticket = {"namespace": TABLE[0], "table": TABLE[1]}
+    return client.do_get(fl.Ticket(json.dumps(ticket).encode())).read_all()
+
+
+def by_writer(table: pa.Table, writers: int) -> list[list[int]]:
+    """The numbers that are there of each writer, sorted."""
+    found: list[list[int]] = [[] for _ in range(writers)]
+    for writer, number in zip(table["w"].to_pylist(), table["n"].to_pylist(), strict=True):
+        found[writer].append(number)
+    return [sorted(numbers) for numbers in found]
+
+
+def not_once(writer: int, numbers: Sequence[int]) -> list[str]:
+    """What is wrong with the numbers of a writer that should be 0, 1, 2, …"""
+    rows = len(numbers)
+    if list(numbers) == list(range(rows)):
+        return []
+    twice = rows - len(set(numbers))
+    return [f"writer {writer}: {rows} rows up to {max(numbers)}, {twice} twice"]
