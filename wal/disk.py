@@ -7,6 +7,7 @@ log makes them in threads. Errors are ``OSError`` with their errno.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -22,7 +23,8 @@ Piece = bytes | memoryview
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Pieces below this are joined before they are written: a copy is cheaper than a vector.
 _SMALL_BYTES = 16 * 1024
-_ZEROS = bytes(1 << 20)
+# Mapped, so that it begins at a page, as direct writes want it.
+_ZEROS = memoryview(mmap.mmap(-1, 1 << 20)).toreadonly()
 
 
 class Disk(Protocol):
@@ -214,8 +216,19 @@ def write_zeros(disk: Disk, fd: int, start: int, end: int) -> None:
     """Zero the bytes ``start..end-1`` and sync them."""
     while start < end:
         length = min(end - start, len(_ZEROS))
-        start = write_all(disk, fd, [memoryview(_ZEROS)[:length]], start)
+        start = write_all(disk, fd, [_ZEROS[:length]], start)
     sync(disk, fd)
+
+
+def is_zeros(pieces: Sequence[Piece], block: int) -> bool:
+    """Whether `pieces` are zeros of `write_zeros`, whole blocks that begin at a page."""
+    piece = pieces[0]
+    return (
+        len(pieces) == 1
+        and isinstance(piece, memoryview)
+        and piece.obj is _ZEROS.obj
+        and len(piece) % block == 0
+    )
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:

@@ -19,6 +19,7 @@ import trio
 
 from wal import recovery
 from wal.commit import GroupCommit
+from wal.direct import DirectDisk
 from wal.disk import Disk, OsDisk
 from wal.entry import Entry
 from wal.errors import LogFailed, LogFull, LogWriteFailed
@@ -56,7 +57,8 @@ class Log:
     ) -> None:
         self._directory = directory
         self._settings = settings or LogSettings()
-        self._disk: Disk = disk or OsDisk()
+        ordinary = self._settings.fsync != "commit"
+        self._disk: Disk = disk or (OsDisk() if ordinary else DirectDisk())
         self._segments = SegmentSet(self._disk, directory, self._settings, carry)
         self._commit = GroupCommit(self._segments, self._settings)
         self._recovered: Recovered | None = None

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from wal.disk import OsDisk, Piece
+from wal.direct import DirectDisk
+from wal.disk import Piece
 
 SECTOR = 512
 
 
-class FaultyDisk(OsDisk):
+class FaultyDisk(DirectDisk):
     """Calls are counted by name; a fault may stand before any of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[str, Any]] = []
         self._faults: dict[str, Callable[[Any], None]] = {}
         self._short: int | None = None

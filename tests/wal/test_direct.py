@@ -1,0 +1,195 @@
+"""Law: a file has the same bytes, whichever way they went to it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wal.direct import BLOCK_BYTES, DirectDisk
+from wal.disk import OsDisk, write_all, write_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wal.disk import Disk, Piece
+
+FILE_BYTES = 16 * BLOCK_BYTES
+
+
+class CountingDisk(DirectDisk):
+    """Counts what went the ordinary way, and may refuse the next write that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direct = 0
+        self.refuse: int | None = None
+
+    def _append(self, *args: object) -> int:
+        self.direct += 1
+        if self.refuse is not None:
+            raise OSError(self.refuse, os.strerror(self.refuse))
+        return super()._append(*args)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Append:
+    """A group behind the last one."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """Bytes anywhere."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Zeros from somewhere on, to the file's end."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Another length."""
+
+    size: int
+
+
+PLACES = st.integers(0, FILE_BYTES)
+STEPS = st.one_of(
+    st.lists(st.sampled_from([1, 8, 40, 4056, 4096, 5000, 20_000]), min_size=1, max_size=5).map(
+        lambda sizes: Append(tuple(sizes))
+    ),
+    st.builds(Overwrite, PLACES, st.sampled_from([1, 4096, 9000])),
+    st.builds(Zero, PLACES | st.sampled_from([0, BLOCK_BYTES])),
+    st.builds(Cut, PLACES),
+)
+
+
+def _bytes(size: int, salt: int) -> bytes:
+    return bytes((salt + index) % 251 + 1 for index in range(size))
+
+
+def _do(disk: Disk, fd: int, steps: Sequence[Append | Overwrite | Zero | Cut]) -> None:
+    end = 0
+    for salt, step in enumerate(steps):
+        if isinstance(step, Append):
+            pieces: list[Piece] = [_bytes(size, salt + size) for size in step.sizes]
+            end = write_all(disk, fd, pieces, end)
+        elif isinstance(step, Overwrite):
+            end = max(end, write_all(disk, fd, [_bytes(step.size, salt)], step.offset))
+        elif isinstance(step, Zero):
+            write_zeros(disk, fd, step.offset, max(step.offset, disk.size(fd)))
+        else:
+            disk.truncate(fd, step.size)
+            end = min(end, step.size)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(STEPS, max_size=8))
+def test_the_bytes_are_the_same_as_through_the_page_cache(
+    tmp_path: Path, steps: list[Append | Overwrite | Zero | Cut]
+) -> None:
+    held = []
+    for disk in (OsDisk(), DirectDisk()):
+        path = tmp_path / type(disk).__name__
+        fd = disk.open(path, "create")
+        disk.allocate(fd, FILE_BYTES)
+        _do(disk, fd, steps)
+        disk.close(fd)
+        held.append(path.read_bytes())
+    assert held[0] == held[1]
+
+
+def test_appends_behind_each_other_go_around_the_page_cache(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    fd = disk.open(tmp_path / "log", "create")
+    if not disk._files:
+        pytest.skip("this file system has no direct writes")
+    disk.allocate(fd, FILE_BYTES)
+    write_zeros(disk, fd, 0, FILE_BYTES)
+    for number in range(10):
+        write_all(disk, fd, [_bytes(1000, number)], number * 1000)
+    assert disk.direct == 10
+    disk.close(fd)
+    whole = b"".join(_bytes(1000, number) for number in range(10))
+    assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
+
+
+def test_an_append_larger_than_the_staging_room_goes_out_in_several(tmp_path: Path) -> None:
+    disk = DirectDisk()
+    fd = disk.open(tmp_path / "log", "create")
+    pieces: list[Piece] = [_bytes(100, 1), os.urandom(9 << 20), _bytes(77, 2)]
+    disk.allocate(fd, 10 << 20)
+    end = write_all(disk, fd, pieces, 0)
+    disk.close(fd)
+    assert (tmp_path / "log").read_bytes()[:end] == b"".join(pieces)
+
+
+def test_a_file_system_that_refuses_direct_writes_is_written_in_the_ordinary_way(
+    tmp_path: Path,
+) -> None:
+    disk = CountingDisk()
+    fd = disk.open(tmp_path / "log", "create")
+    disk.allocate(fd, FILE_BYTES)
+    disk.refuse = errno.EINVAL
+    for number in range(3):
+        write_all(disk, fd, [_bytes(100, number)], number * 100)
+    disk.close(fd)
+    assert disk.direct <= 1, "it was tried once"
+    whole = b"".join(_bytes(100, number) for number in range(3))
+    assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
+
+
+def test_after_an_error_the_file_is_written_in_the_ordinary_way(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    fd = disk.open(tmp_path / "log", "create")
+    if not disk._files:
+        pytest.skip("this file system has no direct writes")
+    disk.allocate(fd, FILE_BYTES)
+    write_all(disk, fd, [_bytes(5000, 1)], 0)
+    disk.refuse = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        write_all(disk, fd, [_bytes(5000, 2)], 5000)
+    disk.refuse = None
+    write_zeros(disk, fd, 5000, FILE_BYTES)
+    write_all(disk, fd, [_bytes(10, 3)], 5000)
+    disk.close(fd)
+    assert disk.direct == 2
+    expected = (_bytes(5000, 1) + _bytes(10, 3)).ljust(FILE_BYTES, b"\0")
+    assert (tmp_path / "log").read_bytes() == expected
+
+
+def test_a_file_without_room_is_as_long_as_what_was_written(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    fd = disk.open(tmp_path / "log", "create")
+    write_all(disk, fd, [_bytes(5000, 1)], 0)
+    disk.close(fd)
+    assert disk.direct == 0
+    assert (tmp_path / "log").read_bytes() == _bytes(5000, 1)
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    disk = DirectDisk()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        fd = disk.open(tmp_path / f"{number}", "create")
+        write_all(disk, fd, [b"x" * 100], 0)
+        if number % 2:
+            disk.truncate(fd, 10)
+        disk.close(fd)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,134 @@
+"""Law: what the log writes goes around the page cache, in whole blocks, where that is possible.
+
+A log is written once and read after a crash: in the page cache it only displaces what others read,
+and each of its bytes costs a copy into a fresh page. Whole blocks are needed for that, so the
+block in which an append begins is written again with the bytes that it holds, and the one in
+which it ends is filled up with the zeros that are there. Only an append behind all that was
+written before can know those, and only in room that is there already, as whole blocks would make
+the file longer. Anything else, and everything after an error, takes the ordinary way, which sees
+the same bytes.
+
+Source: open(2), O_DIRECT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from wal.disk import OsDisk, Piece, is_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+# What every block device and file system of today takes; a smaller one would do on some.
+BLOCK_BYTES = 4096
+# One write of a group is copied here first: its pieces lie anywhere in memory.
+_STAGING_BYTES = 4 << 20
+
+
+@dataclass(eq=False)
+class _DirectFile:
+    """A second descriptor of a file. From `end` on the file holds zeros; `tail` comes before."""
+
+    fd: int
+    end: int = 0
+    tail: bytes = b""
+
+    def before(self, offset: int) -> bytes | None:
+        """What the block of `offset` holds in front of it; None where that is not known."""
+        if offset < self.end:
+            return None
+        head = offset % BLOCK_BYTES
+        if offset - head >= self.end:
+            return bytes(head)
+        return self.tail if offset == self.end else None
+
+
+class DirectDisk(OsDisk):
+    """The real disk, with direct writes to the files that it creates. See `Disk`."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, _DirectFile] = {}
+        self._lock = threading.Lock()
+        self._staging: npt.NDArray[np.uint8] | None = None
+
+    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+        """See `Disk`. A file system without direct writes is written in the ordinary way."""
+        fd = super().open(path, mode)
+        if mode == "create":
+            with contextlib.suppress(OSError):
+                direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+                self._files[fd] = _DirectFile(direct)
+        return fd
+
+    def close(self, fd: int) -> None:
+        """See `Disk`."""
+        self._leave(fd)
+        super().close(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """See `Disk`. The file takes the ordinary way from now on: its end is not what it was."""
+        self._leave(fd)
+        super().truncate(fd, size)
+
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        """See `Disk`."""
+        file = self._files.get(fd)
+        before = file.before(offset) if file is not None else None
+        room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES if file is not None else 0
+        if file is None or before is None or offset + sum(map(len, pieces)) > room:
+            self._leave(fd)
+            return super().pwritev(fd, pieces, offset)
+        try:
+            if not before and is_zeros(pieces, BLOCK_BYTES):
+                return os.pwrite(file.fd, pieces[0], offset)
+            with self._lock:
+                return self._append(file, before, pieces, offset)
+        except OSError as exc:
+            self._leave(fd)
+            if exc.errno != errno.EINVAL:
+                raise
+            # The file system took the flag and does not take the write.
+            return super().pwritev(fd, pieces, offset)
+
+    def _append(
+        self, file: _DirectFile, before: bytes, pieces: Sequence[Piece], offset: int
+    ) -> int:
+        if self._staging is None:
+            # Mapped, because that is aligned; kept, because fresh pages are dear.
+            self._staging = np.frombuffer(mmap.mmap(-1, _STAGING_BYTES), np.uint8)
+        staging = self._staging
+        filled = len(before)
+        staging[:filled] = np.frombuffer(before, np.uint8)
+        for piece in pieces:
+            # Copied by numpy, which lets other threads run meanwhile.
+            part = np.frombuffer(piece, np.uint8)[: len(staging) - filled]
+            staging[filled : filled + len(part)] = part
+            filled += len(part)
+        blocks = -(-filled // BLOCK_BYTES) * BLOCK_BYTES
+        staging[filled:blocks] = 0
+        written = os.pwrite(file.fd, staging[:blocks].data, offset - len(before))
+        done = min(written, filled) - len(before)
+        if done <= 0:
+            raise OSError(errno.EINVAL, "nothing was written")
+        file.end = offset + done
+        last = (len(before) + done) // BLOCK_BYTES * BLOCK_BYTES
+        file.tail = staging[last : len(before) + done].tobytes()
+        return done
+
+    def _leave(self, fd: int) -> None:
+        """Let the file take the ordinary way from now on."""
+        file = self._files.pop(fd, None)
+        if file is not None:
+            os.close(file.fd)
