@@ -243,16 +243,13 @@ def _serve() -> None:
     import logging
     import os
 
-    from moto.moto_server.werkzeug_app import (
-        DomainDispatcherApplication,
-        MotoRequestHandler,
-        create_backend_app,
-    )
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     faults = _Faults()
-    application = _Application(DomainDispatcherApplication(create_backend_app), faults)
+    # Not moto's dispatcher, which looks for all of its services on the disk for each request.
+    application = _Application(create_backend_app("s3"), faults)
     server = make_server(
         "127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler
     )
