@@ -128,8 +128,7 @@ class ClockedStore(FaultyStore):
 
     def restore(self, path: str, data: bytes) -> None:
         """Bring an object back as of the time it had."""
-        if super().exists(path) is None:
-            self._inner.put(path, data)
+        self._inner.put(path, data)
 
     def exists(self, path: str) -> ObjectInfo | None:
         found = super().exists(path)

@@ -226,14 +226,11 @@ def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
 ) -> None:
     """Its old base goes under it, and a new one takes its place; at each ``stride``-th call."""
     yard.live(45)
-    before = {path: yard.store.get(path) for path in yard.names("")}
+    before = yard.contents()
     pause_at = 1
     while state := reading(yard, version, pause_at, lambda: clean(yard)):
         assert state == yard.states[version - 1]
-        for path in set(yard.names("")) - set(before):
-            yard.store.delete(path)
-        for path, data in before.items():
-            yard.store.restore(path, data)
+        yard.back_to(before)
         pause_at += stride
     assert pause_at > 10
 
@@ -241,7 +238,7 @@ def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
 @LOCAL_ONLY
 def test_a_reader_of_a_version_that_goes_is_told_so_or_has_all_of_it(yard: Yard) -> None:
     yard.live(45)
-    before = {path: yard.store.get(path) for path in yard.names("")}
+    before = yard.contents()
     told = 0
     for pause_at in range(1, 12):
         try:
@@ -249,10 +246,7 @@ def test_a_reader_of_a_version_that_goes_is_told_so_or_has_all_of_it(yard: Yard)
             assert state in (None, yard.states[19])
         except VersionNotKept:
             told += 1
-        for path in set(yard.names("")) - set(before):
-            yard.store.delete(path)
-        for path, data in before.items():
-            yard.store.restore(path, data)
+        yard.back_to(before)
     assert told > 2
 
 

@@ -60,7 +60,7 @@ def run_again(yard: Yard, oldest: int) -> dict[str, int]:
 def check_every_step(yard: Yard, stride: int) -> int:
     """End the clean-up at every ``stride``-th call, each time from the start; how many calls."""
     oldest = prepare(yard)
-    before = {path: yard.store.get(path) for path in yard.names("")}
+    before = yard.contents()
     step = 0
     while interrupted(yard, step):
         yard.check_kept(oldest, none_below=False)
@@ -69,11 +69,7 @@ def check_every_step(yard: Yard, stride: int) -> int:
         left = run_again(yard, max(oldest, head - 3))
         assert left[".parquet"] == len(set().union(*(s.files for s in yard.states[oldest - 1 :])))
         assert not [name for name in yard.names("") if "ffffffff" in name]
-        for path in yard.names(""):
-            if path not in before:
-                yard.store.delete(path)
-        for path, data in before.items():
-            yard.store.restore(path, data)
+        yard.back_to(before)
         step += stride
     yard.check_kept(oldest)
     return step

@@ -35,6 +35,7 @@ from tests.manifest.samples import (
     persist,
     put_in,
 )
+from tests.manifest.store_copy import StoreCopy
 from tests.manifest.stores import ClockedStore
 
 # Of a table with a version an hour: the last 15 versions, where that is not less than 10.
@@ -112,6 +113,18 @@ class Yard:
                 self.store.put(snapshot_path(self.manifest.folder, *at), encode_snapshot(lie))
                 upload(self.manifest, f"stray-{state.version}-{uid}", 999)
 
+    def contents(self) -> dict[str, bytes]:
+        """Every object of the table, to come :meth:`back_to`."""
+        return {path: self.store.get(path) for path in self.names("")}
+
+    def back_to(self, before: dict[str, bytes]) -> None:
+        """Bring back what is gone since, as old as it was, and remove what is new."""
+        there = set(self.names(""))
+        for path in there - set(before):
+            self.store.delete(path)
+        for path in set(before) - there:
+            self.store.restore(path, before[path])
+
     def names(self, kind: str) -> list[str]:
         """Names of the objects that end so, anywhere in the table."""
         root = self.manifest.root + "/"
@@ -122,18 +135,22 @@ class Yard:
         return [int(name.rpartition("/")[2][:20]) for name in self.names(kind)]
 
     def check_kept(self, oldest: int, *, none_below: bool = True) -> None:
-        """All versions from ``oldest`` on are as they were, with all of their files; none below."""
-        reader = fresh(self.manifest)
-        stored = set(self.names(".parquet"))
-        for state in self.states:
-            if state.version < oldest and not none_below:
-                continue
+        """All versions from ``oldest`` on are as they were, with all of their files; none below.
+
+        The first that is kept is read where it is, all of them from a copy of what is there.
+        """
+        kept = [state for state in self.states if state.version >= oldest]
+        assert fresh(self.manifest).load(kept[0].version) == kept[0]
+        store = StoreCopy.of(self.store, self.manifest.root + "/", without=".parquet")
+        copy = Manifest(store, self.manifest.namespace, self.manifest.table)
+        stored = {info.path for info in store.list("") if info.path.endswith(".parquet")}
+        for state in kept:
+            assert fresh(copy).load(state.version) == state
+            assert {copy.object_path(path) for path in state.files} <= stored
+        for state in self.states if none_below else ():
             if state.version < oldest:
                 with pytest.raises(VersionNotKept):
-                    fresh(self.manifest).load(state.version)
-                continue
-            assert fresh(self.manifest).load(state.version) == state
-            assert {reader.object_path(path) for path in state.files} <= stored
+                    fresh(copy).load(state.version)
 
 
 def losing_state(state: TableState, uid: str) -> TableState:
