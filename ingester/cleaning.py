@@ -7,6 +7,7 @@ next time. It may be cut off at any step: the next run, here or elsewhere, takes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -20,7 +21,9 @@ from ingester.catalog import Catalog
 from ingester.commits import TableKey
 from ingester.config import ManifestSettings
 from ingester.errors import StoreAway
+from ingester.http.status import CleanUpStatus
 from persist.manifest import (
+    CleanUp,
     Fenced,
     Horizon,
     ManifestError,
@@ -45,8 +48,9 @@ class Cleaning:
     """Cleans every open table about once an hour. Loop only; the work runs in a thread."""
 
     def __init__(self, catalog: Catalog, tree: BufferTree, settings: ManifestSettings) -> None:
-        self.runs = 0
-        """Tables cleaned so far, each time counted."""
+        self.status = CleanUpStatus()
+        self.on_run: Callable[[int, int, float, bool], None] = lambda *run: None
+        """Told of each run: objects and bytes deleted, its seconds, whether it failed."""
         self._catalog = catalog
         self._tree = tree
         self._retention = Retention(retain_s=settings.retain, orphan_grace_s=settings.orphan_grace)
@@ -72,8 +76,9 @@ class Cleaning:
             await trio.sleep(self._pause_s * self._random.uniform(0.9, 1.1))
 
     async def _try(self, table: TableBuffer) -> None:
+        began = time.monotonic()
         try:
-            await self._clean(table)
+            done = await self._clean(table)
         except Fenced:
             raise
         except VersionNotKept as exc:
@@ -82,8 +87,24 @@ class Cleaning:
             log.warning(
                 "table not cleaned", table=table.key, error=str(exc), runbook="clean-up-failed"
             )
+            self._note(None, time.monotonic() - began)
+        else:
+            self._note(done, time.monotonic() - began)
 
-    async def _clean(self, table: TableBuffer) -> None:
+    def _note(self, done: CleanUp | None, seconds: float) -> None:
+        before = self.status
+        objects, nbytes = (0, 0) if done is None else (done.files, done.bytes)
+        self.status = CleanUpStatus(
+            runs=before.runs + (done is not None),
+            failed_runs=before.failed_runs + (done is None),
+            deleted_objects=before.deleted_objects + objects,
+            deleted_bytes=before.deleted_bytes + nbytes,
+            last_run_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            last_run_s=round(seconds, 4),
+        )
+        self.on_run(objects, nbytes, seconds, done is None)
+
+    async def _clean(self, table: TableBuffer) -> CleanUp:
         key, commits = table.key, self._catalog.commits
         manifest = commits.manifest(key)
         removals = self._removals.setdefault(key, Removals())
@@ -98,7 +119,6 @@ class Cleaning:
                 state = await commits.commit_held(key, table.state, (horizon,))
             await self._catalog.refresh(table, 0.0)
         done = await self._in_thread(partial(carry_out, manifest, plan, state))
-        self.runs += 1
         if done.files:
             log.info(
                 "table cleaned",
@@ -111,6 +131,7 @@ class Cleaning:
                 data_files=done.data.files,
                 data_bytes=done.data.bytes,
             )
+        return done
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         # Abandoned by a stop: what the thread still does is as good as what the next run does.

@@ -11,7 +11,7 @@ Counters and histograms may be used from any thread. A scrape is encoded in a th
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from ingester.levels import LevelGauges, Levels
 
@@ -148,6 +148,15 @@ class Metrics:
         self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
         self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
         self._persist_failures = counter("persist_failed_attempts", "Persist attempts that failed")
+        self._cleaning = histogram("clean_up_seconds", "One clean-up of one table", _SLOW_S)
+        self._cleaned_objects = counter("clean_up_deleted_objects", "Objects that clean-up deleted")
+        self._cleaned_bytes = counter("clean_up_deleted_bytes", "Bytes of these objects")
+        self._clean_up_failures = counter("clean_up_failed_runs", "Clean-ups that failed")
+        self._cleaned_at = Gauge(
+            "ingester_clean_up_last_timestamp_seconds",
+            "When the last clean-up ended, 0 before the first",
+            registry=registry,
+        )
 
     def _register_read_path(self, registry: CollectorRegistry) -> None:
         self._first_batch = Histogram(
@@ -231,6 +240,14 @@ class Metrics:
     def persist_failed(self) -> None:
         """Count one persist attempt that failed and will be repeated."""
         self._persist_failures.inc()
+
+    def clean_up_ended(self, objects: int, nbytes: int, seconds: float, failed: bool) -> None:
+        """Count one clean-up of one table and what it deleted."""
+        self._cleaning.observe(seconds)
+        self._cleaned_objects.inc(objects)
+        self._cleaned_bytes.inc(nbytes)
+        self._clean_up_failures.inc(failed)
+        self._cleaned_at.set_to_current_time()
 
     def first_batch_sent(self, seconds: float) -> None:
         """Observe the time from a query's ticket to its first batch."""

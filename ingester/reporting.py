@@ -162,6 +162,7 @@ class Reporter:
             streams=StreamStatus(
                 open=runtime.queries.open_streams, stalled=runtime.queries.stalled_streams
             ),
+            clean_up=runtime.cleaning.status,
             errors=self._problems(),
         )
 

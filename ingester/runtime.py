@@ -101,6 +101,7 @@ class Runtime:
         self.snapshots = Snapshots(commits)
         self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
         self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
+        self.cleaning.on_run = self.metrics.clean_up_ended
         self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
         self.queries = Queries(
             self.catalog,

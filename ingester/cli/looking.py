@@ -75,7 +75,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
     recent = _part(_part(status, "rates"), "last_10s")
     rate = float(recent.get("rows_per_s") or 0)
     work, log = _part(status, "persist"), _part(status, "log")
-    streams = _part(status, "streams")
+    streams, cleaned = _part(status, "streams"), _part(status, "clean_up")
     facts = [
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
         ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
@@ -89,6 +89,13 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
         ("streams", f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled"),
+        (
+            "clean-up",
+            f"{shown(cleaned.get('deleted_objects'))} objects deleted"
+            f" ({size(cleaned.get('deleted_bytes'))}), {shown(cleaned.get('runs'))} runs,"
+            f" {shown(cleaned.get('failed_runs'))} failed;"
+            f" last {shown(cleaned.get('last_run_at'))}",
+        ),
     ]
     print_table(["", ""], facts)
     _print_lists(status)

@@ -145,6 +145,18 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Operations that wait for their sync."""
 
 
+class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What this daemon's clean-ups did since it started; each table cleaned is a run."""
+
+    runs: int = 0
+    failed_runs: int = 0
+    deleted_objects: int = 0
+    deleted_bytes: int = 0
+    last_run_at: str | None = None
+    last_run_s: float | None = None
+    """How long the last one took, whatever came of it."""
+
+
 class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far one origin's writes have come; null where nothing is known."""
 
@@ -172,6 +184,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     log: LogStatus
     origins: list[OriginStatus]
     streams: StreamStatus
+    clean_up: CleanUpStatus = CleanUpStatus()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

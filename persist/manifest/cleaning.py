@@ -67,8 +67,15 @@ class CleanUp(msgspec.Struct, frozen=True):
     @property
     def files(self) -> int:
         """Number of objects of all kinds that went."""
-        kinds = (self.commits, self.changelogs, self.snapshots, self.data)
-        return sum(kind.files for kind in kinds)
+        return sum(kind.files for kind in self._kinds())
+
+    @property
+    def bytes(self) -> int:
+        """Their sizes together."""
+        return sum(kind.bytes for kind in self._kinds())
+
+    def _kinds(self) -> tuple[Deleted, ...]:
+        return (self.commits, self.changelogs, self.snapshots, self.data)
 
 
 def janitor() -> WriterIdentity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.daemon import Daemon
-from tests.integration.wire import numbers, persist, put, rows
+from tests.integration.wire import http, numbers, persist, put, rows
 from tests.s3_server import S3Server
 from tests.waiting import until
 
@@ -46,6 +47,14 @@ def _rows(daemon: Daemon) -> list[int]:
         return rows(client, TABLE)
 
 
+def _told(daemon: Daemon) -> tuple[dict[str, Any], dict[str, float]]:
+    """What the status says of clean-ups, and the plain metrics after it."""
+    status = json.loads(http(daemon.http + "/api/status")[2])
+    lines = http(daemon.http + "/metrics")[2].decode().splitlines()
+    plain = [line.split() for line in lines if line[:1] != "#" and "{" not in line]
+    return status["clean_up"], {name: float(value) for name, value, *_ in plain}
+
+
 def test_old_versions_and_unlisted_files_go_while_rows_are_written(daemon: Daemon) -> None:
     _write_versions(daemon)
     orphan = _folder(daemon) / "data" / "orphan.parquet"
@@ -55,6 +64,13 @@ def test_old_versions_and_unlisted_files_go_while_rows_are_written(daemon: Daemo
     until(lambda: not orphan.exists(), "the orphan to go")
     until(lambda: len(_versions(daemon)) == 10, "the old versions to go")
     assert _rows(daemon) == list(range(2 * VERSIONS))
+    told, metrics = _told(daemon)
+    assert told["deleted_objects"] > VERSIONS
+    assert told["deleted_bytes"] > len(b"not listed")
+    assert (told["failed_runs"], told["last_run_at"] is None) == (0, False)
+    assert metrics["ingester_clean_up_deleted_objects_total"] >= told["deleted_objects"]
+    assert metrics["ingester_clean_up_seconds_count"] >= told["runs"] > 0
+    assert metrics["ingester_clean_up_last_timestamp_seconds"] > 1.7e9
     daemon.kill()
     with daemon.again() as after:
         assert _rows(after) == list(range(2 * VERSIONS))
@@ -81,6 +97,9 @@ def test_a_manifest_that_cannot_be_read_is_told_and_nothing_is_deleted(daemon: D
     whole = newest.read_bytes()
     newest.write_bytes(b"damaged")
     until(lambda: b"clean-up-failed" in daemon.stderr_file.read_bytes(), "a warning")
+    told, metrics = _told(daemon)
+    assert told["failed_runs"] > 0
+    assert metrics["ingester_clean_up_failed_runs_total"] >= told["failed_runs"]
     newest.write_bytes(whole)
     until(lambda: len(_versions(daemon)) == 10, "the old versions to go")
     assert _rows(daemon) == list(range(VERSIONS))
