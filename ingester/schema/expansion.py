@@ -99,7 +99,8 @@ def _lengths(array: Any) -> Bytes:
     if not (pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)):
         return _integers(pc.fill_null(pc.binary_length(array), 0)).astype(np.float64)
     # Views have no such kernel: 16 bytes each, the length first.
-    words = np.frombuffer(array.buffers()[1] or b"", "<i4")
+    views = memoryview(array.buffers()[1] or b"")
+    words = np.frombuffer(views[: len(views) // 4 * 4], "<i4")  # a buffer may be longer than needed
     lengths = words[array.offset * 4 : (array.offset + len(array)) * 4 : 4].astype(np.float64)
     found: Bytes = lengths * array.is_valid().to_numpy(zero_copy_only=False)
     return found

@@ -24,7 +24,9 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
     """
     try:
         check_column_names(sent.names, reserved)
-        fields = [pa.field(f.name, table_type(f.name, f.type, unit), f.nullable) for f in sent]
+        kinds = [(f, table_type(f.name, f.type, unit)) for f in sent]
+        # A schema that was sent may have a null column that is not nullable; Arrow makes none.
+        fields = [pa.field(f.name, kind, f.nullable or kind == pa.null()) for f, kind in kinds]
     except UnicodeDecodeError as exc:
         raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
     return pa.schema([field for field in fields if not has_no_type(field.type)])
