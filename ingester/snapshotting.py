@@ -1,7 +1,8 @@
 """Snapshots of the manifests that this daemon commits to, written in the background.
 
 Law of this file: never on the way of a commit, and never needed: a snapshot that fails is tried
-again later, and everything can be read without it. One is written at a time.
+again later, keeps no other table's waiting, and everything can be read without it. One is written
+at a time.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ class Snapshots:
             await self._changed.wait()
             self._changed = trio.Event()
             while self._due:
-                table = next(iter(self._due))
-                if await self._write(table):
-                    del self._due[table]
-                else:
+                failed = False
+                for table in list(self._due):
+                    if await self._write(table):
+                        del self._due[table]
+                    else:
+                        failed = True
+                if failed:
                     await trio.sleep(RETRY_S)
 
     async def _write(self, table: TableBuffer) -> bool:
