@@ -84,14 +84,12 @@ class Queries:
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, TooManyStreams
         """
-        if self.open_streams >= self._limits.max_streams:
-            raise TooManyStreams(
-                f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
-                retry_after_s=1.0,
-            )
+        self._check_room()
         table = await self._catalog.open(ticket.namespace, ticket.table)
         snapshot = await self._snapshot(table, ticket)
         try:
+            # Others may have come while the store was asked. Atomic: no await from here on.
+            self._check_room()
             return self._stream(table, snapshot, ticket)
         except BaseException:
             snapshot.close()
@@ -156,6 +154,13 @@ class Queries:
     def close_all(self) -> None:
         """Let go of every snapshot: the process ends."""
         self._expire(float("inf"))
+
+    def _check_room(self) -> None:
+        if self.open_streams >= self._limits.max_streams:
+            raise TooManyStreams(
+                f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
+                retry_after_s=1.0,
+            )
 
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":

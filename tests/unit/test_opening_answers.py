@@ -1,0 +1,67 @@
+"""Answers that are opened at the same time: no more of them than there may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import trio
+
+from ingester.buffer import BufferTree
+from ingester.catalog import Catalog
+from ingester.commits import Commits
+from ingester.errors import TooManyStreams
+from ingester.memory import MemoryLedger, Watermarks
+from ingester.origins import Origins
+from ingester.query.files import RowGroups
+from ingester.query.queries import Queries, QueryLimits
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket
+from persist.manifest import WriterIdentity
+from persist.partitioning import UNPARTITIONED
+from persist.store.local import LocalStore
+from persist.table import TableDefinition
+
+WRITER = WriterIdentity("tested", "0" * 16, 1)
+MOST, CALLS = 3, 8
+
+
+async def _queries(folder: Path) -> Queries:
+    """Of a table that no call has opened yet: each has to ask the store first."""
+    store = LocalStore(folder / "store")
+    creating, _ = _catalog(store)
+    await creating.create("ns", "t", TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED))
+    catalog, tree = _catalog(store)
+    limits = QueryLimits(max_streams=MOST, client_timeout_s=60, tail_retain_s=60, refresh_s=1)
+    return Queries(catalog, tree, WRITER, limits, RowGroups(store))
+
+
+def _catalog(store: LocalStore) -> tuple[Catalog, BufferTree]:
+    tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), max_partition_bytes=1)
+    commits = Commits(store, tree, WRITER, spill=lambda handle: None)
+    return Catalog(commits, tree, WRITER, auto_create=True), tree
+
+
+def test_answers_that_wait_for_the_store_together_are_not_more_than_max_streams(
+    tmp_path: Path,
+) -> None:
+    opened: list[AnswerStream] = []
+    refused: list[TooManyStreams] = []
+
+    async def open_one(queries: Queries) -> None:
+        try:
+            opened.append(await queries.open(Ticket("ns", "t")))
+        except TooManyStreams as exc:
+            refused.append(exc)
+
+    async def main() -> None:
+        queries = await _queries(tmp_path)
+        async with trio.open_nursery() as nursery:
+            for _ in range(CALLS):
+                nursery.start_soon(open_one, queries)
+        assert (len(opened), len(refused), queries.open_streams) == (MOST, CALLS - MOST, MOST)
+        opened.pop().close()
+        await open_one(queries)
+        assert (len(opened), queries.open_streams) == (MOST, MOST)
+
+    trio.run(main)
