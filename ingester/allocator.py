@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
-DECAY_MS = 0
-"""Free memory goes back to the system at once: resident memory follows what the ledger counts."""
+DECAY_MS = 20
+"""Free memory goes back to the system within moments: resident memory follows what the ledger
+counts. At once would be too soon: each batch would fault in anew what the one before it left."""
 
 
 def choose_allocator() -> None:
