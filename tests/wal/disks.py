@@ -185,6 +185,11 @@ class CrashDisk:
         disk._durable_names = dict(disk._names)
         return disk
 
+    def spend(self) -> None:
+        """One call less until power is lost: for something else in the same machine."""
+        with self._lock:
+            self._change()
+
     def contents(self) -> dict[str, bytes]:
         return {path.name: bytes(file.current) for path, file in self._names.items()}
 

@@ -1,0 +1,262 @@
+"""One life of a daemon: its own parts on a disk and a store that may lose power, and what it does.
+
+    write N      a batch over all partitions, acknowledged     query    all rows
+    burst N      as many batches at once                       rotate   a new log segment, prune
+    persist      everything buffered                           clean    versions, unlisted files
+
+Law of this file: wired as ``ingester.daemon`` does it; what is missing is gRPC, HTTP and signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import trio
+
+from ingester import daemon
+from ingester.config import ManifestSettings, MemorySettings, PersistSettings, Settings, WalSettings
+from ingester.errors import IngesterError
+from ingester.query.ticket import Ticket
+from ingester.record import encode_operation
+from ingester.runtime import Runtime, log_settings
+from ingester.sinks import Operation
+from ingester.sinks.operation import Part
+from ingester.stopping import drain_and_stop, prune, prune_log
+from ingester.writes import Outcome, WriteStream
+from persist.manifest import (
+    Manifest,
+    Retention,
+    TableNotFound,
+    WriterIdentity,
+    claim_epoch,
+    clean_up,
+)
+from persist.partitioning import split_batch
+from tests.lifetimes.model import Model
+from tests.lifetimes.store import CrashStore
+from tests.wal.disks import CrashDisk, PowerLost
+from wal import Entry, Log, RecordKind
+
+TABLE = ("ns", "t")
+FOLDER = Path("/log")
+DAY_US = 86_400_000_000
+DAYS = 3
+SCHEMA = pa.schema({"time": pa.timestamp("us", "UTC"), "i": pa.int64()})
+KEEP_TWO = Retention(retain_s=0, orphan_grace_s=0, keep_versions=2)
+
+Step = tuple[str, int]
+
+
+@dataclass
+class Machine:
+    """What survives a life, and what is known of it."""
+
+    disk: CrashDisk = field(default_factory=CrashDisk)
+    store: CrashStore = field(init=False)
+    model: Model = field(default_factory=Model)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = CrashStore(self.disk)
+
+    def power_cycle(self) -> None:
+        """Lose what was not durable, and come up again."""
+        self.seed += 1
+        disk = self.disk.after_crash(self.seed)
+        self.store = self.store.after_crash(disk, self.seed)
+        self.disk = disk
+
+    def live(self, scratch: Path, script: Sequence[Step], calls: int | None, end: str) -> bool:
+        """One life that does what the script says; whether it came to its end.
+
+        Args:
+            calls: at how many calls that change something power is lost; None for never.
+            end: ``stop`` as by SIGTERM, or ``kill``.
+        """
+        self.disk.calls_left = calls
+        try:
+            trio.run(partial(_Life(self, scratch).live, script, end), strict_exception_groups=True)
+        except PowerLost:
+            pass
+        except BaseExceptionGroup as group:
+            broken = group.split(PowerLost)[1]
+            if broken is not None:
+                raise _first(broken) from group
+        lost = self.disk.lost
+        self.power_cycle()
+        return not lost
+
+    def rows_in_files(self) -> list[int]:
+        """Of the newest manifest version, read with pyarrow alone."""
+        manifest = Manifest(self.store, *TABLE)
+        try:
+            files = manifest.load().files
+        except TableNotFound:
+            return []
+        found = (pa.BufferReader(self.store.get(manifest.object_path(path))) for path in files)
+        return [i for file in found for i in pq.read_table(file, columns=["i"])["i"].to_pylist()]
+
+
+class _Life:
+    def __init__(self, machine: Machine, scratch: Path) -> None:
+        self.machine = machine
+        self.settings = Settings(
+            id="machine",
+            data_dir=scratch,
+            wal=WalSettings(segment_bytes=4096),
+            persist=PersistSettings(max_age=3600.0),
+            memory=MemorySettings(limit=1 << 30),
+            manifest=ManifestSettings(refresh=0.01),
+        )
+        self.runtime: Runtime
+        self.stream: WriteStream | None = None
+
+    async def live(self, script: Sequence[Step], end: str) -> None:
+        self.runtime = runtime = await self._assembled()
+        async with trio.open_nursery() as workers:
+            for work in (runtime.persister.run, runtime.lifecycle.run, runtime.snapshots.run):
+                workers.start_soon(work)
+            workers.start_soon(prune_log, runtime)
+            await daemon._replay(runtime)
+            await workers.start(runtime.wal.run, runtime.wal_sink.apply)
+            await self._query()
+            for name, amount in script:
+                await self._do(name, amount)
+            await self._query()
+            if end == "stop":
+                await drain_and_stop(runtime)
+            workers.cancel_scope.cancel()
+
+    async def _assembled(self) -> Runtime:
+        machine, settings = self.machine, self.settings
+        carried: list[Runtime] = []
+        wal = Log(
+            FOLDER,
+            log_settings(settings),
+            disk=machine.disk,
+            carry=lambda: carried[0].carried_records() if carried else [],
+        )
+        recovered = await wal.recover()
+        body = {"incarnation": "run"}
+        claim = partial(claim_epoch, machine.store, settings.id, recovered.highest_epoch + 1, body)
+        epoch = await trio.to_thread.run_sync(claim)
+        writer = WriterIdentity(settings.id, "run", epoch)
+        runtime = Runtime(settings, machine.store, writer, wal, recovered)
+        carried.append(runtime)
+        return runtime
+
+    async def _do(self, name: str, amount: int) -> None:
+        try:
+            await self._step(name, amount)
+        except IngesterError as exc:
+            if self.machine.disk.lost:  # the daemon has noticed first, and refuses
+                raise PowerLost from exc
+            raise
+
+    async def _step(self, name: str, amount: int) -> None:
+        if name == "write":
+            await self._write([amount])
+        elif name == "burst":
+            await self._write([1] * amount)
+        elif name == "query":
+            await self._query()
+        elif name == "persist":
+            await self.runtime.persist(*TABLE, timeout_s=30.0)
+        elif name == "rotate":
+            await self.runtime.wal.rotate()
+            await prune(self.runtime)
+        else:
+            assert name == "clean"
+            manifest = Manifest(self.machine.store, *TABLE)
+            await trio.to_thread.run_sync(partial(clean_up, manifest, KEEP_TWO))
+
+    async def _write(self, sizes: list[int]) -> None:
+        """Batches of these sizes, all sent before the first answer is waited for."""
+        if self.stream is None:
+            opened = await self.runtime.writes.open(*TABLE, None, SCHEMA, checked=True)
+            assert isinstance(opened, WriteStream)
+            self.stream = opened
+        stream, model = self.stream, self.machine.model
+        sent = [model.send(rows) for rows in sizes]
+        answered = trio.Event()
+        outcomes: list[Outcome] = []
+
+        def deliver(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            if not isinstance(outcome, BaseException):
+                model.acknowledged(sent[len(outcomes) - 1])
+            if len(outcomes) == len(sent):
+                answered.set()
+
+        stream.deliver = deliver
+        for numbers in sent:
+            operation = _operation(stream, numbers)
+            operation.admitted_bytes = stream.admit(operation.nbytes, None)
+            stream.submit(operation)
+        with trio.fail_after(30):
+            await answered.wait()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _query(self) -> None:
+        """Everything, through the daemon's own readers."""
+        if not await trio.to_thread.run_sync(_exists, self.machine.store):
+            self.machine.model.seen([])
+            return
+        answer = await self.runtime.queries.open(Ticket(*TABLE))
+
+        def read() -> list[int]:
+            return [i for part in answer for i in part.batch["i"].to_pylist()]
+
+        self.machine.model.seen(await trio.to_thread.run_sync(read))
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _exists(store: CrashStore) -> bool:
+    try:
+        return Manifest(store, *TABLE).head() > 0
+    except TableNotFound:
+        return False
+
+
+def _operation(stream: WriteStream, numbers: range) -> Operation:
+    """As the gRPC side makes it of a batch."""
+    times = [number % DAYS * DAY_US for number in numbers]
+    columns = [pa.array(times, SCHEMA.field("time").type), pa.array(numbers, pa.int64())]
+    plan = stream.plan
+    batch = plan.normalise(pa.record_batch(columns, schema=SCHEMA))
+    split = split_batch(batch, plan.normalise.definition.spec)
+    bodies = [rows.serialize() for _, rows in split]
+    parts = tuple(
+        Part(values, rows, int(body.size))
+        for (values, rows), body in zip(split, bodies, strict=True)
+    )
+    payload = encode_operation(
+        shape=plan.shape,
+        table=plan.table.key,
+        spec_id=plan.table.definition.spec_id,
+        parts=parts,
+        bodies=bodies,
+        origin=None,
+        checkpoint=None,
+    )
+    entry = Entry(RecordKind.OPERATION, payload, (plan.preamble,))
+    return Operation(
+        table=plan.table,
+        parts=parts,
+        rows=len(numbers),
+        nbytes=entry.payload_bytes,
+        shape=plan.shape,
+        entry=entry,
+    )
