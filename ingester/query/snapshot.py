@@ -22,7 +22,7 @@ class PartitionView:
     """One partition's rows within a snapshot."""
 
     values: PartitionValues
-    files: tuple[Add, ...]
+    files: Sequence[Add]
     pins: tuple[Pin, ...]
 
     def name(self, spec: PartitionSpec) -> str:
@@ -41,7 +41,7 @@ class Snapshot:
     definition: TableDefinition
     version: int
     sequence: int
-    files: Iterable[tuple[PartitionKey, tuple[Add, ...]]]
+    files: Iterable[tuple[PartitionKey, Sequence[Add]]]
     pins: dict[PartitionKey, tuple[Pin, ...]]
     closed: bool = field(default=False)
 

@@ -33,7 +33,10 @@ from persist.manifest.actions import (
     Writer,
 )
 from persist.manifest.errors import ActionRefused
+from persist.manifest.runs import FileRuns
 from persist.manifest.state import Lineage, TableState
+
+_NO_FILES = FileRuns()
 
 
 def apply(state: TableState, actions: Iterable[Action]) -> TableState:
@@ -91,14 +94,14 @@ class Draft:
             **changed,
         )
 
-    def _finished_partitions(self) -> Map[PartitionKey, tuple[Add, ...]]:
+    def _finished_partitions(self) -> Map[PartitionKey, FileRuns]:
         partitions = self._state.partitions
         edit = partitions.mutate()
         for key in self._added.keys() | self._removed.keys():
-            files = partitions.get(key, ())
+            files = partitions.get(key, _NO_FILES)
             if removed := self._removed.get(key):
-                files = tuple(add for add in files if add.path not in removed)
-            files += tuple(self._added.get(key, {}).values())
+                files = files.without(removed)
+            files = files.and_then(self._added.get(key, {}).values())
             if files:
                 edit[key] = files
             else:

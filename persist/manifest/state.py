@@ -32,6 +32,7 @@ from persist.manifest.actions import (
     Values,
     Writer,
 )
+from persist.manifest.runs import FileRuns
 
 Lineage = tuple[tuple[int, str], ...]
 
@@ -55,7 +56,7 @@ class TableState:
     version: int = 0
     uid: str = ""
     files: Map[str, Add] = field(default_factory=Map)
-    partitions: Map[PartitionKey, tuple[Add, ...]] = field(default_factory=Map)
+    partitions: Map[PartitionKey, FileRuns] = field(default_factory=Map)
     schemas: Map[int, Schema] = field(default_factory=Map)
     current_schema: Schema | None = None
     specs: Map[int, Spec] = field(default_factory=Map)
