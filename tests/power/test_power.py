@@ -11,8 +11,9 @@ import tempfile
 import pytest
 
 from tests.daemon import ROOT
-from tests.power.forgetful import SECTOR, File, Folder, Node, after_cut
+from tests.power.forgetful import File, Folder, Node, after_cut
 from tests.power.planted import CHECK, SYNCS
+from tests.unsynced import SECTOR
 
 
 def _mountable() -> bool:

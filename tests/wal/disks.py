@@ -11,14 +11,12 @@ import os
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.unsynced import UnsyncedBytes
 from wal.direct import DirectDisk
 from wal.disk import Piece
-
-SECTOR = 512
 
 
 class FaultyDisk(DirectDisk):
@@ -116,51 +114,14 @@ class PowerLost(Exception):
     """The machine is gone in the middle of a call."""
 
 
-@dataclass(eq=False)
-class _File:
-    """A file: what is durable, and what was done to it since."""
-
-    durable: bytearray = field(default_factory=bytearray)
-    current: bytearray = field(default_factory=bytearray)
-    unsynced: list[tuple[int, bytes] | int] = field(default_factory=list)
-
-    def write(self, offset: int, data: bytes) -> None:
-        _put(self.current, offset, data)
-        self.unsynced.append((offset, data))
-
-    def resize(self, size: int) -> None:
-        _resize(self.current, size)
-        self.unsynced.append(size)
-
-    def sync(self) -> None:
-        self.durable = bytearray(self.current)
-        self.unsynced.clear()
-
-    def after_crash(self, rng: random.Random) -> _File:
-        survived = bytearray(self.durable)
-        for change in self.unsynced:
-            if isinstance(change, int):
-                if rng.random() < 0.5:
-                    _resize(survived, change)
-                continue
-            offset, data = change
-            start = offset
-            while start < offset + len(data):
-                end = min(offset + len(data), start - start % SECTOR + SECTOR)
-                if rng.random() < 0.5:
-                    _put(survived, start, data[start - offset : end - offset])
-                start = end
-        return _File(bytearray(survived), survived)
-
-
 class CrashDisk:
     """A disk in memory that loses power at the n-th call that changes something."""
 
     def __init__(self) -> None:
-        self._names: dict[Path, _File] = {}
-        self._durable_names: dict[Path, _File] = {}
-        self._unsynced_names: list[tuple[Path, _File | None]] = []
-        self._open: dict[int, _File] = {}
+        self._names: dict[Path, UnsyncedBytes] = {}
+        self._durable_names: dict[Path, UnsyncedBytes] = {}
+        self._unsynced_names: list[tuple[Path, UnsyncedBytes | None]] = []
+        self._open: dict[int, UnsyncedBytes] = {}
         self._next_fd = 100
         self._lock = threading.Lock()
         self.calls_left: int | None = None
@@ -176,11 +137,11 @@ class CrashDisk:
                     names.pop(path, None)
                 else:
                     names[path] = file
-        survivors: dict[_File, _File] = {}
+        survivors: dict[UnsyncedBytes, UnsyncedBytes] = {}
         disk = CrashDisk()
         for path, file in sorted(names.items()):
             if file not in survivors:
-                survivors[file] = file.after_crash(rng)
+                survivors[file] = UnsyncedBytes(file.after_cut(rng))
             disk._names[path] = survivors[file]
         disk._durable_names = dict(disk._names)
         return disk
@@ -191,7 +152,7 @@ class CrashDisk:
             self._change()
 
     def contents(self) -> dict[str, bytes]:
-        return {path.name: bytes(file.current) for path, file in self._names.items()}
+        return {path.name: bytes(file.now) for path, file in self._names.items()}
 
     def _change(self) -> None:
         if self.calls_left is not None:
@@ -201,7 +162,7 @@ class CrashDisk:
         if self.lost:
             raise PowerLost
 
-    def _name(self, path: Path, file: _File | None) -> None:
+    def _name(self, path: Path, file: UnsyncedBytes | None) -> None:
         if file is None:
             del self._names[path]
         else:
@@ -218,7 +179,7 @@ class CrashDisk:
         with self._lock:
             if mode == "create":
                 self._change()
-                self._name(path, _File())
+                self._name(path, UnsyncedBytes())
             elif path not in self._names:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
             self._next_fd += 1
@@ -229,10 +190,10 @@ class CrashDisk:
         del self._open[fd]
 
     def size(self, fd: int) -> int:
-        return len(self._open[fd].current)
+        return len(self._open[fd].now)
 
     def pread_into(self, fd: int, buffer: Any, offset: int) -> int:
-        piece = self._open[fd].current[offset : offset + len(buffer)]
+        piece = self._open[fd].now[offset : offset + len(buffer)]
         buffer[: len(piece)] = piece
         return len(piece)
 
@@ -249,7 +210,7 @@ class CrashDisk:
     def allocate(self, fd: int, size: int) -> None:
         with self._lock:
             self._change()
-            if size > len(self._open[fd].current):
+            if size > len(self._open[fd].now):
                 self._open[fd].resize(size)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -288,16 +249,3 @@ class CrashDisk:
         with self._lock:
             self._change()
             self._name(path, None)
-
-
-def _resize(data: bytearray, size: int) -> None:
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-def _put(data: bytearray, offset: int, piece: bytes) -> None:
-    if len(data) < offset + len(piece):
-        _resize(data, offset + len(piece))
-    data[offset : offset + len(piece)] = piece
