@@ -68,6 +68,14 @@ class Running:
         self.applied += entries
 
 
+async def started(directory: Path, **more: Any) -> Log:
+    """A new log that takes entries, and that nothing runs yet."""
+    log = Log(directory, SMALL, **more)
+    await log.recover()
+    await log.start(IDENTITY, 1)
+    return log
+
+
 @asynccontextmanager
 async def running(
     directory: Path,

@@ -18,6 +18,7 @@ from tests.wal.driving import (
     recovered_records,
     running,
     segment_files,
+    started,
 )
 from tests.wal.held_disk import HeldDisk
 from wal import Entry, Log, LogClosed, LogFailed, LogSettings
@@ -48,9 +49,7 @@ def test_close_finishes_what_waits_and_leaves_a_sealed_log(tmp_path: Path, mode:
 def test_a_cancelled_log_answers_everyone_and_can_still_be_sealed(tmp_path: Path) -> None:
     async def write() -> None:
         disk = HeldDisk()
-        log = Log(tmp_path, SMALL, disk=disk)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path, disk=disk)
         state = Running(log)
         first, second = operation(b"being synced"), operation(b"waiting")
         async with trio.open_nursery() as nursery:
@@ -77,9 +76,7 @@ def test_a_cancelled_log_answers_everyone_and_can_still_be_sealed(tmp_path: Path
 
 def test_a_log_that_never_ran_answers_what_was_appended_when_it_is_closed(tmp_path: Path) -> None:
     async def write() -> None:
-        log = Log(tmp_path, SMALL)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path)
         answers, entry = Answers(), operation(b"x")
         answers.append(log, entry)
         await log.close()
@@ -91,9 +88,7 @@ def test_a_log_that_never_ran_answers_what_was_appended_when_it_is_closed(tmp_pa
 
 def test_a_sink_that_fails_on_what_is_written_ends_the_log(tmp_path: Path) -> None:
     async def write() -> None:
-        log = Log(tmp_path, SMALL)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path)
         answers, entry = Answers(), operation(b"x")
 
         def apply(entries: Sequence[Entry]) -> None:
@@ -110,9 +105,7 @@ def test_a_sink_that_fails_on_what_is_written_ends_the_log(tmp_path: Path) -> No
 
 def test_a_callback_that_fails_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     async def write() -> None:
-        log = Log(tmp_path, SMALL)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path)
         answers, bad, good = Answers(), operation(b"bad"), operation(b"good")
 
         def fails(entry: Entry, error: BaseException | None) -> None:

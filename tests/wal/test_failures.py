@@ -17,6 +17,7 @@ from tests.wal.driving import (
     payloads,
     recovered_records,
     running,
+    started,
 )
 from wal import Log, LogClosed, LogFailed, LogFull, LogSettings, LogWriteFailed, Preamble
 from wal.format import SEGMENT_HEADER_BYTES, segment_name
@@ -123,9 +124,7 @@ def test_a_failed_sync_or_cut_answers_everyone_and_then_ends_the_log(
 ) -> None:
     async def write() -> None:
         disk = FaultyDisk()
-        log = Log(tmp_path, SMALL, disk=disk)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path, disk=disk)
         state = Running(log)
         first, second = operation(b"first"), operation(b"second" * 500)
         answered_before_the_end: list[int] = []

@@ -8,9 +8,9 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from tests.wal.driving import IDENTITY, SMALL, operation, recovered_records, running
+from tests.wal.driving import operation, recovered_records, running, started
 from tests.wal.held_disk import HeldDisk
-from wal import Entry, Log, LogSettings, Preamble, RecordKind
+from wal import Entry, LogSettings, Preamble, RecordKind
 from wal.group import GROUP_BYTES
 
 
@@ -59,9 +59,7 @@ def test_a_group_is_applied_once_and_answered_before_anything_else_runs(tmp_path
     events: list[object] = []
 
     async def write() -> None:
-        log = Log(tmp_path, SMALL)
-        await log.recover()
-        await log.start(IDENTITY, 1)
+        log = await started(tmp_path)
 
         def apply(entries: Sequence[Entry]) -> None:
             events.append([entry.tag for entry in entries])
