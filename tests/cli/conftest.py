@@ -43,6 +43,17 @@ def run_command(
     )
 
 
+def check_refused(failed: "subprocess.CompletedProcess[bytes]", code: int, message: str) -> None:
+    """It ended with this code and one line that says so; several where ``message`` is empty."""
+    said = failed.stderr.decode()
+    assert (failed.returncode, failed.stdout) == (code, b"")
+    assert message in said
+    assert "Traceback" not in said
+    if message:
+        assert said.startswith("ingester: ")
+        assert said.count("\n") == 1
+
+
 @pytest.fixture
 def run(served: Daemon, tmp_path: Path) -> Run:
     """Run a command in an empty folder, with the daemon as its endpoint."""
