@@ -26,6 +26,13 @@ pytestmark = pytest.mark.spark
 READERS: tuple[Reader, ...] = ("native", "arrow")
 
 
+@pytest.fixture(params=READERS)
+def reader(request: pytest.FixtureRequest) -> Reader:
+    """Each way to read files: all of them show the same."""
+    chosen: Reader = request.param
+    return chosen
+
+
 def state_of(url: str, table: Table, version: int | None = None) -> TableState:
     return Manifest(open_store(url), *table).load(version)
 
@@ -34,7 +41,6 @@ def numbers_in(frame: DataFrame) -> list[int]:
     return sorted(frame.select("i").toArrow()["i"].to_pylist())
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_counts_and_sums_are_those_of_the_manifests_files(
     spark: SparkSession,
     client: fl.FlightClient,
@@ -64,7 +70,6 @@ def test_counts_and_sums_are_those_of_the_manifests_files(
     assert frame.count() == 3000
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_a_version_shows_the_rows_that_it_had(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
@@ -91,7 +96,6 @@ def test_a_frame_keeps_its_version_while_the_table_grows(
     assert numbers_in(frame) == list(range(10))
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_stray_files_in_the_folder_are_not_read(
     spark: SparkSession,
     client: fl.FlightClient,
@@ -113,7 +117,6 @@ def test_stray_files_in_the_folder_are_not_read(
     assert numbers_in(read_table(spark, url, *table, reader=reader)) == list(range(10))
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_a_missing_file_fails_even_where_the_session_ignores_such(
     spark: SparkSession,
     client: fl.FlightClient,
@@ -135,7 +138,6 @@ def test_a_missing_file_fails_even_where_the_session_ignores_such(
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_files_older_than_a_column_have_nulls_in_it(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
@@ -174,7 +176,6 @@ def test_a_table_without_files_has_its_columns_and_no_rows(
     assert read_table(spark, url, *table, 1, endpoint=daemon.flight).count() == 5
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_columns_come_as_asked_for(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, reader: Reader
 ) -> None:
@@ -191,7 +192,6 @@ def test_columns_come_as_asked_for(
             read_table(spark, url, *table, columns=wrong, reader=reader)
 
 
-@pytest.mark.parametrize("reader", READERS)
 def test_a_store_may_lie_in_any_folder_and_columns_may_have_any_name(
     spark: SparkSession,
     client: fl.FlightClient,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Front(fl.FlightServerBase):  # type: ignore[misc]
         self._table = table
         self._stale = stale
         super().__init__("grpc://127.0.0.1:0")
+        self.url = f"grpc://127.0.0.1:{self.port}"
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> Any:
         self.asked.append(json.loads(ticket.ticket)["version"])
@@ -62,53 +64,43 @@ class Front(fl.FlightServerBase):  # type: ignore[misc]
             return fl.RecordBatchStream(client.do_get(ticket).read_all())
 
 
+FrontFor = Callable[[int], Front]
+
+
 @pytest.fixture
-def fronts() -> Iterator[list[Front]]:
-    opened: list[Front] = []
-    yield opened
-    for front in opened:
-        front.shutdown()
-
-
-def test_rows_persisted_between_a_version_and_its_tail_are_in_the_tail(
-    spark: SparkSession,
-    daemon: Daemon,
-    client: fl.FlightClient,
-    url: str,
-    table: Table,
-    fronts: list[Front],
-) -> None:
+def front(daemon: Daemon, client: fl.FlightClient, table: Table) -> Iterator[FrontFor]:
+    """Puts a front before the daemon, whose table has 10 rows in files and 10 in the buffer."""
     put(client, table, numbers(0, 10))
     persist(client, table)
     put(client, table, numbers(10, 10))
-    fronts.append(Front(daemon, table, stale=0))
-    frame = read_table(spark, url, *table, endpoint=f"grpc://127.0.0.1:{fronts[0].port}")
+    with ExitStack() as opened:
+
+        def open_front(stale: int) -> Front:
+            front = Front(daemon, table, stale)
+            opened.callback(front.shutdown)
+            return front
+
+        yield open_front
+
+
+def test_rows_persisted_between_a_version_and_its_tail_are_in_the_tail(
+    spark: SparkSession, url: str, table: Table, front: FrontFor
+) -> None:
+    frame = read_table(spark, url, *table, endpoint=front(0).url)
     assert sorted(row.i for row in frame.collect()) == [*range(20), 101]
 
 
 def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
-    spark: SparkSession,
-    daemon: Daemon,
-    client: fl.FlightClient,
-    url: str,
-    table: Table,
-    fronts: list[Front],
+    spark: SparkSession, daemon: Daemon, url: str, table: Table, front: FrontFor
 ) -> None:
-    put(client, table, numbers(0, 10))
-    persist(client, table)
-    put(client, table, numbers(10, 10))
-    front = Front(daemon, table, stale=2)
-    fronts.append(front)
-    frame = read_table(
-        spark, url, *table, endpoint=[daemon.flight, f"grpc://127.0.0.1:{front.port}"]
-    )
+    twice = front(2)
+    frame = read_table(spark, url, *table, endpoint=[daemon.flight, twice.url])
     # Both ends are the same daemon: a row that an answer for a stale version left would be double.
     assert sorted(row.i for row in frame.collect()) == [*range(20), 101, 102, 103]
-    assert len(front.asked) == 3
-    assert front.asked == sorted(set(front.asked))
+    assert len(twice.asked) == 3
+    assert twice.asked == sorted(set(twice.asked))
 
-    never = Front(daemon, table, stale=1000)
-    fronts.append(never)
+    never = front(1000)
     with pytest.raises(TailStale):
-        read_table(spark, url, *table, endpoint=f"grpc://127.0.0.1:{never.port}")
+        read_table(spark, url, *table, endpoint=never.url)
     assert len(never.asked) == ATTEMPTS
