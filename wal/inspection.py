@@ -121,37 +121,28 @@ def _about_segments(directory: Path, found: Survey) -> list[Finding]:
 
 
 def _about_names(found: Survey) -> list[Finding]:
-    findings = [
-        Finding(
-            severity="note",
-            file=name,
-            offset=0,
-            expected="log files",
-            found="a foreign file",
-            help="move it away if you know it; the log leaves it alone",
-        )
-        for name in found.foreign
+    kinds = (
+        (
+            found.foreign,
+            "log files",
+            "a foreign file",
+            "move it away if you know it; the log leaves it alone",
+        ),
+        (
+            found.temporary,
+            "segments",
+            "a segment in the making",
+            "nothing: the next start removes it",
+        ),
+        (
+            found.aside,
+            "segments",
+            "a piece that was moved aside",
+            "delete it when nobody needs it",
+        ),
+    )
+    return [
+        Finding(severity="note", file=name, offset=0, expected=expected, found=what, help=help_)
+        for names, expected, what, help_ in kinds
+        for name in names
     ]
-    findings += [
-        Finding(
-            severity="note",
-            file=name,
-            offset=0,
-            expected="segments",
-            found="a segment in the making",
-            help="nothing: the next start removes it",
-        )
-        for name in found.temporary
-    ]
-    findings += [
-        Finding(
-            severity="note",
-            file=name,
-            offset=0,
-            expected="segments",
-            found="a piece that was moved aside",
-            help="delete it when nobody needs it",
-        )
-        for name in found.aside
-    ]
-    return findings
