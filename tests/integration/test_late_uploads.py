@@ -14,7 +14,7 @@ from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.store.contract import PutInfo
 from persist.store.local import LocalStore
-from tests.integration import test_released_buffers as released
+from tests.integration.stage import AS_THEY_CAME, KEYED, PARTITIONED, SORTED, Stage
 
 HOURS_S = 7200
 
@@ -22,52 +22,50 @@ HOURS_S = 7200
 class SlowStore(LocalStore):
     """Before the answer to some uploads, two hours pass, and somebody cleans the table up."""
 
-    slow = 0
-    taken = 0
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.slow = 0
+        """How many of the next uploads are."""
+        self.taken = 0
 
     def put(self, path: str, data: Any) -> PutInfo:
         info = super().put(path, data)
-        if not path.endswith(".parquet") or SlowStore.slow == 0:
+        if not path.endswith(".parquet") or self.slow == 0:
             return info
-        SlowStore.slow -= 1
+        self.slow -= 1
         file = Path(self.url.removeprefix("file://")) / path
         then = info.at.timestamp() - HOURS_S
         os.utime(file, (then, then))
         info = info._replace(at=self.exists(path).at)  # type: ignore[union-attr]
         clean_up(Manifest(open_store(self.url), "ns", "t"), Retention())
         assert not file.exists()
-        SlowStore.taken += 1
+        self.taken += 1
         return info
 
 
-async def _write_and_persist(stage: released.Stage, slow: list[int]) -> None:
+async def _write_and_persist(stage: Stage, store: SlowStore, slow: list[int]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.persister.run)
         await stage.create()
         for count in slow:
             stage.write(14)
-            SlowStore.slow = count
+            store.slow = count
             await stage.persist()
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(
-    "kind", [released.SORTED, released.PARTITIONED, released.AS_THEY_CAME, released.KEYED]
-)
-def test_an_upload_that_was_slow_to_commit_is_repeated(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(released, "LocalStore", SlowStore)
-    SlowStore.taken = 0
-    stage = released.Stage(tmp_path, kind)
-    trio.run(_write_and_persist, stage, [0, 1, 2, 0, 1])
-    assert SlowStore.taken == 4
+@pytest.mark.parametrize("kind", [SORTED, PARTITIONED, AS_THEY_CAME, KEYED])
+def test_an_upload_that_was_slow_to_commit_is_repeated(kind: str, tmp_path: Path) -> None:
+    store = SlowStore(tmp_path / "store")
+    stage = Stage(tmp_path, kind, store)
+    trio.run(_write_and_persist, stage, store, [0, 1, 2, 0, 1])
+    assert store.taken == 4
     manifest = Manifest(open_store(f"file://{tmp_path}/store"), "ns", "t")
     state = manifest.load()
     root = tmp_path / "store" / manifest.root
     tables = [pq.read_table(root / path, partitioning=None) for path in state.files]
     found = [n for table in tables for n in table["n"].to_pylist()]
-    if kind == released.KEYED:
+    if kind == KEYED:
         assert sorted(found) == sorted({k: n for n, k in stage.rows}.values())
     else:
         assert sorted(found) == [n for n, _ in stage.rows]

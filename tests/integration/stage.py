@@ -1,0 +1,135 @@
+"""One table with real buffers, catalog, persists and files, and no daemon around it.
+
+What a daemon does by itself is done step by step, so that every interleaving of writes, persists
+and readers can come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import trio
+
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.catalog import Catalog
+from ingester.commits import Commits
+from ingester.memory import MemoryLedger, Watermarks
+from ingester.origins import Origins
+from ingester.persisting import Persister
+from ingester.query.files import RowGroups
+from ingester.query.predicate import parse_filter
+from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.snapshot import Snapshot, snapshot_all
+from ingester.query.spill import spill_handle
+from ingester.sinks.operation import Operation
+from ingester.sinks.operation import Part as OperationPart
+from persist.manifest import WriterIdentity
+from persist.partitioning import UNPARTITIONED, PartitionSpec, split_batch
+from persist.store.local import LocalStore
+from persist.table import TableDefinition
+
+SCHEMA = pa.schema({"n": pa.int64(), "k": pa.int64(), "p": pa.int64(), "filling": pa.string()})
+FILLING = "x" * 60_000
+"""Four rows make a part."""
+KEYS = 20
+PARTITIONS = 3
+KEYED, SORTED, AS_THEY_CAME = "keyed", "sorted", "as they came"
+PARTITIONED = "partitioned"
+"""Sorted, and in several buffers that are committed together."""
+SPEC = PartitionSpec.parse(["identity(p)"])
+WRITER = WriterIdentity("tested", "0" * 16, 1)
+
+
+class Reader:
+    """A snapshot under way, and the row numbers that it should bring."""
+
+    def __init__(self, snapshot: Snapshot, parts: Iterator[Part], expected: list[int]) -> None:
+        self.snapshot = snapshot
+        self.parts = parts
+        self.expected = expected
+        self.found: list[int] = []
+
+    def read(self) -> bool:
+        """One more part; False at the end."""
+        part = next(self.parts, None)
+        if part is None:
+            return False
+        self.found += part.batch["n"].to_pylist()
+        return True
+
+
+class Stage:
+    """One table with everything that its rows go through."""
+
+    def __init__(self, folder: Path, kind: str, store: LocalStore | None = None) -> None:
+        """``store``: by default a plain one in the folder."""
+        self.kind = kind
+        self.store = LocalStore(folder / "store") if store is None else store
+        ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
+        self.tree = BufferTree(ledger, Origins(), max_partition_bytes=1 << 40)
+        self.spilled: list[BufferHandle] = []
+        commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
+        self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
+        # 500 KB a file: some buffers become several.
+        self.persister = Persister(
+            self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000
+        )
+        self.tree.on_freeze = self.persister.enqueue
+        self.groups = RowGroups(self.store)
+        self.rows: list[tuple[int, int]] = []
+        self.table: TableBuffer
+
+    def _spill(self, folder: Path, handle: BufferHandle) -> None:
+        self.spilled.append(handle)
+        assert spill_handle(folder / "spill", handle) > 0
+        assert not list((folder / "spill").iterdir()), "a spill has a name"
+
+    async def create(self) -> None:
+        definition = TableDefinition(
+            SCHEMA,
+            SPEC if self.kind == PARTITIONED else UNPARTITIONED,
+            primary_key=("k",) if self.kind == KEYED else (),
+            sort_by=("k",) if self.kind in (SORTED, PARTITIONED) else (),
+        )
+        self.table = await self.catalog.create("ns", "t", definition)
+
+    def write(self, count: int) -> None:
+        first = len(self.rows)
+        numbers = range(first, first + count)
+        if self.kind == AS_THEY_CAME:
+            keys = list(numbers)
+        else:
+            keys = [n * 13 % KEYS for n in numbers]
+        self.rows += zip(numbers, keys, strict=True)
+        columns = (numbers, keys, [n % PARTITIONS for n in numbers], [FILLING] * count)
+        batch = pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
+        parts = tuple(
+            OperationPart(values, part, part.nbytes)
+            for values, part in split_batch(batch, self.table.definition.spec)
+        )
+        operation = Operation(self.table, parts, count, batch.nbytes, shape=1)
+        operation.seq, operation.epoch = first + 1, 1
+        self.tree.apply(operation)
+
+    def open(self, filtered: bool) -> Reader:
+        expected = {k: n for n, k in self.rows}.values()
+        wanted = sorted(expected) if self.kind == KEYED else [n for n, _ in self.rows]
+        half = len(self.rows) // 2
+        predicate: list[Any] = [[["n", ">=", half]]] if filtered else []
+        selection = Selection(SCHEMA, parse_filter(predicate, SCHEMA), None)
+        snapshot = snapshot_all(self.table, len(self.rows))
+        reader = PartReader(snapshot, selection, self.groups, "ns/t/v1")
+        return Reader(
+            snapshot, reader.parts(), [n for n in wanted if n >= half] if filtered else wanted
+        )
+
+    async def persist(self) -> None:
+        for partition in list(self.table.partitions.values()):
+            self.tree.freeze(partition)
+        with trio.fail_after(30):
+            while list(self.table.handles()):
+                await trio.sleep(0.001)
