@@ -8,11 +8,15 @@ AWS_ACCESS_KEY_ID and its kin, the shared files, the machine's role.
 
 Read time-outs alone do not bound a call: they do not run while a body is sent, nor while the
 client waits for "100 Continue". So each call also has a deadline that grows with its bytes.
+
+A success is only believed where it has what every S3 server says of one: something between us and
+the store (a balancer, a portal) may answer 200 with nothing in it, for an object it has dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from fsspec.asyn import sync
@@ -20,6 +24,18 @@ from s3fs import S3FileSystem
 
 # The slowest line that is still of use: a deadline allows every byte this much time.
 SLOWEST_BYTES_PER_S = 512 * 1024
+
+# What a success has: of an object its ETag, of a listing one of these.
+PROOFS = {
+    "put_object": ("ETag",),
+    "head_object": ("ETag",),
+    "get_object": ("ETag",),
+    "list_objects_v2": ("IsTruncated", "KeyCount", "Name"),
+}
+
+
+class NotAnswered(Exception):
+    """A success without what S3 says of one: whoever gave it, the store may have done nothing."""
 
 
 class S3Options(TypedDict, total=False):
@@ -67,7 +83,7 @@ class S3Client:
             Exception: whatever s3fs, botocore or aiohttp raise; ``s3_errors.judge`` sorts it.
         """
         answer = self._fs.call_s3(method, timeout=self._deadline_s(sends_bytes), **arguments)
-        return dict(answer)
+        return _proven(method, answer)
 
     def read(self, **arguments: Any) -> bytes:
         """The body of a ``get_object``; raises what ``call`` raises."""
@@ -75,7 +91,7 @@ class S3Client:
 
     async def _read(self, arguments: dict[str, Any]) -> bytes:
         asked = self._fs._call_s3("get_object", **arguments)
-        answer = await asyncio.wait_for(asked, self._answer_s)
+        answer = _proven("get_object", await asyncio.wait_for(asked, self._answer_s))
         # Left early, the body closes its connection: what is still under way is not waited for.
         async with answer["Body"] as body:
             expected_bytes = int(answer["ContentLength"])
@@ -84,6 +100,13 @@ class S3Client:
 
     def _deadline_s(self, moved_bytes: int) -> float:
         return self._answer_s + moved_bytes / SLOWEST_BYTES_PER_S
+
+
+def _proven(method: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    proofs = PROOFS.get(method)
+    if proofs is not None and not any(answer.get(proof) is not None for proof in proofs):
+        raise NotAnswered(f"a success of {method} without {' or '.join(proofs)}: not from a store")
+    return dict(answer)
 
 
 def _file_system(options: S3Options) -> S3FileSystem:
