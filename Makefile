@@ -51,7 +51,7 @@ bench: setup ## Print the benchmark table
 	@$(PY) -m tests.bench $(ARGS)
 
 .PHONY: crash
-crash: setup java ## The long crash run: writers against kill -9, every row counted
+crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (25 min; ARGS="--kills 30")
 	@$(PY) -m tests.crash $(ARGS)
 
 .PHONY: power

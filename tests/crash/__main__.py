@@ -7,26 +7,33 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.crash.campaign import Campaign
 from tests.crash.report import Extent, Report
+from tests.crash.run import run
+from tests.crash.worlds import no_small_disk
+
+LONG = "disk,s3,cleaned,s3,disk,cleaned"
+"""A fresh one now and then: what is read after every kill grows with what was written."""
 
 
 def main() -> int:
     """The exit code: 0 where everything adds up, 1 where something does not."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
-    extent = Extent(options.seed, options.kills, options.seconds, spark=not options.no_spark)
-    print(
-        f"seed {extent.seed}: at least {extent.kills} kills over {extent.seconds:g} s", flush=True
+    worlds = tuple(options.worlds.split(","))
+    extent = Extent(
+        options.seed, options.kills, options.seconds, worlds=worlds, spark=not options.no_spark
     )
-    campaign = Campaign(folder, extent)
-    report = campaign.run()
+    print(f"seed {extent.seed}: at least {extent.kills} kills", flush=True)
+    if why := no_small_disk(folder):
+        print(f"no disk will be full: {why}", flush=True)
+    report = run(folder, extent)
     Console(width=100).print(table_of(report, extent))
     for fault in report.findings.faults:
         print(f"FAULT {fault}")
@@ -43,9 +50,11 @@ def main() -> int:
 def table_of(report: Report, extent: Extent) -> Table:
     """What a campaign did."""
     table = Table(title=f"crash campaign, seed {extent.seed}", show_header=False)
-    kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(report.kills.items()))
     for name, value in (
-        ("kills", f"{report.killed} ({kinds})"),
+        ("kills", f"{report.killed} ({_numbers(report.kills)})"),
+        ("pauses, full disks, sick stores, clocks", _numbers(report.troubled)),
+        ("the store's requests", _numbers(report.store_faults)),
+        ("starts that a sick world refused", f"{report.refused_starts} {report.last_refusal}"),
         ("seconds", f"{report.seconds:.0f}"),
         ("restart to ready", _spread(report.restarts_s)),
         ("rows sent", f"{report.sent_rows:,}"),
@@ -53,11 +62,16 @@ def table_of(report: Report, extent: Extent) -> Table:
         ("checks", f"{report.findings.checks} tables read, {report.findings.rows:,} rows"),
         ("check of all tables", _spread(report.checks_s)),
         ("files at the end", f"{report.files:,}"),
-        *(("read at the end", reader) for reader in report.readers),
+        *(("read at the end", f"{how}: {n:,} rows") for how, n in report.read_at_end.items()),
+        *(("history", line) for line in report.history),
         ("faults", str(len(report.findings.faults) + report.findings.more)),
     ):
         table.add_row(name, value)
     return table
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items())) or "-"
 
 
 def _spread(seconds: list[float]) -> str:
@@ -69,8 +83,9 @@ def _spread(seconds: list[float]) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument("--kills", type=int, default=30, help="at least so many (default 30)")
-    parser.add_argument("--seconds", type=float, default=180.0, help="at least so long (180)")
+    parser.add_argument("--kills", type=int, default=300, help="at least so many (default 300)")
+    parser.add_argument("--seconds", type=float, default=0.0, help="at least so long (default 0)")
+    parser.add_argument("--worlds", default=LONG, help=f"one after the other (default {LONG})")
     parser.add_argument("--no-spark", action="store_true", help="leave out the read with Spark")
     return parser.parse_args()
 

@@ -7,6 +7,10 @@
               epoch, which is when it begins to replay
     twice     the same, two or three times in a row, and once at any moment from the start on
 
+While it serves, something may befall it or its world: it stands still (SIGSTOP), for shorter or
+longer than its clients wait; or one of the world's own troubles (:mod:`tests.crash.worlds`), which
+ends before the kill or goes on until the next process serves.
+
 Law of this file: pure. The same seed gives the same plan; where exactly a kill hits still depends
 on the machine.
 """
@@ -17,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+
+from tests.crash.session import CLIENT_TIMEOUT_S
 
 KINDS = ("writing", "replay", "persist", "writing", "twice", "writing", "persist", "started")
 
@@ -36,6 +42,23 @@ BASE_SETTINGS: dict[str, object] = {
 }
 
 
+SHORT_PAUSE, LONG_PAUSE = "pause", "long pause"
+TROUBLED = 0.6
+"""How many of the lives have a trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What befalls a daemon that serves."""
+
+    kind: str
+    at_s: float
+    """From when the writers went on."""
+    for_s: float
+    outlasts: bool
+    """It is still there when the kill comes, and when the next process starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One kill while the daemon serves, and those that follow before it serves again."""
@@ -51,6 +74,7 @@ class Kill:
     """Then kills of the next processes, each so long after its start."""
     settings: dict[str, object] = field(default_factory=dict)
     """Of the process that serves afterwards, and of those that are killed before it does."""
+    trouble: Trouble | None = None
 
     @property
     def kills(self) -> int:
@@ -58,13 +82,17 @@ class Kill:
         return 1 + len(self.again_after_claim_s) + len(self.again_after_start_s)
 
 
-def plan(seed: int, longest_s: float) -> Iterator[Kill]:
-    """Kills without end, each at most ``longest_s`` after the writers went on."""
+def plan(seed: int, longest_s: float, troubles: tuple[str, ...] = ()) -> Iterator[Kill]:
+    """Kills without end, each at most ``longest_s`` after the writers went on, or a pause later."""
     random = Random(seed)
     for index in count():
         kind = KINDS[index % len(KINDS)]
         settings = {**BASE_SETTINGS, **random.choice(SETTINGS)}
-        after_s = random.uniform(0.2, longest_s)
+        trouble = None
+        if troubles and kind != "started" and random.random() < TROUBLED:
+            trouble = _trouble(random, longest_s, troubles)
+        earliest_s = trouble.at_s + trouble.for_s if trouble is not None else 0.1
+        after_s = random.uniform(earliest_s, max(longest_s, earliest_s + 0.1))
         claims: tuple[float, ...] = ()
         starts: tuple[float, ...] = ()
         before_s = None
@@ -77,4 +105,15 @@ def plan(seed: int, longest_s: float) -> Iterator[Kill]:
         elif kind == "twice":
             claims = tuple(random.uniform(0.0, 0.3) for _ in range(random.randint(2, 3)))
             starts = (random.uniform(0.0, 1.5),)
-        yield Kill(kind, after_s, before_s, claims, starts, settings)
+        yield Kill(kind, after_s, before_s, claims, starts, settings, trouble)
+
+
+def _trouble(random: Random, longest_s: float, troubles: tuple[str, ...]) -> Trouble:
+    # Each of the two pauses as often as each other kind of trouble: stores have many.
+    kinds = (SHORT_PAUSE, LONG_PAUSE, *troubles)
+    kind = random.choice(kinds)
+    for_s = random.uniform(0.3, 1.0)
+    if kind == LONG_PAUSE:
+        for_s = CLIENT_TIMEOUT_S + random.uniform(0.2, 0.8)
+    outlasts = kind not in (SHORT_PAUSE, LONG_PAUSE) and random.random() < 0.5
+    return Trouble(kind, random.uniform(0.0, longest_s / 3), for_s, outlasts)

@@ -15,9 +15,24 @@ writer appends, only the campaign reads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from typing import Protocol
+
+from tests.crash.history import History, now_s
+
+
+class Batch(Protocol):
+    """What is noted of a batch."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
 
 
 class Fate(IntEnum):
@@ -111,12 +126,43 @@ class WriterLedger:
 
 
 class Note:
-    """The writer's side: appends lines, each batch of them with one write."""
+    """The writer's side: appends lines, each batch of them with one write.
 
-    def __init__(self, path: Path) -> None:
+    What is noted goes to the history, too, where there is one.
+    """
+
+    def __init__(self, path: Path, writer: int = 0, history: History | None = None) -> None:
         self._path = path
+        self._writer = writer
+        self._history = history
+
+    def sent(self, table: str, burst: int, batches: Sequence[Batch]) -> None:
+        """These are about to be sent, many before the first answer."""
+        self._add("sent", table, [(batch.start, {"count": batch.count}) for batch in batches])
+        self.lines([f"S {table} {burst} {b.start} {b.count} {b.sequence}" for b in batches])
+
+    def kept(self, table: str, start: int) -> None:
+        """One was acknowledged."""
+        self._add("kept", table, [(start, {})])
+        self.lines([f"A {table} {start}"])
+
+    def refused(self, table: str, starts: Sequence[int]) -> None:
+        """These were refused and are not sent again."""
+        self._add("refused", table, [(start, {}) for start in starts])
+        self.lines([f"R {table} {start}" for start in starts])
+
+    def complaint(self, text: str) -> None:
+        """Something that should not happen."""
+        self.lines([f"X {' '.join(text.split())}"])
 
     def lines(self, lines: list[str]) -> None:
         """Append; visible to the reader on return."""
         with self._path.open("ab") as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def _add(self, kind: str, table: str, batches: list[tuple[int, dict[str, int]]]) -> None:
+        if self._history is not None:
+            what = {"is": kind, "t": now_s(), "by": f"writer-{self._writer}", "table": table}
+            self._history.add(
+                *({**what, "writer": self._writer, "start": s, **more} for s, more in batches)
+            )

@@ -10,8 +10,9 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -19,7 +20,8 @@ import pyarrow.parquet as pq
 
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.crash.rows import NAMESPACE, TABLES
+from tests.crash.history import History, now_s, shown
+from tests.crash.rows import NAMESPACE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMNS = ["time", "host", "writer", "n", "v"]
@@ -38,39 +40,105 @@ def call(endpoint: str, name: str, **body: Any) -> list[dict[str, Any]]:
     return [json.loads(result.body.to_pybytes()) for result in results]
 
 
-def read_daemon(endpoint: str, table: str, **scope: Any) -> pa.Table:
-    """One consistent answer over everything, or over a ``scope`` of the ticket."""
-    ticket = {"namespace": NAMESPACE, "table": table, "columns": COLUMNS, **scope}
-    with fl.connect(endpoint) as client:
-        options = fl.FlightCallOptions(timeout=TIMEOUT_S)
-        rows: pa.Table = client.do_get(fl.Ticket(json.dumps(ticket).encode()), options).read_all()
-    return rows
+class Reader:
+    """A client that reads, and writes down when it did and what it saw."""
+
+    def __init__(self, history: History, name: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.name = name
+        self._history = history
+        self._timeout_s = timeout_s
+
+    def read(
+        self,
+        endpoint: str,
+        table: str,
+        columns: Sequence[str] = COLUMNS,
+        only: int | None = None,
+        **scope: Any,
+    ) -> pa.Table:
+        """One consistent answer over everything, over one writer's rows, or over a ``scope``.
+
+        Raises:
+            FlightError, ArrowException, OSError: it broke off; the history has what it had shown.
+        """
+        ticket = {"namespace": NAMESPACE, "table": table, "columns": list(columns), **scope}
+        if only is not None:
+            ticket["filter"] = [[["writer", "=", only]]]
+        batches: list[pa.RecordBatch] = []
+        sent, first, whole = now_s(), None, False
+        try:
+            with fl.connect(endpoint) as client:
+                options = fl.FlightCallOptions(timeout=self._timeout_s)
+                stream = client.do_get(fl.Ticket(json.dumps(ticket).encode()), options)
+                for chunk in stream:
+                    first = first or now_s()
+                    batches.append(chunk.data)
+                rows = pa.Table.from_batches(batches, stream.schema)
+            whole = True
+        finally:
+            seen = rows if whole else (pa.Table.from_batches(batches) if batches else None)
+            self.saw(table, seen, sent, first, whole=whole, only=only)
+        return rows
+
+    def read_files(self, store: StoreAt, table: str) -> pa.Table:
+        """The rows of exactly the manifest's files, through pyarrow alone."""
+        sent = now_s()
+        opened = open_store(store.url, **store.options)
+        tables = [
+            pq.ParquetFile(pa.BufferReader(opened.get(path))).read(columns=COLUMNS)
+            for path in files_of(store, table)
+        ]
+        rows = pa.concat_tables(tables)
+        self.saw(table, rows, sent, None, how="files")
+        return rows
+
+    def saw(
+        self,
+        table: str,
+        rows: pa.Table | None,
+        sent: float,
+        first: float | None,
+        *,
+        how: str = "daemon",
+        whole: bool = True,
+        only: int | None = None,
+    ) -> None:
+        """Write a read down, which ends now."""
+        last = now_s()
+        times = {"t": sent, "first": first or last, "last": last}
+        facts = {"by": self.name, "table": table, "how": how, "whole": whole, "only": only}
+        self._history.add({"is": "read", **times, **facts, **shown(rows)})
 
 
-def files_of(store_url: str, table: str) -> list[Path]:
-    """The files of the newest manifest version, of a store on local disk."""
-    manifest = Manifest(open_store(store_url), NAMESPACE, table)
-    root = Path(store_url.removeprefix("file://"))
-    return [root / manifest.object_path(path) for path in manifest.load().files]
+class StoreAt(NamedTuple):
+    """A store, and how it is reached."""
+
+    url: str
+    options: dict[str, Any]
 
 
-def read_files(store_url: str, table: str) -> pa.Table:
-    """The rows of exactly the manifest's files, through pyarrow."""
-    tables = [pq.ParquetFile(path).read(columns=COLUMNS) for path in files_of(store_url, table)]
-    return pa.concat_tables(tables)
+def files_of(store: StoreAt, table: str) -> list[str]:
+    """The files of the newest manifest version, found without the daemon: paths in the store."""
+    manifest = Manifest(open_store(store.url, **store.options), NAMESPACE, table)
+    return [manifest.object_path(path) for path in manifest.load().files]
 
 
-def read_spark(store_url: str) -> dict[str, pa.Table]:
-    """The rows of each table's manifest files, through Spark; one session for all."""
-    with tempfile.TemporaryDirectory(prefix="crash-spark-") as folder:
+def read_spark(stores: Sequence[StoreAt], tables: Sequence[str]) -> list[dict[str, pa.Table]]:
+    """The rows of each table's manifest files in each store, through Spark; one session for all."""
+    with tempfile.TemporaryDirectory(prefix="crash-spark-") as name:
+        folder = Path(name)
+        orders = [{"url": store.url, "options": store.options} for store in stores]
         done = subprocess.run(
-            [sys.executable, "-m", "tests.crash.spark", store_url, folder],
+            [sys.executable, "-m", "tests.crash.spark", str(folder), *tables],
             cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            input=json.dumps(orders),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
         if done.returncode:
             raise SparkFailed(f"exit code {done.returncode}\n{done.stderr[-4000:]}")
-        return {t.name: pq.read_table(Path(folder) / f"{t.name}.parquet") for t in TABLES}
+        return [
+            {table: pq.read_table(folder / f"{index}-{table}.parquet") for table in tables}
+            for index in range(len(stores))
+        ]

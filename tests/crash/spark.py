@@ -1,4 +1,6 @@
-"""``python -m tests.crash.spark URL DIR``: read every table with Spark, leave its rows as Parquet.
+"""``python -m tests.crash.spark DIR TABLE…``: read tables with Spark, leave their rows as Parquet.
+
+    stdin:  [{"url": "s3://…", "options": {…}}, …]       DIR/0-plain.parquet: "plain" of the first
 
 Law of this file: Spark reads what a user's job would read, exactly the files of the manifest's
 newest version; what it read is handed over by Arrow, not by Spark's own writer.
@@ -6,6 +8,7 @@ newest version; what it read is handed over by Arrow, not by Spark's own writer.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -15,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.crash.reading import COLUMNS
-from tests.crash.rows import NAMESPACE, TABLES
+from tests.crash.rows import NAMESPACE
 
 
 def session(folder: Path) -> Any:
@@ -35,18 +38,23 @@ def session(folder: Path) -> Any:
     )
 
 
-def main(store_url: str, target: Path) -> None:
-    """One Parquet file per table in ``target``."""
+def main(target: Path, tables: list[str], stores: list[dict[str, Any]]) -> None:
+    """One Parquet file per store and table in ``target``."""
     from ingester.spark import read_table
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="crash-spark-") as folder:
         spark = session(Path(folder))
-        for table in TABLES:
-            rows = read_table(spark, store_url, NAMESPACE, table.name).select(*COLUMNS).toArrow()
-            pq.write_table(rows, target / f"{table.name}.parquet")
+        for index, store in enumerate(stores):
+            for table in tables:
+                found = read_table(
+                    spark, store["url"], NAMESPACE, table, storage_options=store["options"]
+                )
+                pq.write_table(
+                    found.select(*COLUMNS).toArrow(), target / f"{index}-{table}.parquet"
+                )
         spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), sys.argv[2:], json.load(sys.stdin))

@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import Campaign
 from tests.crash.report import Extent
+from tests.crash.run import run
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_kill_9_at_any_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("INGESTER_TEST_CRASH_SEED") or secrets.randbelow(1_000_000))
-    extent = Extent(seed, kills=5, seconds=0.0, longest_s=2.5)
-    report = Campaign(tmp_path / "crash", extent).run()
+    extent = Extent(seed, kills=16, seconds=0.0, longest_s=1.0)
+    report = run(tmp_path / "crash", extent)
     assert not report.findings.faults, f"seed {seed}, folder {tmp_path}:\n" + "\n".join(
         report.findings.faults
     )
-    assert report.killed >= 5
+    assert report.killed >= 15
     assert report.acknowledged_rows > 1000
+    assert report.read_at_end["spark"] >= report.acknowledged_rows
+    assert len(report.history) == 2

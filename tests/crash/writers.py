@@ -1,7 +1,7 @@
-"""The campaign's hold on its writer processes.
+"""The campaign's hold on the processes of its writers and onlookers.
 
-Law of this file: between :meth:`Writers.wait_idle` and the next :meth:`Writers.go` no writer sends
-anything, and every note of the round is in the ledgers.
+Law of this file: between :meth:`Writers.wait_idle` and the next :meth:`Writers.go` no client sends
+anything, and every note of the round is in the ledgers and the history.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.crash.history import History
 from tests.crash.ledger import WriterLedger
+from tests.crash.writer import name_of
 
-COMMAND = [sys.executable, "-m", "tests.crash.writer"]
+COMMAND = [sys.executable, "-m", "tests.crash.client_process"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 IDLE_WITHIN_S = 60.0
 
@@ -26,25 +28,27 @@ class WritersStuck(Exception):
 
 
 class Writers:
-    """All writers, in a few processes."""
+    """All writers, and an onlooker in each of their few processes."""
 
     def __init__(
         self, folder: Path, *, seed: int, writers: int, processes: int, rows_per_s: float
     ) -> None:
+        self.history = History(folder / "history")
+        self._idle = [name_of(w) for w in range(writers)] + [f"r{p}" for p in range(processes)]
         self.ledgers = [
-            WriterLedger(folder / f"writer-{w}.ledger", w, resends=w % 2 == 0)
+            WriterLedger(folder / f"{name_of(w)}.ledger", w, resends=w % 2 == 0)
             for w in range(writers)
         ]
         self._round = 0
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._processes = []
         for index in range(processes):
-            numbers = [str(w) for w in range(index, writers, processes)]
+            clients = [*(str(w) for w in range(index, writers, processes)), f"r{index}"]
             pace = str(rows_per_s / writers)
             # Each stream that a kill cuts off leaves a line on the C++ client's standard error.
             with (folder / f"writers-{index}.stderr").open("wb") as stderr:
                 process = subprocess.Popen(
-                    [*COMMAND, str(folder), str(seed), pace, *numbers],
+                    [*COMMAND, str(folder), str(seed), pace, *clients],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
@@ -69,6 +73,7 @@ class Writers:
                 process.wait()
             assert process.stdout is not None
             process.stdout.close()
+        self.history.close()
 
     def go(self, endpoint: str) -> None:
         """Let all write there."""
@@ -86,13 +91,13 @@ class Writers:
             WritersStuck: one has not noticed.
         """
         ends: list[dict[str, Any]] = []
-        while len(ends) < len(self.ledgers):
+        while len(ends) < len(self._idle):
             try:
                 event = self._events.get(timeout=IDLE_WITHIN_S)
             except queue.Empty:
-                missing = {w.writer for w in self.ledgers} - {e["idle"] for e in ends}
+                missing = set(self._idle) - {e["idle"] for e in ends}
                 raise WritersStuck(
-                    f"writers {sorted(missing)} were not idle {IDLE_WITHIN_S:g} s after the end of"
+                    f"{sorted(missing)} were not idle {IDLE_WITHIN_S:g} s after the end of"
                     f" round {self._round}"
                 ) from None
             assert event["round"] == self._round

@@ -1,0 +1,171 @@
+"""``python -m tests.crash.faulty serve …``: the daemon, with a clock that jumps or a death.
+
+    CRASH_CLOCK=FILE     wall clocks are off by the seconds that the file holds at that moment
+    CRASH_AT=STEP[:N]    ``kill -9`` at the n-th time (from 1) that the process comes to the step
+
+Law of this file: nothing of the daemon is changed but its wall clocks and the moment of its death.
+Steps of the store are calls on :class:`tests.fencing.pausing.PausingStore`, as where a daemon is
+made to stand still before each of them; here it ends instead, and its kernel with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.fencing.pausing import PausingStore
+
+
+class Call(NamedTuple):
+    """A call on the store, by the end of the path; and whether death comes before or after it."""
+
+    name: str
+    path: str
+    when: str
+    after_a_file: bool = False
+    """Only when a data file has been put since the start: a commit of rows, not of a start."""
+
+
+STORE_STEPS = {
+    "file-put": Call("put", ".parquet", "after"),
+    "changelog-put": Call("put", ".changelog", "after", True),
+    "committing": Call("create", ".commit", "before", True),
+    "committed": Call("create", ".commit", "after", True),
+    "registered": Call("create", ".commit", "after"),
+    "deleting-a-commit": Call("delete", ".commit", "before"),
+    "commit-deleted": Call("delete", ".commit", "after"),
+    "changelog-deleted": Call("delete", ".changelog", "after"),
+}
+"""From a buffer to its commit; the commit of a new epoch in a table; clean-up."""
+
+FUNCTION_STEPS = {
+    "releasing": ("ingester.buffer.tree", "BufferTree", "install", "before"),
+    "released": ("ingester.buffer.tree", "BufferTree", "install", "after"),
+    "segment-going": ("wal.disk", "OsDisk", "unlink", "before"),
+    "segment-gone": ("wal.disk", "OsDisk", "unlink", "after"),
+    "replayed-some": ("ingester.buffer.tree", "BufferTree", "apply", "after"),
+    "replayed-all": ("wal.log", "Log", "start", "before"),
+}
+"""Module, class, function, and when: the release, the removal of a segment, replay."""
+
+
+class Death:
+    """Comes at the n-th call of :meth:`nears`."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def nears(self) -> None:
+        """One step closer."""
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+
+
+class CrashingStore(PausingStore):
+    """Passes everything on; at the n-th of the calls that are meant the process dies."""
+
+    def __init__(self, inner: Any, call: Call, death: Death) -> None:
+        super().__init__(inner)
+        self._call = call
+        self._death = death
+        self._has_put_a_file = False
+
+    def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
+        step = self._call
+        meant = call == step.name and path.endswith(step.path)
+        meant = meant and (self._has_put_a_file or not step.after_a_file)
+        if meant and step.when == "before":
+            self._death.nears()
+        result = work()
+        self._has_put_a_file |= path.endswith(".parquet")
+        if meant and step.when == "after":
+            self._death.nears()
+        return result
+
+
+def die_at(step: str, times: int) -> None:
+    """Let this process, which will be a daemon, die there."""
+    import importlib
+
+    death = Death(times)
+    if step in STORE_STEPS:
+        daemon = importlib.import_module("ingester.daemon")
+        inner = daemon.open_store
+
+        def open_store(url: str, **options: Any) -> CrashingStore:
+            return CrashingStore(inner(url, **options), STORE_STEPS[step], death)
+
+        vars(daemon)["open_store"] = open_store
+        return
+    module, owner, name, when = FUNCTION_STEPS[step]
+    place = getattr(importlib.import_module(module), owner)
+    work = getattr(place, name)
+
+    def stepped(self: Any, *arguments: Any, **named: Any) -> Any:
+        # Of names that go, only those of whole segments.
+        meant = name != "unlink" or arguments[0].suffix == ".wal"
+        if meant and when == "before":
+            death.nears()
+        result = work(self, *arguments, **named)
+        if meant and when == "after":
+            death.nears()
+        return result
+
+    setattr(place, name, stepped)
+
+
+def jump_with(file: Path) -> None:
+    """Let the wall clocks of this process be off by what ``file`` says, in seconds."""
+    from persist.store import local
+
+    true_time, true_write = time.time, local._write_synced
+
+    def offset_s() -> float:
+        try:
+            return float(file.read_text() or 0)
+        except FileNotFoundError:
+            return 0.0
+
+    class Jumping(datetime):
+        """``datetime`` as the local store uses it."""
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(seconds=offset_s())
+
+    def write(target: str, data: Any) -> Any:
+        """Files carry the time of the clock that jumps, as they do where a machine's own jumps."""
+        put = true_write(target, data)
+        off = offset_s()
+        if not off:
+            return put
+        at = os.stat(target).st_mtime + off
+        os.utime(target, (at, at))
+        return put._replace(at=datetime.fromtimestamp(at, UTC))
+
+    time.time = lambda: true_time() + offset_s()
+    vars(local)["datetime"] = Jumping
+    vars(local)["_write_synced"] = write
+
+
+def main() -> None:
+    """The command line of ``ingester``, faulty."""
+    if clock := os.environ.get("CRASH_CLOCK"):
+        jump_with(Path(clock))
+    if step := os.environ.get("CRASH_AT"):
+        name, _, times = step.partition(":")
+        die_at(name, int(times or 1))
+    from ingester.cli import main as ingester
+
+    ingester()
+
+
+if __name__ == "__main__":
+    main()

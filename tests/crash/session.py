@@ -1,0 +1,140 @@
+"""The streams of one connection of a writer, and what may come back on them.
+
+Law of this file: a stream is given up before its deadline is near, so that a deadline that passes
+says that the daemon stood still; what of it had no answer then may still be applied.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.crash.rows import NAMESPACE, SCHEMA, batch_of
+
+CLIENT_TIMEOUT_S = 3.0
+"""The deadline of every call of the campaign's clients: shorter than the longer pauses."""
+STREAM_AGE_S = 1.0
+LONGEST_RETRY_S = 0.3
+RETRYABLE = {"memory", "saturated", "disk_full", "limit", "store", "stale"}
+ERRORS = (fl.FlightError, pa.ArrowException, OSError)
+
+
+class Refused(Exception):
+    """The daemon said no for now; nothing of what has no answer was applied."""
+
+
+class TimedOut(Exception):
+    """No answer in time: what has none may be applied, now, later or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows ``start .. start + count`` of a writer in one table."""
+
+    start: int
+    count: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Stream:
+    """One open call."""
+
+    out: Any
+    answers: Any
+    opened_at: float
+
+
+class Session:
+    """The streams of one connection, one per table."""
+
+    def __init__(self, client: fl.FlightClient, origin: str | None) -> None:
+        self._client = client
+        self._origin = origin
+        self._streams: dict[str, Stream] = {}
+
+    def exchange(
+        self, table: str, writer: int, batches: list[Batch]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Send all batches, then yield (index, answer) in order.
+
+        Raises:
+            Refused: one of them was refused for now; the stream has ended.
+            TimedOut: no answer in time; the stream has ended.
+            FlightError, ArrowException: the daemon is gone, or does not like what was sent.
+        """
+        stream = self._stream(table)
+        try:
+            self._send(stream.out, writer, batches)
+            for index in range(len(batches)):
+                answer = stream.answers.read()
+                if not answer:
+                    raise OSError("the stream ended without an answer")
+                yield index, json.loads(answer.to_pybytes())
+        except ERRORS as exc:
+            self._streams.pop(table, None)
+            raise_what_it_means(_reason_of(stream.out, exc), exc)
+
+    def finish(self, table: str) -> None:
+        """Close a stream in an orderly way."""
+        stream = self._streams.pop(table, None)
+        if stream is not None:
+            try:
+                stream.out.done_writing()
+                stream.out.close()
+            except ERRORS as exc:
+                raise_what_it_means(exc, exc)
+
+    def _send(self, out: Any, writer: int, batches: list[Batch]) -> None:
+        for batch in batches:
+            rows = batch_of(writer, batch.start, batch.count)
+            if self._origin is None:
+                out.write_batch(rows)
+            else:
+                out.write_with_metadata(rows, json.dumps({"sequence": batch.sequence}).encode())
+
+    def _stream(self, table: str) -> Stream:
+        stream = self._streams.get(table)
+        if stream is not None:
+            if time.monotonic() - stream.opened_at < STREAM_AGE_S:
+                return stream
+            self.finish(table)
+        descriptor = fl.FlightDescriptor.for_path(NAMESPACE, table)
+        if self._origin is not None:
+            command = {"type": "write", "namespace": NAMESPACE, "table": table}
+            descriptor = fl.FlightDescriptor.for_command(
+                json.dumps({**command, "origin": self._origin})
+            )
+        options = fl.FlightCallOptions(timeout=CLIENT_TIMEOUT_S)
+        opened_at = time.monotonic()
+        out, answers = self._client.do_put(descriptor, SCHEMA, options)
+        stream = self._streams[table] = Stream(out, answers, opened_at)
+        return stream
+
+
+def raise_what_it_means(reason: Exception, cause: Exception) -> None:
+    """``Refused`` after a moment, ``TimedOut``, or the reason itself: the connection is gone."""
+    extra = json.loads(getattr(reason, "extra_info", None) or b"{}")
+    if extra.get("code") in RETRYABLE:
+        time.sleep(min(extra.get("retry_after_s", 0.1), LONGEST_RETRY_S))
+        raise Refused from cause
+    if isinstance(reason, fl.FlightTimedOutError):
+        raise TimedOut from cause
+    raise reason from cause
+
+
+def _reason_of(out: Any, first: Exception) -> Exception:
+    """What the daemon gave as the reason: it may come only with the close of the stream."""
+    if getattr(first, "extra_info", None):
+        return first
+    try:
+        out.close()
+    except ERRORS as exc:
+        return exc
+    return first
