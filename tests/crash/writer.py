@@ -30,6 +30,8 @@ from tests.crash.session import (
 )
 
 MAX_PIPELINED = 64
+LONGEST_REST_S = 0.4
+"""Who rests notices no kill, and the next round waits for all."""
 NUMBERS = ("writer", "n")
 CLIENT_FAILED = "the client itself failed"
 
@@ -86,7 +88,8 @@ class Writer:
                     self._look(endpoint)
             except Refused:
                 continue
-            paused.wait(rows / self._rows_per_s * self._random.uniform(0.5, 1.5))
+            rest_s = rows / self._rows_per_s * self._random.uniform(0.5, 1.5)
+            paused.wait(min(LONGEST_REST_S, rest_s))
 
     def _look(self, endpoint: str) -> None:
         table = self._random.choice(TABLES).name
