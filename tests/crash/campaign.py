@@ -23,7 +23,7 @@ from tests.crash.kills import BASE_SETTINGS, LONG_PAUSE, SHORT_PAUSE, Kill, Trou
 from tests.crash.reading import Reader, call
 from tests.crash.report import Extent, Report
 from tests.crash.rows import TABLES
-from tests.crash.session import ERRORS, Refused, TimedOut, raise_what_it_means
+from tests.crash.session import ERRORS, Refused, Unclear, raise_what_it_means
 from tests.crash.worlds import World
 from tests.crash.writer import CLIENT_FAILED
 from tests.crash.writers import Writers, WritersStuck
@@ -69,7 +69,7 @@ class Campaign:
                     self._add_up(writers)
         except DaemonEnded as exc:
             self.report.findings.add(f"the daemon did not start: {exc}")
-        except (*ERRORS, TimedOut, WritersStuck) as exc:
+        except (*ERRORS, Unclear, WritersStuck) as exc:
             self.report.findings.add(f"{self._state_of_daemon()}: {exc}")
         finally:
             if self._daemon is not None:

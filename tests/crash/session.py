@@ -1,7 +1,8 @@
 """The streams of one connection of a writer, and what may come back on them.
 
 Law of this file: a stream is given up before its deadline is near, so that a deadline that passes
-says that the daemon stood still; what of it had no answer then may still be applied.
+says that the daemon stood still; what of it had no answer then may still be applied. A refusal is
+final for everything without an answer only where all answers before it could be read.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Refused(Exception):
     """The daemon said no for now; nothing of what has no answer was applied."""
 
 
-class TimedOut(Exception):
-    """No answer in time: what has none may be applied, now, later or never."""
+class Unclear(Exception):
+    """What has no answer may be applied, now, later or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ class Session:
 
         Raises:
             Refused: one of them was refused for now; the stream has ended.
-            TimedOut: no answer in time; the stream has ended.
+            Unclear: no answer in time, or answers were lost; the stream has ended.
             FlightError, ArrowException: the daemon is gone, or does not like what was sent.
         """
-        stream = self._stream(table)
+        stream, cut = self._stream(table), False
         try:
-            self._send(stream.out, writer, batches)
+            try:
+                self._send(stream.out, writer, batches)
+            except ERRORS:
+                cut = True
             for index in range(len(batches)):
                 answer = stream.answers.read()
                 if not answer:
@@ -79,7 +83,13 @@ class Session:
                 yield index, json.loads(answer.to_pybytes())
         except ERRORS as exc:
             self._streams.pop(table, None)
-            raise_what_it_means(_reason_of(stream.out, exc), exc)
+            try:
+                raise_what_it_means(_reason_of(stream.out, exc), exc)
+            except Refused:
+                if not cut:
+                    raise
+                # pyarrow throws away the answers of a stream that ends while it is written to.
+                raise Unclear from exc
 
     def finish(self, table: str) -> None:
         """Close a stream in an orderly way."""
@@ -119,13 +129,13 @@ class Session:
 
 
 def raise_what_it_means(reason: Exception, cause: Exception) -> None:
-    """``Refused`` after a moment, ``TimedOut``, or the reason itself: the connection is gone."""
+    """``Refused`` after a moment, ``Unclear``, or the reason itself: the connection is gone."""
     extra = json.loads(getattr(reason, "extra_info", None) or b"{}")
     if extra.get("code") in RETRYABLE:
         time.sleep(min(extra.get("retry_after_s", 0.1), LONGEST_RETRY_S))
         raise Refused from cause
     if isinstance(reason, fl.FlightTimedOutError):
-        raise TimedOut from cause
+        raise Unclear from cause
     raise reason from cause
 
 

@@ -25,7 +25,7 @@ from tests.crash.session import (
     Batch,
     Refused,
     Session,
-    TimedOut,
+    Unclear,
     raise_what_it_means,
 )
 
@@ -66,7 +66,7 @@ class Writer:
                 with fl.connect(endpoint) as client:
                     self._write(Session(client, self._origin), endpoint, paused)
                 return None
-            except TimedOut:
+            except Unclear:
                 continue
             except ERRORS as exc:
                 return f"{type(exc).__name__}: {exc}"[:300]
@@ -168,7 +168,7 @@ class Onlooker:
                     self._reader.read(endpoint, self._random.choice(TABLES).name, NUMBERS)
                 except ERRORS as exc:
                     raise_what_it_means(exc, exc)
-            except (Refused, TimedOut):
+            except (Refused, Unclear):
                 continue
             except ERRORS as exc:
                 return f"{type(exc).__name__}: {exc}"[:300]
