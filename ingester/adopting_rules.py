@@ -1,7 +1,8 @@
 """What of an old log is still to be adopted, and what cannot be.
 
 Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
-was written under, or where its origin is further. Of two rows with one primary key the last write
+was written under, or where its origin is further; and it is another's to bring where that has
+taken the origin over. Of two rows with one primary key the last write
 counts; between a log and a newer epoch of its id nobody knows which that is, so there the older
 rows are refused and never put over the newer ones.
 """
@@ -13,7 +14,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from persist.manifest import TableState, Values, WriterIdentity
+from persist.manifest import Origin, TableState, Values, WriterIdentity
+from persist.manifest.origins import fresh, further, in_files, may_commit
 
 
 class OrderUnknown(Exception):
@@ -80,24 +82,41 @@ def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
     for key, parts in share.items():
         writer, spec_id, values = key
         upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
-        kept = [p for p in parts if p.seq > upto and not _origin_is_further(state, key, p)]
+        kept = [p for p in parts if p.seq > upto and not _origin_has_it(state, key, p)]
         if kept:
             left[key] = kept
     return left
 
 
-def _origin_is_further(state: TableState, key: OldKey, part: OldPart) -> bool:
-    """Whether this part of an origin's operation is in files, by whichever way it came there."""
+def _origin_has_it(state: TableState, key: OldKey, part: OldPart) -> bool:
+    """Whether this part of an origin's operation is in files, by whichever way it came there.
+
+    Or on its way there: another process took the origin over at this sequence or below, and whoever
+    wrote it sends it to that one.
+    """
     origin = state.origins.get(part.origin) if part.origin is not None else None
     if origin is None or part.origin_sequence is None:
         return False
-    if origin.complete is not None and part.origin_sequence <= origin.complete:
+    if in_files(origin, part.origin_sequence, (key.spec_id, key.values)):
         return True
-    return any(
-        (ahead.spec_id, ahead.values) == (key.spec_id, key.values)
-        and part.origin_sequence <= ahead.seq
-        for ahead in origin.ahead
-    )
+    process = (key.writer.ingester_id, key.writer.epoch)
+    return not may_commit(origin, part.origin_sequence, process)
+
+
+def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:
+    """What a commit of these operations says of their origins, and what it was made from."""
+    changed: dict[str, Origin] = {}
+    seen: dict[str, Origin | None] = {}
+    for key, parts in left.items():
+        process = (key.writer.ingester_id, key.writer.epoch)
+        last = {p.origin: p.origin_sequence for p in parts if p.origin_sequence is not None}
+        for name, sequence in last.items():
+            assert name is not None
+            assert sequence is not None
+            seen[name] = state.origins.get(name)
+            known = changed.get(name) or seen[name] or fresh(name, process)
+            changed[name] = further(known, sequence, (key.spec_id, key.values))
+    return list(changed.values()), seen
 
 
 def rows_of(parts: Iterable[list[OldPart]]) -> int:

@@ -26,6 +26,7 @@ from ingester.adopting_rules import (
     Pending,
     check_order,
     left_of,
+    origins_of,
     rows_of,
 )
 from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
@@ -39,6 +40,7 @@ from persist.manifest import (
     CommitUnclear,
     Fenced,
     Manifest,
+    OriginMoved,
     PartlyCovered,
     Proposal,
     Rebase,
@@ -51,6 +53,7 @@ from persist.manifest import (
     check_replaced,
     commit,
     rebase,
+    unmoved,
 )
 from persist.store import StoreUnavailable
 
@@ -136,8 +139,10 @@ class TableAdoption:
                 self._count({}, share, 0)
                 return
             self._replace(newest)
-            rebase_on = self._rebase_on(self._state, left)
             files, actions = self._upload(left)
+            origins, seen = origins_of(self._state, left)
+            actions += origins
+            rebase_on = unmoved(seen, self._rebase_on(self._state, left))
             call = partial(
                 commit,
                 self._manifest,
@@ -149,7 +154,7 @@ class TableAdoption:
             )
             try:
                 self._install(patiently(call))
-            except (PartlyCovered, RewriteVoid, UploadExpired):
+            except (OriginMoved, PartlyCovered, RewriteVoid, UploadExpired):
                 self._install(patiently(partial(self._manifest.refresh, self._state)))
                 continue
             # What is not there fell out: somebody else was faster.

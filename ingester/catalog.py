@@ -18,6 +18,7 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
+from ingester.waiting import held_back
 from persist.manifest import (
     Action,
     Manifest,
@@ -61,6 +62,10 @@ class Catalog:
             return table
         async with self.commits.held(key):
             return await self._open_locked(key)
+
+    def opened(self) -> list[TableBuffer]:
+        """The tables that are in memory."""
+        return list(self._tree.tables.values())
 
     async def names(self) -> list[TableKey]:
         """All tables, in the store or open here, sorted."""
@@ -115,7 +120,7 @@ class Catalog:
                 if not self.commits.adopted.freeze_behind(table, state):
                     table.install(state)
                 elif older_than_s < 0:
-                    raise _held_back(table)
+                    raise held_back(table)
             table.refreshed_at = started
 
     # What a write depends on
@@ -221,20 +226,13 @@ class Catalog:
         try:
             await self._commit_locked(table, (wider.schema_action(),))
         except ProposalConflict as exc:
-            self._install(table, exc.state)  # somebody else added columns: look again
+            self.commits.show(table, exc.state)  # somebody else added columns: look again
             return
         log.info("columns added", table=table.key, columns=[field.name for field in missing])
 
     async def _commit_locked(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:
         state = await self.commits.commit_held(table.key, table.state, actions)
-        self._install(table, state)
-        table.refreshed_at = trio.current_time()
-        self.commits.on_version(table)
-
-    def _install(self, table: TableBuffer, state: TableState) -> None:
-        if self.commits.adopted.freeze_behind(table, state):
-            raise _held_back(table)
-        table.install(state)
+        self.commits.show(table, state)
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)
@@ -250,11 +248,3 @@ class Catalog:
             epoch=self._writer.epoch,
             state="open" if state == "open" else "closed",
         )
-
-
-def _held_back(table: TableBuffer) -> StoreAway:
-    return StoreAway(
-        f"table {table.namespace}/{table.name}: its newest version has adopted rows that are still"
-        " being persisted here, too; ask again",
-        retry_after_s=0.5,
-    )

@@ -10,9 +10,9 @@ refresh can never show a file beside its buffer.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -21,21 +21,25 @@ import structlog
 import trio
 
 from ingester.adopted_rows import AdoptedRows
-from ingester.buffer import BufferHandle, BufferTree, PersistedFiles, TableBuffer
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.errors import StoreAway
+from ingester.installing import Installation
+from ingester.origin_claims import NO_CLAIMS, Claims, OriginClaims
+from ingester.waiting import Gate, PersistedBuffer, held_back
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
-    AppliedKey,
     CommitUnclear,
     Fenced,
     Manifest,
+    OriginMoved,
     PartlyCovered,
     Proposal,
     TableState,
     UploadExpired,
     WriterIdentity,
     commit,
+    unmoved,
 )
 from persist.store import ObjectStore, StoreError, StoreUnavailable
 
@@ -46,35 +50,7 @@ TableKey = tuple[str, str]
 
 STORE_RETRY_S = 2.0
 LOCK_PATIENCE_S = 5.0
-SPILL_RETRY_S = 0.5
 MAX_STORE_CALLS = 16
-
-
-@dataclass(slots=True, eq=False)
-class PersistedBuffer:
-    """One buffer's files, uploaded and waiting for their commit."""
-
-    handle: BufferHandle
-    files: PersistedFiles
-    actions: tuple[Action, ...]
-    committed: bool = False
-    on_committed: Callable[[], None] = lambda: None
-    """Called once, before the release."""
-
-    @property
-    def table(self) -> TableBuffer:
-        """Whose buffer it is."""
-        return self.handle.partition.table
-
-
-@dataclass(slots=True)
-class _Gate:
-    """What serialises one table's manifest, and who waits for the next commit."""
-
-    lock: trio.Lock = field(default_factory=trio.Lock)
-    waiting: list[PersistedBuffer] = field(default_factory=list)
-    grown: trio.Event = field(default_factory=trio.Event)
-    """Set when another one waits."""
 
 
 class Commits:
@@ -91,14 +67,16 @@ class Commits:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.on_version: Callable[[TableBuffer], None] = lambda table: None
-        self.encode_rest: Callable[[BufferHandle, int], Awaitable[tuple[Action, ...]]]
-        """Uploads what a buffer has above a sequence; set by who persists, as is the next."""
+        self.encode_rest: Callable[[PersistedBuffer], Awaitable[tuple[Action, ...]]]
+        """Uploads what of a buffer is for us to commit; set by who persists, as is the next."""
         self.upload_again: Callable[[PersistedBuffer], Awaitable[None]]
-        self.adopted = AdoptedRows(tree, writer.ingester_id)
+        tree.ingester_id = writer.ingester_id
+        self.claims = OriginClaims(tree.origins, writer)
+        self.adopted = AdoptedRows(tree, writer.ingester_id, self.claims)
         self._tree = tree
         self._writer = writer
-        self._spill = spill
-        self._gates: dict[TableKey, _Gate] = {}
+        self._installation = Installation(tree, spill)
+        self._gates: defaultdict[TableKey, Gate] = defaultdict(Gate)
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
 
@@ -121,7 +99,7 @@ class Commits:
         Raises:
             StoreAway: somebody else has held it for :data:`LOCK_PATIENCE_S`.
         """
-        lock = self._gate(key).lock
+        lock = self._gates[key].lock
         with trio.move_on_after(LOCK_PATIENCE_S) as patience:
             await lock.acquire()
         if patience.cancelled_caught:
@@ -153,27 +131,44 @@ class Commits:
             ) from exc
 
     async def commit_held(
-        self, key: TableKey, base: TableState | None, actions: tuple[Action, ...]
+        self,
+        key: TableKey,
+        base: TableState | None,
+        actions: tuple[Action, ...],
+        claims: Claims = NO_CLAIMS,
     ) -> TableState:
         """The version with these actions, for a caller who holds the gate and waits.
 
         Raises:
             StoreAway: the store cannot be reached; it is the caller's to try again.
+            OriginMoved: the claims do not hold any more.
             ProposalConflict, Fenced: as :func:`persist.manifest.commit`.
         """
         try:
-            return await self._commit_once(key, base, Proposal(actions))
+            return await self._commit_once(key, base, Proposal(actions), claims)
         except (StoreUnavailable, CommitUnclear) as exc:
             raise StoreAway(
                 f"table {key[0]}/{key[1]}: the object store cannot be reached: {exc}",
                 retry_after_s=STORE_RETRY_S,
             ) from exc
 
+    def show(self, table: TableBuffer, state: TableState) -> None:
+        """Answer from this version, which came while no buffer was persisted. Hold the gate.
+
+        Raises:
+            StoreAway: it has rows that are in buffers here, too, and on their way to files.
+        """
+        if self.adopted.freeze_behind(table, state):
+            raise held_back(table)
+        table.install(state)
+        table.refreshed_at = trio.current_time()
+        self.on_version(table)
+
     # Persisted buffers
 
     def join(self, persisted: PersistedBuffer) -> None:
         """Take a place in the order of the table's commits. Follow with :meth:`joined`."""
-        gate = self._gate(persisted.table.key)
+        gate = self._gates[persisted.table.key]
         gate.waiting.append(persisted)
         gate.grown.set()
         gate.grown = trio.Event()
@@ -189,7 +184,7 @@ class Commits:
             RewriteVoid: files that this one replaces were replaced by somebody else.
         """
         table = persisted.table
-        gate = self._gate(table.key)
+        gate = self._gates[table.key]
         async with gate.lock:
             if persisted.committed:
                 return  # an earlier caller has taken it along
@@ -201,36 +196,50 @@ class Commits:
                 further = gate.waiting[len(group) :]
                 state = await self._commit_group(table, state, further)
                 group += further
-            await self._install(table, state, [(m.handle, m.files) for m in group])
+            await self._install(table, state, group)
             for member in group:
                 member.committed = True
             del gate.waiting[: len(group)]
 
-    async def alone(self, persisted: PersistedBuffer) -> None:
-        """Commit a keyed buffer's files in a version of their own; see :meth:`joined`."""
+    async def alone(self, persisted: PersistedBuffer, base: TableState) -> None:
+        """Commit a keyed buffer's files in a version of their own; see :meth:`joined`.
+
+        Raises:
+            OriginMoved: some of its operations are not ours any more; encode it without them.
+        """
         table = persisted.table
-        async with self._gate(table.key).lock:
-            state = await self._commit_with_retries(table, table.state, persisted.actions)
-            await self._install(table, state, [(persisted.handle, persisted.files)])
+        async with self._gates[table.key].lock:
+            base = max(base, table.state, key=lambda state: state.version)
+            claims = self.claims.of(base, [persisted.handle], persisted.actions)
+            state = await self._commit_with_retries(table, base, persisted.actions, claims)
+            await self._install(table, state, [persisted])
 
     async def _commit_group(
         self, table: TableBuffer, base: TableState, group: list[PersistedBuffer]
     ) -> TableState:
         """One version with all that is not in files; its files stand for the whole buffers' too.
 
-        What an adoption has put into files meanwhile is left out; whoever reads a buffer then goes
-        on in the files that have all of it, which were uploaded and are in no version.
-        Expired files go up again within the gate: no later buffer may go in before.
+        What an adoption has put into files meanwhile is left out, and so is what is not ours any
+        more; whoever reads a buffer then goes on in the files that have all of it, which were
+        uploaded and are in no version. Expired files go up again within the gate: no later buffer
+        may go in before.
         """
         while True:
+            for member in group:
+                await self._leave_out(member, base)
             actions = tuple(action for member in group for action in member.actions)
+            claims = self.claims.of(base, [member.handle for member in group], actions)
+            actions += self.claims.due_to_expire(table.key, base, actions)
             try:
-                state = await self._commit_with_retries(table, base, actions)
+                state = await self._commit_with_retries(table, base, actions, claims)
             except PartlyCovered as exc:
                 for member in group:
-                    upto = exc.covered.get(self._applied_key(member.handle), -1)
+                    upto = exc.covered.get(member.applied_key(self._writer.ingester_id), -1)
                     if member.handle.first_seq <= upto < member.handle.last_seq:
-                        member.actions = await self.encode_rest(member.handle, upto)
+                        member.covered_to = upto
+                        member.actions = await self.encode_rest(member)
+            except OriginMoved as exc:
+                base = exc.state
             except UploadExpired as exc:
                 log.info("upload expired, uploading again", table=table.key, error=str(exc))
                 for member in group:
@@ -241,37 +250,32 @@ class Commits:
                     member.on_committed()
                 return state
 
-    def _applied_key(self, handle: BufferHandle) -> AppliedKey:
-        return (self._writer.ingester_id, handle.epoch, *handle.partition.key)
+    async def _leave_out(self, member: PersistedBuffer, base: TableState) -> None:
+        left_out = self.claims.left_out(base, member.handle)
+        if left_out != member.left_out:
+            member.left_out = left_out
+            member.actions = await self.encode_rest(member)
 
     async def _install(
-        self,
-        table: TableBuffer,
-        state: TableState,
-        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
+        self, table: TableBuffer, state: TableState, members: Sequence[PersistedBuffer]
     ) -> None:
-        while blocked := self._tree.install(table, state, persisted):
-            for handle in blocked:
-                await self._spill_or_wait(handle)
+        persisted = [(member.handle, member.files) for member in members]
+        await self._installation.install(table, state, persisted)
         table.refreshed_at = trio.current_time()
         self.on_version(table)
 
-    async def _spill_or_wait(self, handle: BufferHandle) -> None:
-        """Without room on the disk the rows stay in memory until their readers end or are ended."""
-        try:
-            await trio.to_thread.run_sync(self._spill, handle)
-        except OSError as exc:
-            log.warning("spill failed", error=str(exc), runbook="spill-failed")
-            await trio.sleep(SPILL_RETRY_S)
-
     async def _commit_with_retries(
-        self, table: TableBuffer, base: TableState, actions: tuple[Action, ...]
+        self,
+        table: TableBuffer,
+        base: TableState,
+        actions: tuple[Action, ...],
+        claims: Claims,
     ) -> TableState:
         backoff = Backoff(0.1, 10.0, Random())
-        proposal = Proposal(actions)
+        proposal = Proposal((*actions, *claims.actions))
         while True:
             try:
-                return await self._commit_once(table.key, base, proposal)
+                return await self._commit_once(table.key, base, proposal, claims)
             except (StoreError, CommitUnclear) as exc:
                 wait_s = backoff.next_s()
                 log.warning(
@@ -284,17 +288,13 @@ class Commits:
                 await trio.sleep(wait_s)
 
     async def _commit_once(
-        self, key: TableKey, base: TableState | None, proposal: Proposal
+        self, key: TableKey, base: TableState | None, proposal: Proposal, claims: Claims
     ) -> TableState:
-        call = partial(commit, self.manifest(key), base, proposal, self._writer)
+        call = partial(
+            commit, self.manifest(key), base, proposal, self._writer, rebase=unmoved(claims.seen)
+        )
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:
             self.on_fenced(exc)
             raise
-
-    def _gate(self, key: TableKey) -> _Gate:
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = _Gate()
-        return gate

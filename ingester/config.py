@@ -155,6 +155,15 @@ class ManifestSettings(msgspec.Struct, frozen=True, kw_only=True):
         _check("manifest.orphan_grace", self.orphan_grace, 0, 365 * DAY_S, format_duration)
 
 
+class OriginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what an origin has written is remembered after its last write."""
+
+    expire_after: float = 7 * DAY_S
+
+    def __post_init__(self) -> None:
+        _check("origins.expire_after", self.expire_after, 1, 3650 * DAY_S, format_duration)
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What goes to standard error. ``auto`` is ``console`` on a terminal and ``json`` elsewhere."""
 
@@ -183,6 +192,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
+    origins: OriginSettings = OriginSettings()
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:

@@ -47,6 +47,7 @@ _DURATIONS = {
     "manifest.refresh",
     "manifest.retain",
     "manifest.orphan_grace",
+    "origins.expire_after",
 }
 _SECRET = re.compile(r"secret|password|passwd|token|credential|(^|_)key($|_)|^key$", re.IGNORECASE)
 

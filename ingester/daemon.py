@@ -252,7 +252,8 @@ async def _replay(runtime: Runtime) -> bool:
         segments=len(recovered.segments),
         operations=report.operations,
         rows=report.rows,
-        rows_already_in_files=report.skipped_rows,
+        rows_already_in_files=report.skipped_rows - report.foreign_rows,
+        rows_of_origins_taken_over=report.foreign_rows,
         seconds=round(time.monotonic() - began, 3),
     )
     return True

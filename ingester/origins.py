@@ -1,29 +1,21 @@
 """What each origin has written: duplicates, what survives a crash, what is in object storage.
 
-Law of this file: sequences of an origin rise. Per (origin, table) the highest applied sequence
-decides what is a duplicate; an operation under way is neither applied nor unknown, and its repeat
-waits for its fate. An origin's durable sequence is the highest one such that it and everything
-before it has left the buffers for committed files.
+    Origin ──┬── Lane (one table) ──┬── Taken: sequences that one process took, in log order
+             │                      └── Taken
+             └── Lane …
 
-Loop only. One pair of integers is kept per operation of an origin until its rows are in files.
+Law of this file: an origin's durable sequence is the highest one such that it and everything before
+it has left the buffers for committed files. Loop only, but for :meth:`Origins.is_applied`. Two
+integers are kept per operation of an origin until its rows, and all before them, are in files.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-TableKey = tuple[str, str]
-Fate = Callable[[BaseException | None], None]
-
-
-@dataclass(slots=True)
-class _Stream:
-    """Sequences of one origin into one table."""
-
-    applied: int = -1
-    under_way: dict[int, list[Fate]] = field(default_factory=dict)
+from ingester.lanes import NOBODY, Lane, TableKey
+from ingester.taken import Taken
+from persist.manifest.origins import NO_END, Process
 
 
 class Origin:
@@ -34,29 +26,9 @@ class Origin:
         self.memory_sequence: int | None = None
         self.answered = False
         self.open_streams = 0
-        self._settled: int | None = None
-        self._origin_seqs = array("q")
-        self._op_seqs = array("Q")
-        self._head = 0
-        self._holders: dict[Hashable, int] = {}
+        self.lanes: dict[TableKey, Lane] = {}
         self._durable: int | None = None
         self._stale = False
-
-    def note_applied(self, origin_seq: int, op_seq: int, holders: Sequence[Hashable]) -> None:
-        """An operation of this origin is in the buffers ``holders`` (none: already in files)."""
-        if self.memory_sequence is None or origin_seq > self.memory_sequence:
-            self.memory_sequence = origin_seq
-        self._origin_seqs.append(origin_seq)
-        self._op_seqs.append(op_seq)
-        for holder in holders:
-            self._holders.setdefault(holder, op_seq)
-        if not holders:
-            self._stale = True
-
-    def note_released(self, holder: Hashable) -> None:
-        """The rows of a buffer are in committed files."""
-        if self._holders.pop(holder, None) is not None:
-            self._stale = True
 
     @property
     def durable_sequence(self) -> int | None:
@@ -65,39 +37,60 @@ class Origin:
             self._settle()
         return self._durable
 
-    def _settle(self) -> None:
-        self._stale = False
-        waiting_from = min(self._holders.values(), default=None)
-        head = self._head
-        while head < len(self._op_seqs) and (
-            waiting_from is None or self._op_seqs[head] < waiting_from
-        ):
-            seq = self._origin_seqs[head]
-            self._settled = seq if self._settled is None else max(seq, self._settled)
-            head += 1
-        self._head = head
-        if head > 4096 and head * 2 > len(self._op_seqs):
-            del self._op_seqs[:head], self._origin_seqs[:head]
-            self._head = 0
-        waiting = self._origin_seqs[self._head :]
-        if self._settled is not None and (not waiting or self._settled < min(waiting)):
-            self._durable = self._settled
-
-    def restore(self, sequence: int) -> None:
-        """Carried over from an earlier segment: in files, unless the log still has it."""
-        if self._settled is None or sequence > self._settled:
-            self._settled = sequence
+    def note_applied(self, sequence: int, waits: bool) -> None:
+        """An operation of this origin is in buffers, if it ``waits`` for files."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
+        if not waits:
+            self._stale = True
+
+    def note_settled(self) -> None:
+        """Rows have left a buffer for committed files."""
         self._stale = True
+
+    def note_known(self, durable: int | None) -> None:
+        """A manifest says that all up to this sequence is in files."""
+        if durable is None:
+            return
+        self._durable = durable if self._durable is None else max(durable, self._durable)
+        self.note_applied(durable, waits=False)
+
+    def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
+        """The lowest sequence that is in a buffer other than these, over all tables."""
+        return min(
+            (
+                found
+                for lane in self.lanes.values()
+                for one in lane.taken
+                if (found := one.first_waiting(besides)) is not None
+            ),
+            default=NO_END,
+        )
+
+    def _settle(self) -> None:
+        self._stale = False
+        limit = self.first_waiting()
+        for lane in self.lanes.values():
+            for one in lane.taken:
+                found = one.last_below(limit)
+                if found is not None and (self._durable is None or found > self._durable):
+                    self._durable = found
+        if self._durable is not None:
+            for lane in self.lanes.values():
+                for one in lane.taken:
+                    one.trim(self._durable)
 
 
 class Origins:
     """All origins the daemon knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.on_lost: Callable[[str, TableKey], None] = lambda name, table: None
+        """Called when another daemon has taken an origin over in a table."""
+        self._clock = clock
         self._origins: dict[str, Origin] = {}
-        self._streams: dict[tuple[str, TableKey], _Stream] = {}
+        self._lanes: dict[tuple[str, TableKey], Lane] = {}
+        self._by_table: dict[TableKey, dict[str, Lane]] = {}
 
     def get(self, name: str) -> Origin:
         """The origin, made when it is new."""
@@ -113,57 +106,67 @@ class Origins:
     def __iter__(self) -> Iterator[Origin]:
         return iter(list(self._origins.values()))
 
+    def lane(self, name: str, table: TableKey) -> Lane:
+        """The origin's sequences into the table, made when they are new."""
+        lane = self._lanes.get((name, table))
+        if lane is None:
+            origin = self.get(name)
+            lane = self._lanes[name, table] = origin.lanes[table] = Lane(origin, table)
+            lane.touched = self._clock()
+            self._by_table.setdefault(table, {})[name] = lane
+        return lane
+
+    def lanes_of(self, table: TableKey) -> list[Lane]:
+        """All of a table."""
+        return list(self._by_table.get(table, {}).values())
+
     def is_applied(self, name: str, table: TableKey, sequence: int) -> bool:
-        """Whether this sequence is a duplicate of something durable."""
-        stream = self._streams.get((name, table))
-        return stream is not None and sequence <= stream.applied
-
-    def begin(self, name: str, table: TableKey, sequence: int) -> bool:
-        """Note an operation under way; False if the same one already is."""
-        stream = self._stream(name, table)
-        if sequence in stream.under_way:
+        """Whether this sequence is a duplicate of something durable. Any thread."""
+        lane = self._lanes.get((name, table))
+        if lane is None or lane.lost or (not lane.taken and lane.view is None):
             return False
-        stream.under_way[sequence] = []
-        return True
-
-    def await_first(self, name: str, table: TableKey, sequence: int, fate: Fate) -> None:
-        """Call ``fate`` when the first copy, which is under way, is durable or has failed."""
-        self._stream(name, table).under_way[sequence].append(fate)
-
-    def end(
-        self, name: str, table: TableKey, sequence: int, error: BaseException | None
-    ) -> list[Fate]:
-        """The first copy is durable (``error`` is None) or never will be; those who wait for it."""
-        stream = self._stream(name, table)
-        if error is None:
-            stream.applied = max(stream.applied, sequence)
-        return stream.under_way.pop(sequence, [])
+        return lane.judge(sequence) == "duplicate"
 
     def note_applied(
-        self, name: str, table: TableKey, sequence: int, op_seq: int, holders: Sequence[Hashable]
-    ) -> None:
-        """An operation is applied to the buffers, or was found in the log at replay."""
-        stream = self._stream(name, table)
-        stream.applied = max(stream.applied, sequence)
-        self.get(name).note_applied(sequence, op_seq, holders)
+        self,
+        name: str,
+        table: TableKey,
+        sequence: int,
+        op_seq: int,
+        holders: Sequence[Hashable],
+        process: Process = ("", 0),
+    ) -> Taken:
+        """An operation is applied to the buffers ``holders`` (none: already in files)."""
+        lane = self.lane(name, table)
+        lane.touched = self._clock()
+        taken = lane.taken_by(sequence, process)
+        taken.note_applied(sequence, op_seq, holders)
+        lane.origin.note_applied(sequence, bool(holders))
+        return taken
 
-    def restore(self, name: str, table: TableKey, sequence: int) -> None:
-        """Take over what an earlier segment's carried record says."""
-        stream = self._stream(name, table)
-        stream.applied = max(stream.applied, sequence)
-        self.get(name).restore(sequence)
+    def restore(self, name: str, table: TableKey, sequence: int, process: Process) -> None:
+        """Take over what a segment's carried record says, which ``process`` wrote."""
+        lane = self.lane(name, table)
+        if sequence < lane.next_sequence:
+            return
+        lane.taken_by(sequence, process).restore(sequence)
+        lane.origin.note_applied(sequence, waits=False)
 
     def carried(self) -> list[tuple[str, str, str, int]]:
         """(origin, namespace, table, applied sequence) for the head of a new segment."""
         return [
-            (name, table[0], table[1], stream.applied)
-            for (name, table), stream in self._streams.items()
-            if stream.applied >= 0
+            (name, table[0], table[1], lane.next_sequence - 1)
+            for (name, table), lane in self._lanes.items()
+            if lane.next_sequence > 0
         ]
 
-    def _stream(self, name: str, table: TableKey) -> _Stream:
-        key = (name, table)
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = _Stream()
-        return stream
+    def forget_idle(self, for_s: float) -> None:
+        """Forget what has not been written to for so long, unless it is in buffers."""
+        before = self._clock() - for_s
+        for (name, table), lane in list(self._lanes.items()):
+            if lane.touched < before and lane.idle and not lane.origin.open_streams:
+                del self._lanes[name, table]
+                del lane.origin.lanes[table]
+                del self._by_table[table][name]
+                if not lane.origin.lanes:
+                    del self._origins[name]

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -22,19 +22,21 @@ import trio
 
 from ingester.buffer import BufferHandle, PartitionBuffer
 from ingester.catalog import Catalog
-from ingester.commits import PersistedBuffer
 from ingester.errors import StoreAway
 from ingester.gathering import Gathering
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
+from ingester.waiting import PersistedBuffer
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
 from persist.manifest import (
     Action,
     Add,
     Applied,
+    OriginMoved,
     Remove,
     RewriteVoid,
+    TableState,
     UploadExpired,
     WriterIdentity,
 )
@@ -151,9 +153,12 @@ class Persister:
         self._commits.join(ticket)
         self._nursery.start_soon(self._commit, handle, ticket, started)
 
-    async def _encode_rest(self, handle: BufferHandle, after_seq: int) -> tuple[Action, ...]:
-        """What commits the operations above ``after_seq``: the others are in files already."""
-        return self._ticket(handle, await self._upload(handle, after_seq)).actions
+    async def _encode_rest(self, ticket: PersistedBuffer) -> tuple[Action, ...]:
+        """What commits the operations that are ours to commit, and in no file yet."""
+        upload = await self._upload(
+            ticket.handle, after_seq=ticket.covered_to, left_out=ticket.left_out
+        )
+        return self._ticket(ticket.handle, upload).actions
 
     async def _upload_again(self, ticket: PersistedBuffer) -> None:
         """Clean-up may have taken the files that waited for their commit: put them up anew."""
@@ -164,14 +169,24 @@ class Persister:
                 await trio.sleep(ENCODE_RETRY_S)
             else:
                 ticket.files, ticket.actions = fresh.files, fresh.actions
+                ticket.covered_to, ticket.left_out = -1, frozenset()
                 return
 
-    async def _upload(self, handle: BufferHandle, after_seq: int = -1) -> Upload:
+    async def _upload(
+        self,
+        handle: BufferHandle,
+        base: TableState | None = None,
+        *,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+    ) -> Upload:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
-                state = handle.partition.table.state
-                running = self._threads.submit(self._uploader.upload, handle, state, after_seq)
+                state = handle.partition.table.state if base is None else base
+                running = self._threads.submit(
+                    self._uploader.upload, handle, state, after_seq, left_out
+                )
                 return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
@@ -217,21 +232,31 @@ class Persister:
             self._ledger.jobs -= order_bytes
         self._report(handle, ticket.files.adds, started)
 
-    async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
+    async def _commit_keyed(
+        self, handle: BufferHandle, upload: Upload | None, started: float
+    ) -> None:
         """Alone, and before the next buffer of the partition, which may replace its files."""
         table = handle.partition.table
+        base = table.state
+        left_out: frozenset[int] = frozenset()
         backoff = Backoff(0.05, 5.0, Random())
         while True:
+            not_ours = self._commits.claims.left_out(base, handle)
+            if not_ours != left_out or upload is None:
+                left_out = not_ours
+                upload = await self._upload(handle, base, left_out=left_out)
             ticket = self._ticket(handle, upload)
             try:
-                await self._commits.alone(ticket)
+                await self._commits.alone(ticket, base)
                 break
+            except OriginMoved as exc:
+                base, upload = exc.state, None
             except (RewriteVoid, UploadExpired) as exc:
                 log.info("files replaced or expired meanwhile, flushing again", error=str(exc))
                 await trio.sleep(backoff.next_s())
                 with contextlib.suppress(StoreAway):
                     await self._catalog.refresh(table, -1.0)
-                upload = await self._upload(handle)
+                base, upload = max(base, table.state, key=lambda state: state.version), None
         self._report(handle, ticket.files.adds, started)
 
     def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:

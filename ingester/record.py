@@ -21,8 +21,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ingester.sinks.operation import Part
+from ingester.sinks.operation import Operation, Part
 from persist.partitioning import PartitionValues
+from wal import Entry, RecordKind
 
 _LENGTH = struct.Struct("<I")
 
@@ -113,6 +114,27 @@ def encode_operation(
     )
     pad = -(_LENGTH.size + len(header)) % 8
     return [_LENGTH.pack(len(header)) + header + bytes(pad), *bodies]
+
+
+def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
+    """Leave an operation that is not logged yet with these of its parts, and its record as well."""
+    assert operation.entry is not None
+    bodies = [part.batch.serialize() for part in left]
+    payload = encode_operation(
+        shape=operation.shape,
+        table=operation.table.key,
+        spec_id=operation.table.definition.spec_id,
+        parts=left,
+        bodies=bodies,
+        origin=None
+        if operation.origin is None or operation.origin_sequence is None
+        else (operation.origin, operation.origin_sequence),
+        checkpoint=operation.checkpoint,
+    )
+    operation.entry = Entry(RecordKind.OPERATION, payload, operation.entry.preambles)
+    operation.parts = left
+    operation.rows = sum(part.batch.num_rows for part in left)
+    operation.nbytes = operation.entry.payload_bytes
 
 
 def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> bytes:

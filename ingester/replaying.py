@@ -24,12 +24,14 @@ from ingester.origins import Origins
 from ingester.record import (
     DamagedRecord,
     LoggedOperation,
+    OperationHeader,
     decode_operation,
     decode_origins,
     decode_schema,
 )
 from ingester.sinks import Operation
 from persist.backoff import Backoff
+from persist.manifest.origins import may_commit
 from wal import Log, Record, RecordKind
 
 log = structlog.get_logger(__name__)
@@ -46,7 +48,9 @@ class ReplayReport:
     operations: int = 0
     rows: int = 0
     skipped_rows: int = 0
-    """Rows that committed files had already."""
+    """Rows that committed files had already, and those of the next line."""
+    foreign_rows: int = 0
+    """Rows of origins that another process took over: whoever wrote them has sent them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ class Replay:
             self._shape_of[header.shape] = self._shapes[key]
         elif record.kind == RecordKind.ORIGINS:
             for name, namespace, table, sequence in decode_origins(record.payload):
-                self._origins.restore(name, (namespace, table), sequence)
+                process = (self._ingester_id, record.epoch)
+                self._origins.restore(name, (namespace, table), sequence, process)
         elif record.kind == RecordKind.OPERATION:
             await self._apply(record, decode_operation(record.payload, self._schemas))
 
@@ -132,6 +137,10 @@ class Replay:
         )
         rows = sum(part.batch.num_rows for part in parts)
         self.report.operations += 1
+        if not self._is_ours(table, header, record.epoch):
+            self.report.skipped_rows += logged.rows
+            self.report.foreign_rows += rows
+            return
         self.report.rows += rows
         self.report.skipped_rows += logged.rows - rows
         self._tree.apply(
@@ -151,6 +160,17 @@ class Replay:
         for part in parts:
             partition = table.partitions[table.definition.spec_id, part.values]
             self._catalog.commits.adopted.note_replayed(partition.active or partition.frozen[-1])
+
+    def _is_ours(self, table: TableBuffer, header: OperationHeader, epoch: int) -> bool:
+        """Whether no other process has taken over what the operation's origin wrote here."""
+        name, sequence = header.origin, header.origin_sequence
+        if name is None or sequence is None:
+            return True
+        known = table.state.origins.get(name)
+        lane = self._origins.lane(name, table.key)
+        if known is not None and lane.owner is None:
+            lane.load(known, self._ingester_id)
+        return may_commit(known, sequence, (self._ingester_id, epoch))
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
         """Our new epoch goes into the manifest first, then what is applied there counts."""

@@ -151,13 +151,7 @@ class Reporter:
             persist=self._persist(),
             log=self._log(),
             origins=[
-                OriginStatus(
-                    origin=origin.name,
-                    memory_sequence=origin.memory_sequence,
-                    durable_sequence=origin.durable_sequence,
-                    open=origin.open_streams > 0,
-                )
-                for origin in runtime.origins
+                OriginStatus(**facts._asdict()) for facts in runtime.known_origins.listed()
             ],
             streams=StreamStatus(
                 open=runtime.queries.open_streams, stalled=runtime.queries.stalled_streams

@@ -24,10 +24,12 @@ from ingester.config import Settings
 from ingester.errors import TooSlow
 from ingester.http.rates import RateCounter
 from ingester.http.status import PersistRun, State, Status
+from ingester.known_origins import KnownOrigins
 from ingester.lifecycle import Lifecycle
 from ingester.memory import MemoryLedger, Watermarks
 from ingester.metrics import Metrics
 from ingester.origins import Origins
+from ingester.ownership import Ownership
 from ingester.persisting import Persister
 from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.predicate import parse_filter
@@ -35,7 +37,7 @@ from ingester.query.queries import Queries, QueryLimits, projected
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
-from ingester.record import encode_origins
+from ingester.record import encode_origins, shrink
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
@@ -91,15 +93,18 @@ class Runtime:
         self.metrics = Metrics(self.registry)
         self.rates = RateCounter(time.monotonic)
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
-        self.origins = Origins()
+        self.origins = Origins(time.monotonic)
         self.admission = AdmissionState()
         self.tree = BufferTree(
             self.ledger, self.origins, max_partition_bytes=settings.persist.max_partition_bytes
         )
         commits = Commits(store, self.tree, writer, spill=self._spill)
         commits.on_fenced = self._fenced
+        commits.claims.expire_after_s = settings.origins.expire_after
+        self.ownership = Ownership(commits, self.origins, writer)
         self.snapshots = Snapshots(commits)
         self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
+        self.known_origins = KnownOrigins(self.catalog, self.origins)
         self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
         self.cleaning.on_run = self.metrics.clean_up_ended
         self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
@@ -152,10 +157,10 @@ class Runtime:
             queued_bytes=lambda: self.persister.queue.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
-        sink = with_tracing(OriginSink(self.origins, self.wal_sink))
+        sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
         self.sink = MetricsSink(self.metrics, self.rates, sink)
         self.writes = Writes(
-            self.catalog, self.tree, self.sink, self.origins, self.gate, epoch=writer.epoch
+            self.catalog, self.tree, self.sink, self.ownership, self.gate, epoch=writer.epoch
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
         self.writes.on_memory_full = self.lifecycle.relieve_memory

@@ -7,7 +7,7 @@ goes up under a fresh name for every attempt, so an upload that arrives late can
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,11 +50,18 @@ class Uploader:
         self._writer = writer
         self._target_file_bytes = target_file_bytes
 
-    def upload(self, handle: BufferHandle, state: TableState, after_seq: int = -1) -> Upload:
+    def upload(
+        self,
+        handle: BufferHandle,
+        state: TableState,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+    ) -> Upload:
         """Put a buffer's rows into the store, as the table is at this version.
 
         Args:
             after_seq: leave out operations up to this sequence.
+            left_out: and those with these sequences.
 
         Raises:
             StoreError, OSError: the store does not take them now.
@@ -64,7 +71,10 @@ class Uploader:
         table = handle.partition.table
         folder = folder_of(definition.spec, handle.partition.key[1])
         rows = align_table(handle.rows.batches(), definition.schema)
-        rows = rows.slice(handle.rows.rows_until(after_seq))
+        slices = handle.rows.slices_without(after_seq, left_out)
+        if not slices:
+            return Upload(PersistedFiles((), ()), ())
+        rows = pa.concat_tables([rows.slice(*one) for one in slices])
         first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
         if definition.keyed:

@@ -20,9 +20,11 @@ from ingester.catalog import Catalog
 from ingester.errors import DiskFull, MemoryFull, Stopping, Superseded
 from ingester.flight.answers import PutAnswer
 from ingester.origins import Origins
+from ingester.ownership import Ownership
 from ingester.record import encode_schema
 from ingester.schema import Normaliser
 from ingester.sinks import DmlSink, Operation
+from ingester.sinks.origin_sink import taken_away
 from persist.table import TableDefinition
 from wal import Preamble, RecordKind
 
@@ -59,6 +61,8 @@ class WriteStream:
         self.plan = plan
         self.gate = gate
         self.origin = origin
+        self.first_sequence: int | None = None
+        """From which on the origin is this daemon's; None until a batch has one."""
         self.refusal: BaseException | None = None
         """Why a batch of this stream failed: nothing later from it is applied."""
         self.ended_by: BaseException | None = None
@@ -172,7 +176,7 @@ class Writes:
         catalog: Catalog,
         tree: BufferTree,
         sink: DmlSink,
-        origins: Origins,
+        ownership: Ownership,
         gate: AdmissionGate,
         *,
         epoch: int,
@@ -184,7 +188,9 @@ class Writes:
         self._catalog = catalog
         self._tree = tree
         self._sink = sink
-        self._origins = origins
+        self._ownership = ownership
+        self._origins = ownership.origins
+        self._origins.on_lost = self._lost
         self._epoch = epoch
         self._shapes = itertools.count(1)
         self._plans: dict[tuple[tuple[str, str], int, bytes], WritePlan] = {}
@@ -232,6 +238,22 @@ class Writes:
             self._open[key] = stream
             stream.on_closed = lambda closed: self._closed(key, closed)
         return stream
+
+    async def begin(self, stream: WriteStream, sequence: int) -> None:
+        """See that the stream's origin is this daemon's from its first sequence on.
+
+        Raises:
+            StoreAway
+        """
+        assert stream.origin is not None
+        await self._ownership.take(stream.plan.table, stream.origin, sequence)
+        stream.first_sequence = sequence
+
+    def _lost(self, origin: str, table: tuple[str, str]) -> None:
+        stream = self._open.get((origin, table))
+        # One that is about to begin takes it back.
+        if stream is not None and stream.first_sequence is not None:
+            stream.ended_by = taken_away(origin, table)
 
     def _closed(self, key: tuple[str, tuple[str, str]], stream: WriteStream) -> None:
         if self._open.get(key) is stream:

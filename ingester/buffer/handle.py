@@ -28,7 +28,7 @@ from persist.manifest import Add
 
 if TYPE_CHECKING:
     from ingester.buffer.partition import PartitionBuffer
-    from ingester.origins import Origin
+    from ingester.taken import Taken
 
 Arrivals = npt.NDArray[np.uint32]
 
@@ -100,7 +100,8 @@ class BufferHandle:
         self.frozen_at = 0.0
         self.frozen = False
         self.released = False
-        self.origins: set[Origin] = set()
+        self.origins: dict[Taken, int] = {}
+        """Whose operations it has, each up to the origin's sequence."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None

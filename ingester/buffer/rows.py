@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Collection
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -88,6 +89,26 @@ class BufferedRows:
         """How many rows come from operations up to ``seq``, that one included."""
         index = bisect_right(self._sequences, seq)
         return self._ends[index - 1] if index else 0
+
+    def slices_without(self, after_seq: int, left_out: Collection[int]) -> list[tuple[int, int]]:
+        """Where the rows are of operations above ``after_seq`` that are not left out.
+
+        Returns:
+            (first row, rows) of each run, in order; one for all rows where nothing is left out.
+        """
+        start = bisect_right(self._sequences, after_seq)
+        begin = self._ends[start - 1] if start else 0
+        if not left_out:
+            return [(begin, self.rows - begin)] if self.rows > begin else []
+        runs: list[tuple[int, int]] = []
+        for seq, end in zip(self._sequences[start:], self._ends[start:], strict=True):
+            if seq not in left_out and end > begin:
+                if runs and sum(runs[-1]) == begin:
+                    runs[-1] = (runs[-1][0], runs[-1][1] + end - begin)
+                else:
+                    runs.append((begin, end - begin))
+            begin = end
+        return runs
 
     @property
     def operations(self) -> int:

@@ -37,7 +37,9 @@ class BufferTree:
         self.by_age: OrderedDict[BufferHandle, None] = OrderedDict()
         """Active buffers, the oldest first."""
         self._ledger = ledger
-        self._origins = origins
+        self.origins = origins
+        self.ingester_id = ""
+        """Whose operations come; set by who commits."""
         self._max_partition_bytes = max_partition_bytes
         self.on_freeze: Callable[[BufferHandle], None] = lambda handle: None
         self.on_first_row: Callable[[], None] = lambda: None
@@ -62,14 +64,19 @@ class BufferTree:
             table.nbytes += grown
             self._ledger.buffered += grown
             holders.append(handle)
-            if operation.origin is not None:
-                handle.origins.add(self._origins.get(operation.origin))
         table.rows += operation.rows
         self.applied_seq = max(self.applied_seq, operation.seq)
         if operation.origin is not None and operation.origin_sequence is not None:
-            self._origins.note_applied(
-                operation.origin, table.key, operation.origin_sequence, operation.seq, holders
+            taken = self.origins.note_applied(
+                operation.origin,
+                table.key,
+                operation.origin_sequence,
+                operation.seq,
+                holders,
+                (self.ingester_id, operation.epoch),
             )
+            for handle in holders:
+                handle.origins[taken] = operation.origin_sequence
         for handle in holders:
             if handle.rows.nbytes >= self._max_partition_bytes:
                 self.freeze(handle.partition)
@@ -155,5 +162,6 @@ class BufferTree:
             self._segments[handle.first_segment] = left
         else:
             del self._segments[handle.first_segment]
-        for origin in handle.origins:
-            origin.note_released(handle)
+        for taken in handle.origins:
+            taken.note_released(handle)
+            taken.lane.origin.note_settled()

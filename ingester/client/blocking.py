@@ -7,6 +7,7 @@ their :class:`Writer`, exactly once.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -120,6 +121,7 @@ class Client:
         first_sequence: int | None = None,
         max_unanswered: int | None = None,
         exactly_once: bool = True,
+        keep_until_durable: bool = False,
     ) -> Writer:
         """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
 
@@ -132,6 +134,9 @@ class Client:
                 Default: one after the last that the daemon knows of this origin.
             max_unanswered: batches that may wait for their answer (default 512); the daemon's own
                 limit is ``flight.max_unanswered``.
+            keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
+                in object storage (about ``persist.max_age``), and send again what a daemon does not
+                have that takes its place, or comes back with an empty disk. Needs an origin.
 
         Raises:
             ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
@@ -146,13 +151,21 @@ class Client:
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
         connection = self._connection
         options = WriterOptions(
-            window=window, answer_timeout_s=connection.timeout_s, retry=connection.retry
+            window=window,
+            answer_timeout_s=connection.timeout_s,
+            retry=connection.retry,
+            position=partial(self._position, lease.origin)
+            if keep_until_durable and lease
+            else None,
         )
         return Writer(lambda: connection.link(command, schema), schema, lease, options)
 
     def _next_sequence(self, origin: str) -> int:
+        return (self._position(origin) or 0) + 1
+
+    def _position(self, origin: str) -> int | None:
         known = [state.memory_sequence for state in self.origins(origin)]
-        return max((sequence for sequence in known if sequence is not None), default=0) + 1
+        return max((sequence for sequence in known if sequence is not None), default=None)
 
     # ------------------------------------------------------------------------------------- reading
 

@@ -8,6 +8,9 @@
 When a stream is lost or refused for now, the window is rewound and sent again on the next one. That
 is exact because every batch carries its origin's sequence: what the daemon already has is answered
 as a duplicate. Without an origin a batch that may have been applied is never sent again.
+
+Who keeps batches until they are durable sends those again, too, that a daemon has answered and does
+not have any more: its disk was lost, or another daemon has taken its place.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,8 +40,17 @@ class Delivery:
     ``failure`` is what ended the writer, ``total`` what was acknowledged so far.
     """
 
-    def __init__(self, window: SendWindow, lease: OriginLease | None, retry: RetryState) -> None:
+    def __init__(
+        self,
+        window: SendWindow,
+        lease: OriginLease | None,
+        retry: RetryState,
+        *,
+        keeps: bool = False,
+    ) -> None:
         self.window = window
+        self.keeps = keeps
+        """Whether batches are kept until they are in object storage."""
         self.failure: ClientError | None = None
         self.total = WriteResult()
         self._lease = lease
@@ -70,7 +82,10 @@ class Delivery:
         if error is None:
             self._heard_at = now
             self._retry.progressed()
-            self._count(answer, pending)
+            if not pending.acknowledged:
+                self._count(answer, pending)
+            if self.keeps:
+                self.window.keep(pending, answer.durable_sequence)
         return Settled(pending, error)
 
     def lost(self, error: ClientError, now: float) -> float | ClientError:
@@ -94,7 +109,7 @@ class Delivery:
     def fail(self, error: ClientError) -> list[Pending]:
         """End with ``error``: the batches, oldest first, that have to be told."""
         self.failure = error
-        return self.window.drain()
+        return [pending for pending in self.window.drain() if not pending.acknowledged]
 
     def _refusal(self, answer: Answer, pending: Pending) -> ClientError | None:
         if not answer.accepted:

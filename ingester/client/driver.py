@@ -32,8 +32,14 @@ class Driver:
     """
 
     def __init__(
-        self, open_link: Callable[[], Link], delivery: Delivery, answer_timeout_s: float
+        self,
+        open_link: Callable[[], Link],
+        delivery: Delivery,
+        answer_timeout_s: float,
+        position: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """``position`` asks the daemon for the last sequence that it has of the origin."""
+        self._position = position
         self._open_link = open_link
         self._delivery = delivery
         self._window = delivery.window
@@ -177,6 +183,7 @@ class Driver:
         """Open a stream and send until it ends. None: ended in good order, or given up."""
         sending_error: ClientError | None = None
         try:
+            self._resume(generation)
             link = self._open_link()
         except Exception as exc:
             return from_arrow(exc)
@@ -195,6 +202,15 @@ class Driver:
             if not link.ended:
                 return None
         return link.end() or sending_error
+
+    def _resume(self, generation: int) -> None:
+        """Look whether the daemon still has what it answered, where that was kept."""
+        if not self._window.has_kept:
+            return
+        position = self._position()
+        with self._lock:
+            if generation == self._generation:
+                self._window.resume(position)
 
     def _next(self, link: Link, generation: int) -> Pending | None:
         with self._work:
@@ -231,7 +247,9 @@ class Driver:
                 ack.settle(None, error)
                 self._fail(error)
                 return
+            again, settled.pending.acknowledged = settled.pending.acknowledged, True
             self._room.notify()
             if not len(self._window):
                 self._idle.notify_all()
-        ack.settle(answer, None)
+        if not again:
+            ack.settle(answer, None)

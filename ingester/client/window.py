@@ -1,8 +1,9 @@
 """What was written and not yet answered. Pure: no thread, no socket, no clock; its owner locks.
 
     append ──► unsent ──take──► sent ──answered──► gone
-                  ▲               │
-                  └────rewind─────┘     (the connection was lost)
+                  ▲               │                  └──keep──▶ kept ──durable──▶ gone
+                  ├────rewind─────┘     (the connection was lost)  │
+                  └────────────────────────────────resume──────────┘  (and the daemon's disk, too)
 
 Invariant: sequences rise from the oldest sent to the newest unsent, also after a rewind. So
 answers, which come in order, always belong to the oldest one sent.
@@ -32,7 +33,16 @@ class WindowLimits(msgspec.Struct, frozen=True):
 class Pending:
     """A batch that waits for its answer."""
 
-    __slots__ = ("ack", "batch", "metadata", "nbytes", "sent_at", "sequence", "times_sent")
+    __slots__ = (
+        "ack",
+        "acknowledged",
+        "batch",
+        "metadata",
+        "nbytes",
+        "sent_at",
+        "sequence",
+        "times_sent",
+    )
 
     def __init__(
         self, batch: pa.RecordBatch, metadata: bytes | None, sequence: int | None, ack: "Ack"
@@ -44,6 +54,8 @@ class Pending:
         self.nbytes = int(batch.nbytes)
         self.times_sent = 0
         self.sent_at = 0.0
+        self.acknowledged = False
+        """Answered before, and sent again because a daemon lost it."""
 
 
 class SendWindow:
@@ -53,6 +65,7 @@ class SendWindow:
         self._limits = limits
         self._sent: deque[Pending] = deque()
         self._unsent: deque[Pending] = deque()
+        self._kept: deque[Pending] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -103,6 +116,24 @@ class SendWindow:
         """Everything is unsent again, in its order."""
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
+
+    def keep(self, pending: Pending, durable: int | None) -> None:
+        """Hold on to an answered one until it is in object storage, and let go of what is."""
+        self._kept.append(pending)
+        while self._kept and durable is not None and (self._kept[0].sequence or 0) <= durable:
+            self._kept.popleft()
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether something answered may not be in object storage yet."""
+        return bool(self._kept)
+
+    def resume(self, after: int | None) -> None:
+        """What was kept above the sequence ``after`` (None: all of it) is unsent again."""
+        while self._kept and (after is None or (self._kept[-1].sequence or 0) > after):
+            pending = self._kept.pop()
+            self._unsent.appendleft(pending)
+            self._bytes += pending.nbytes
 
     def drain(self) -> list[Pending]:
         """Take everything out, oldest first."""

@@ -29,11 +29,16 @@ from .wire import Checkpoint, WriteResult
 
 
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a writer behaves. A daemon silent for ``answer_timeout_s`` counts as lost."""
+    """How a writer behaves. A daemon silent for ``answer_timeout_s`` counts as lost.
+
+    ``position`` asks a daemon for the last sequence that it has of the writer's origin; with it
+    batches are kept until they are in object storage.
+    """
 
     window: WindowLimits = WindowLimits()
     answer_timeout_s: float = 60.0
     retry: RetryPolicy = RetryPolicy()
+    position: Callable[[], int | None] | None = None
 
 
 class Writer:
@@ -53,8 +58,11 @@ class Writer:
         self._schema = schema
         self._lease = lease
         retry = RetryState(options.retry, random.random)
-        delivery = Delivery(SendWindow(options.window), lease, retry)
-        self._driver = Driver(open_link, delivery, options.answer_timeout_s)
+        position = options.position
+        delivery = Delivery(SendWindow(options.window), lease, retry, keeps=position is not None)
+        self._driver = Driver(
+            open_link, delivery, options.answer_timeout_s, position or (lambda: None)
+        )
 
     @property
     def origin(self) -> str | None:

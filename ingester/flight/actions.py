@@ -99,17 +99,7 @@ async def _persist(runtime: Runtime, body: PersistBody) -> Objects:
 
 
 async def _origins(runtime: Runtime, body: OriginsBody) -> Objects:
-    found = runtime.origins if body.origin is None else [runtime.origins.find(body.origin)]
-    return [
-        {
-            "origin": origin.name,
-            "memory_sequence": origin.memory_sequence,
-            "durable_sequence": origin.durable_sequence,
-            "open": origin.open_streams > 0,
-        }
-        for origin in found
-        if origin is not None
-    ]
+    return [facts._asdict() for facts in await runtime.known_origins.find(body.origin)]
 
 
 async def _status(runtime: Runtime, _body: EmptyBody) -> Objects:

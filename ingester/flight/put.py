@@ -226,6 +226,8 @@ class PutCall:
             )
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
+        if sequence is not None and stream.first_sequence is None:
+            self._portal.call(self._writes.begin, stream, sequence)
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
         payload = encode_operation(
             shape=plan.shape,

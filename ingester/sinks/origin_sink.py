@@ -1,22 +1,35 @@
 """Duplicates stop here: an origin's sequence is applied once.
 
 Law of this file: a repeat of something durable is answered at once as a duplicate; a repeat of
-something under way waits for the first copy, and takes its place if that one fails.
+something under way waits for the first copy, and takes its place if that one fails. Parts that are
+in files already, of which this daemon's log knows nothing, are left out before the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ingester.errors import OwnedElsewhere
+from ingester.lanes import Lane
 from ingester.origins import Origins
 from ingester.sinks.interface import Answer, DmlSink
-from ingester.sinks.operation import Operation
+from ingester.sinks.operation import Operation, Part
+from persist.manifest import PartitionKey
+
+Shrink = Callable[[Operation, tuple[Part, ...]], None]
 
 
 class OriginSink:
-    """Judges sequences; a :class:`ingester.sinks.DmlSink`."""
+    """Judges sequences; a :class:`ingester.sinks.DmlSink`.
 
-    def __init__(self, origins: Origins, inner: DmlSink) -> None:
+    Args:
+        shrink: leaves an operation with these parts alone, in its record for the log, too.
+    """
+
+    def __init__(self, origins: Origins, inner: DmlSink, shrink: Shrink) -> None:
         self._origins = origins
         self._inner = inner
+        self._shrink = shrink
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Hand on what is new, answer what is not."""
@@ -24,33 +37,69 @@ class OriginSink:
         if name is None or sequence is None:
             self._inner.submit(operation, answer)
             return
-        key = operation.table.key
-        if self._origins.is_applied(name, key, sequence):
+        lane = self._origins.lane(name, operation.table.key)
+        if lane.lost:
+            answer(operation, taken_away(name, operation.table.key))
+            return
+        verdict = lane.judge(sequence)
+        if verdict == "duplicate":
             operation.duplicate = True
             answer(operation, None)
-            return
-        if not self._origins.begin(name, key, sequence):
-            self._origins.await_first(
-                name, key, sequence, lambda error: self._after_first(operation, answer, error)
+        elif verdict == "foreign":
+            answer(operation, too_low(name, sequence))
+        elif not lane.begin(sequence):
+            lane.await_first(
+                sequence, lambda error: self._after_first(lane, operation, answer, error)
             )
-            return
-        self._inner.submit(operation, lambda op, error: self._end(op, answer, error))
+        else:
+            if ahead := lane.ahead_at(sequence):
+                self._leave_out(operation, sequence, ahead)
+            self._inner.submit(operation, lambda op, error: self._end(lane, op, answer, error))
+
+    def _leave_out(
+        self, operation: Operation, sequence: int, ahead: dict[PartitionKey, int]
+    ) -> None:
+        spec_id = operation.table.definition.spec_id
+        left = tuple(
+            part for part in operation.parts if ahead.get((spec_id, part.values), -1) < sequence
+        )
+        if len(left) < len(operation.parts):
+            self._shrink(operation, left)
+            operation.duplicate = not left
 
     def _after_first(
-        self, operation: Operation, answer: Answer, error: BaseException | None
+        self, lane: Lane, operation: Operation, answer: Answer, error: BaseException | None
     ) -> None:
+        assert operation.origin_sequence is not None
         if error is None:
             operation.duplicate = True
             answer(operation, None)
+        elif lane.missing is not None and operation.origin_sequence > lane.missing:
+            answer(operation, error)
         else:
             self.submit(operation, answer)
 
-    def _end(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
-        assert operation.origin is not None
+    def _end(
+        self, lane: Lane, operation: Operation, answer: Answer, error: BaseException | None
+    ) -> None:
         assert operation.origin_sequence is not None
-        waiting = self._origins.end(
-            operation.origin, operation.table.key, operation.origin_sequence, error
-        )
+        waiting = lane.end(operation.origin_sequence, error)
         answer(operation, error)
         for fate in waiting:
             fate(error)
+
+
+def taken_away(name: str, table: tuple[str, str]) -> OwnedElsewhere:
+    """Why writes of an origin that moved away are refused."""
+    return OwnedElsewhere(
+        f"origin {name!r} writes to {table[0]}/{table[1]} through another daemon by now; a new"
+        " stream here takes it back"
+    )
+
+
+def too_low(name: str, sequence: int) -> OwnedElsewhere:
+    """Why a stream that goes back below where it began is refused."""
+    return OwnedElsewhere(
+        f"origin {name!r}: sequence {sequence} belongs to a daemon that had this origin before; a"
+        " stream that begins there takes it over"
+    )

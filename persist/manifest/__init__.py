@@ -18,6 +18,7 @@ created is version 42 for ever, the other's is garbage that no reader can pick b
     reading     Manifest                        committing  the next version
     planning    what clean-up may delete        cleaning    and its deletion
     history     version after version           verifying   whether all that is kept checks out
+    origins     what a client has written before
     snapshots, removals, claims, tables, times, errors
 
 All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's state store, whose
@@ -37,6 +38,8 @@ from persist.manifest.actions import (
     Horizon,
     Origin,
     OriginAhead,
+    OriginExpired,
+    OriginRun,
     Owner,
     PartitionKey,
     Properties,
@@ -67,6 +70,7 @@ from persist.manifest.errors import (
     ManifestDamaged,
     ManifestError,
     NotReplaced,
+    OriginMoved,
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
@@ -77,7 +81,7 @@ from persist.manifest.errors import (
 from persist.manifest.history import Step, kept_versions, walk
 from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
-from persist.manifest.rebasing import check_fence, check_replaced, rebase
+from persist.manifest.rebasing import check_fence, check_replaced, rebase, unmoved
 from persist.manifest.removals import Removals
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
@@ -110,6 +114,9 @@ __all__ = [
     "NotReplaced",
     "Origin",
     "OriginAhead",
+    "OriginExpired",
+    "OriginMoved",
+    "OriginRun",
     "Owner",
     "PartitionKey",
     "PartlyCovered",
@@ -149,6 +156,7 @@ __all__ = [
     "plan_clean_up",
     "rebase",
     "snapshot_due",
+    "unmoved",
     "verify",
     "walk",
     "write_due_snapshot",

@@ -148,14 +148,41 @@ class OriginAhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
 
 
+class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An origin's sequences from ``first`` up to the next run's: who has taken them, how far.
+
+    Nobody but this process commits them. Of the first run ``complete`` and ``ahead`` are those of
+    the :class:`Origin` itself.
+    """
+
+    first: int
+    owner_id: str
+    owner_epoch: int
+    complete: int | None = None
+    ahead: tuple[OriginAhead, ...] = ()
+
+
 class Origin(_Action, frozen=True, tag="origin"):
-    """How far an origin is in files: wholly up to ``complete``, per partition further."""
+    """How far an origin is in files: wholly up to ``complete``, per partition further.
+
+    ``runs``: who has taken which sequences, where it went from one process to another; those below
+    the first run are in files. ``at``: when it was last written, by the store's clock.
+    """
 
     name: str
     owner_id: str
     owner_epoch: int
     complete: int | None
     ahead: tuple[OriginAhead, ...]
+    runs: tuple[OriginRun, ...] = ()
+    at: str | None = None
+
+
+class OriginExpired(_Action, frozen=True, tag="origin_expired"):
+    """An origin that was last written at this time, and not since, is forgotten."""
+
+    name: str
+    at: str | None
 
 
 class Checkpoint(_Action, frozen=True, tag="checkpoint"):
@@ -188,6 +215,7 @@ OtherAction = (
     | Applied
     | EpochComplete
     | Origin
+    | OriginExpired
     | Checkpoint
     | Horizon
     | Txn

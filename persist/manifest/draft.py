@@ -23,6 +23,7 @@ from persist.manifest.actions import (
     EpochComplete,
     Horizon,
     Origin,
+    OriginExpired,
     Owner,
     PartitionKey,
     Properties,
@@ -198,6 +199,11 @@ class Draft:
     def _origin(self, origin: Origin) -> None:
         self._changed["origins"] = self._get("origins").set(origin.name, origin)
 
+    def _origin_expired(self, expired: OriginExpired) -> None:
+        known = self._get("origins")
+        if expired.name in known:
+            self._changed["origins"] = known.delete(expired.name)
+
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
         known = self._get("checkpoints")
         if checkpoint.state is not None:
@@ -227,6 +233,7 @@ _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     Applied: Draft._apply_seq,
     EpochComplete: Draft._epoch_complete,
     Origin: Draft._origin,
+    OriginExpired: Draft._origin_expired,
     Checkpoint: Draft._checkpoint,
     Horizon: Draft._horizon,
     Txn: Draft._txn,

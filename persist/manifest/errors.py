@@ -127,6 +127,14 @@ class UploadExpired(ManifestError):
         self.horizon = horizon
 
 
+class OriginMoved(ManifestError):
+    """Somebody else has written to an origin of the proposal; ``state`` is what is there now."""
+
+    def __init__(self, name: str, state: TableState) -> None:
+        super().__init__(f"origin {name!r} is another in version {state.version}")
+        self.state = state
+
+
 class ProposalConflict(ManifestError):
     """Somebody else defined the table otherwise meanwhile; ``state`` is what is there now."""
 

@@ -12,6 +12,7 @@ already, which falls out:
     remove of a file that is gone                                                     RewriteVoid
     schema, spec, properties, owner, writer, origin as they are now                   dropped
     a horizon that is not later than the state's                                      dropped
+    the end of an origin that has been written since                                  dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
 
 A proposal holds persists, or a rewrite, or a push, and no mixture. Once a horizon is committed,
@@ -21,7 +22,7 @@ gone, so it is refused here, and repeated with a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from persist.manifest.actions import (
     Action,
@@ -31,6 +32,7 @@ from persist.manifest.actions import (
     EpochComplete,
     Horizon,
     Origin,
+    OriginExpired,
     Properties,
     Remove,
     Schema,
@@ -42,6 +44,7 @@ from persist.manifest.actions import (
 from persist.manifest.errors import (
     Fenced,
     NotReplaced,
+    OriginMoved,
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
@@ -49,6 +52,8 @@ from persist.manifest.errors import (
 )
 from persist.manifest.state import TableState
 from persist.manifest.times import is_before
+
+Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
 
 
 def check_fence(state: TableState, writer: WriterIdentity) -> None:
@@ -89,6 +94,23 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     left = tuple(action for action in actions if not _is_in(state, action))
     _check_uploads(state, left)
     return left
+
+
+def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
+    """``then``, where the origins are as they were ``seen``.
+
+    What a proposal says of an origin stands for the whole of it: made from an older version, it
+    would take back what was said since. So the rule that is returned raises
+    :class:`OriginMoved` where one of them is another.
+    """
+
+    def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+        for name, origin in seen.items():
+            if state.origins.get(name) != origin:
+                raise OriginMoved(name, state)
+        return then(state, tuple(actions))
+
+    return guarded
 
 
 def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
@@ -181,6 +203,9 @@ def _is_in(state: TableState, action: Action) -> bool:
     if isinstance(action, Horizon):
         # Never back: what lies between the two may be deleted already.
         return state.horizon is not None and not is_before(state.horizon, action.at)
+    if isinstance(action, OriginExpired):
+        known = state.origins.get(action.name)
+        return known is None or known.at != action.at
     if isinstance(action, EpochComplete):
         return (action.ingester_id, action.epoch) in state.epochs_complete
     return action in (

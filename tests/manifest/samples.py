@@ -15,6 +15,8 @@ from persist.manifest import (
     Manifest,
     Origin,
     OriginAhead,
+    OriginExpired,
+    OriginRun,
     Owner,
     Patience,
     Properties,
@@ -133,6 +135,8 @@ _values = st.lists(_value, max_size=3).map(tuple)
 _bound = st.none() | st.booleans() | _int64 | _floats | _text
 _stats = st.builds(ColumnStats, min=_bound, max=_bound, nulls=st.none() | _seqs)
 _ahead = st.lists(st.builds(OriginAhead, _ids, _values, _seqs), max_size=2).map(tuple)
+_run = st.builds(OriginRun, _seqs, _text, _ids, st.none() | _seqs, _ahead)
+_runs = st.lists(_run, max_size=2).map(tuple)
 
 any_add = st.builds(
     Add,
@@ -163,7 +167,8 @@ any_action: st.SearchStrategy[Action] = st.one_of(
     st.builds(Owner, _text, _ids),
     st.builds(Applied, _text, _ids, _ids, _values, _seqs),
     st.builds(EpochComplete, _text, _ids),
-    st.builds(Origin, _text, _text, _ids, st.none() | _seqs, _ahead),
+    st.builds(Origin, _text, _text, _ids, st.none() | _seqs, _ahead, _runs, st.none() | _text),
+    st.builds(OriginExpired, _text, st.none() | _text),
     st.builds(Checkpoint, _text, st.none() | _text),
     st.builds(Horizon, _text),
     st.builds(Txn, _text, _seqs),

@@ -32,13 +32,15 @@ class OriginMachine(RuleBasedStateMachine):
         self.sequence += step
         self.op_seq += 1
         holders: list[Any] = [self.open[table][part] for part in sorted(parts)]
-        assert self.origins.begin("o", table, self.sequence)
-        assert not self.origins.begin("o", table, self.sequence)
+        lane = self.origins.lane("o", table)
+        assert lane.judge(self.sequence) == "new"
+        assert lane.begin(self.sequence)
+        assert not lane.begin(self.sequence)
         told: list[BaseException | None] = []
-        self.origins.await_first("o", table, self.sequence, told.append)
+        lane.await_first(self.sequence, told.append)
         assert not self.origins.is_applied("o", table, self.sequence)
         self.origins.note_applied("o", table, self.sequence, self.op_seq, holders)
-        for fate in self.origins.end("o", table, self.sequence, None):
+        for fate in lane.end(self.sequence, None):
             fate(None)
         assert told == [None]
         self.applied[table] = self.sequence
@@ -48,11 +50,12 @@ class OriginMachine(RuleBasedStateMachine):
     def fail(self, table: tuple[str, str]) -> None:
         """A write that never becomes durable leaves its sequence free."""
         sequence = self.sequence + 1
-        assert self.origins.begin("o", table, sequence)
+        lane = self.origins.lane("o", table)
+        assert lane.begin(sequence)
         told: list[BaseException | None] = []
-        self.origins.await_first("o", table, sequence, told.append)
+        lane.await_first(sequence, told.append)
         error = RuntimeError("the disk is full")
-        for fate in self.origins.end("o", table, sequence, error):
+        for fate in lane.end(sequence, error):
             fate(error)
         assert told == [error]
         assert not self.origins.is_applied("o", table, sequence)
@@ -65,7 +68,9 @@ class OriginMachine(RuleBasedStateMachine):
         self.released.add(holder)
         origin = self.origins.find("o")
         if origin is not None:
-            origin.note_released(holder)
+            for taken in origin.lanes[table].taken if table in origin.lanes else ():
+                taken.note_released(holder)
+            origin.note_settled()
 
     @invariant()
     def duplicates_are_what_was_applied(self) -> None:
@@ -90,7 +95,7 @@ class OriginMachine(RuleBasedStateMachine):
     def what_is_carried_restores_the_duplicates(self) -> None:
         restored = Origins()
         for name, namespace, table_name, sequence in self.origins.carried():
-            restored.restore(name, (namespace, table_name), sequence)
+            restored.restore(name, (namespace, table_name), sequence, ("me", 1))
         for table in TABLES:
             for sequence in range(self.sequence + 2):
                 assert restored.is_applied("o", table, sequence) == self.origins.is_applied(

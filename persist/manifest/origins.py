@@ -1,0 +1,223 @@
+"""Which of an origin's writes are in a table's files, and who may still bring others.
+
+    0 ─────── run 1 ───────┬─────── run 2 ───────┬─── run 3 ──▶        sequences of one origin
+      taken by (a, 3)      │ taken by (b, 1)     │ taken by (b, 2)
+      ├─ complete ─┤       ├─ complete ──┤       │
+      ├─ ahead in one partition ─┤               └ first: the sequence it began with
+
+Law of this file: pure. ``complete`` and ``ahead`` are facts for ever: the rows are in files that
+were committed with them. Whoever opens an origin's stream with sequence ``n`` takes ``n`` and all
+above it from whoever had them. An earlier process keeps what lies below, and may still commit that
+from its log; what lies above is not its any more, because the client sends it to the new one. So
+every sequence has one process that may commit it, at every moment.
+
+Within a run sequences rise in log order, and a partition's files are a prefix of the log: that is
+why one number per partition is enough. The number of runs is bounded: beyond :data:`MAX_RUNS` the
+two oldest count as one, of the later owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from persist.manifest.actions import Origin, OriginAhead, OriginRun, PartitionKey
+
+MAX_RUNS = 8
+"""Take-overs that leave a gap behind them; one without a gap makes no further run."""
+
+NO_END = 2**63 - 1
+"""No sequence is so high."""
+
+Process = tuple[str, int]
+"""(ingester id, epoch)"""
+
+
+class Run(NamedTuple):
+    """Sequences from ``first`` on, as far as the next run: whose they are, and what is in files."""
+
+    first: int
+    owner: Process | None
+    """None: whoever has them may commit them."""
+    complete: int | None
+    ahead: Mapping[PartitionKey, int]
+
+    def has(self, sequence: int, partition: PartitionKey) -> bool:
+        """Whether the partition's rows of that sequence of this run are in files."""
+        if self.complete is not None and sequence <= self.complete:
+            return True
+        return sequence <= self.ahead.get(partition, -1)
+
+    def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> Run:
+        """The run with these facts, too."""
+        known = -1 if self.complete is None else self.complete
+        upto = max(known, -1 if complete is None else complete)
+        further = dict(self.ahead)
+        for partition, sequence in ahead.items():
+            further[partition] = max(sequence, further.get(partition, -1))
+        left = {partition: seq for partition, seq in further.items() if seq > upto}
+        return self._replace(complete=upto if upto >= 0 else None, ahead=left)
+
+
+def runs_of(origin: Origin) -> list[Run]:
+    """The runs in order; at least one."""
+    top = (origin.complete, _as_map(origin.ahead))
+    if not origin.runs:
+        return [Run(0, None, *top)]
+    first, *others = origin.runs
+    return [
+        Run(first.first, (first.owner_id, first.owner_epoch), *top),
+        *(Run(o.first, (o.owner_id, o.owner_epoch), o.complete, _as_map(o.ahead)) for o in others),
+    ]
+
+
+def origin_of(
+    name: str, owner: Process, runs: list[Run], at: str | None, live: Collection[Process] = ()
+) -> Origin:
+    """The action that says so; ``runs`` as of :func:`runs_of`.
+
+    Args:
+        owner: who takes what comes.
+        live: processes that certainly have something to commit still: their runs stay apart.
+    """
+    runs = _fewer(_folded(runs), live)
+    named = [
+        OriginRun(run.first, *run.owner, run.complete, _as_tuple(run.ahead))
+        for run in runs
+        if run.owner is not None
+    ]
+    if named:
+        named[0] = OriginRun(named[0].first, named[0].owner_id, named[0].owner_epoch)
+    return Origin(
+        name=name,
+        owner_id=owner[0],
+        owner_epoch=owner[1],
+        complete=runs[0].complete,
+        ahead=_as_tuple(runs[0].ahead),
+        runs=tuple(named),
+        at=at,
+    )
+
+
+def run_at(runs: list[Run], sequence: int) -> Run | None:
+    """The run that the sequence is of; None where it lies below all of them, and is in files."""
+    found = None
+    for run in runs:
+        if run.first > sequence:
+            break
+        found = run
+    return found
+
+
+def end_of(runs: list[Run], first: int, process: Process) -> int:
+    """The first sequence from ``first`` on that is not for the process to commit."""
+    run = run_at(runs, first)
+    if run is not None and run.owner not in (None, process):
+        return first
+    for later in runs:
+        if later.first > first and later.owner != process:
+            return later.first
+    return NO_END
+
+
+def in_files(origin: Origin | None, sequence: int, partition: PartitionKey) -> bool:
+    """Whether this part of an origin's operation is in files, by whichever way it came there."""
+    if origin is None:
+        return False
+    run = run_at(runs_of(origin), sequence)
+    return run is None or run.has(sequence, partition)
+
+
+def may_commit(origin: Origin | None, sequence: int, process: Process) -> bool:
+    """Whether what a process took of this origin's sequence is for it to commit."""
+    if origin is None:
+        return True
+    run = run_at(runs_of(origin), sequence)
+    return run is not None and run.owner in (None, process)
+
+
+def durable_of(origin: Origin) -> int | None:
+    """The last sequence that is in files with all before it, as its newest owner knows it."""
+    for run in reversed(runs_of(origin)):
+        if run.complete is not None:
+            return run.complete
+    return None
+
+
+def taken_over(
+    origin: Origin,
+    process: Process,
+    first: int,
+    at: str | None,
+    live: Collection[Process] = (),
+) -> Origin:
+    """The origin when ``process`` has taken all from sequence ``first`` on.
+
+    What is in files stays known. What others have taken below ``first`` and no file has remains
+    theirs.
+    """
+    before = owned(origin)
+    runs: list[Run] = []
+    for index, run in enumerate(before):
+        end = before[index + 1].first if index + 1 < len(before) else None
+        if run.owner == process or (end is not None and end <= first):
+            runs.append(run)
+            continue
+        if run.first < first:
+            runs.append(run)
+        start = max(run.first, first)
+        ahead = {partition: seq for partition, seq in run.ahead.items() if seq >= start}
+        runs.append(Run(start, process, run.complete, ahead))
+    return origin_of(origin.name, process, runs, at, live)
+
+
+def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
+    """The origin when all of a run's rows in a partition, up to ``sequence``, are in files."""
+    runs = owned(origin)
+    run = run_at(runs, sequence)
+    if run is not None:
+        runs[runs.index(run)] = run.advanced(None, {partition: sequence})
+    owner = (origin.owner_id, origin.owner_epoch)
+    return origin_of(origin.name, owner, runs, origin.at, [run.owner for run in runs if run.owner])
+
+
+def owned(origin: Origin) -> list[Run]:
+    """The runs, each with its owner: where none is named it is the origin's."""
+    owner = (origin.owner_id, origin.owner_epoch)
+    return [run._replace(owner=run.owner or owner) for run in runs_of(origin)]
+
+
+def fresh(name: str, process: Process) -> Origin:
+    """An origin of which nothing is known but who takes it, from the first sequence on."""
+    return Origin(name, *process, None, (), (OriginRun(0, *process),))
+
+
+def _folded(runs: list[Run]) -> list[Run]:
+    """Without leading runs all of which is in files: what follows says so."""
+    while len(runs) > 1:
+        lowest, following = runs[0], runs[1]
+        if lowest.complete is None or lowest.complete < following.first - 1:
+            break
+        runs = [following.advanced(following.first - 1, {}), *runs[2:]]
+    return runs
+
+
+def _fewer(runs: list[Run], live: Collection[Process]) -> list[Run]:
+    runs = list(runs)
+    at = 0
+    while len(runs) > MAX_RUNS and at + 1 < len(runs):
+        older, later = runs[at], runs[at + 1]
+        if older.owner in live:
+            at += 1
+            continue
+        merged = later.advanced(older.complete, older.ahead)
+        runs[at : at + 2] = [merged._replace(first=older.first)]
+    return runs
+
+
+def _as_map(ahead: Iterable[OriginAhead]) -> dict[PartitionKey, int]:
+    return {(one.spec_id, one.values): one.seq for one in ahead}
+
+
+def _as_tuple(ahead: Mapping[PartitionKey, int]) -> tuple[OriginAhead, ...]:
+    return tuple(OriginAhead(spec_id, values, seq) for (spec_id, values), seq in ahead.items())

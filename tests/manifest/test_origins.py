@@ -1,0 +1,198 @@
+"""The rule that judges what of an origin is in files, against a model that remembers every part."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from persist.manifest import Origin, OriginAhead, OriginExpired, OriginRun, Proposal, apply, rebase
+from persist.manifest.origins import (
+    MAX_RUNS,
+    Process,
+    durable_of,
+    fresh,
+    further,
+    in_files,
+    may_commit,
+    origin_of,
+    owned,
+    run_at,
+    taken_over,
+)
+
+A, B, C = ("a", 1), ("b", 1), ("c", 3)
+P, Q = (1, ("p",)), (1, ("q",))
+
+
+def test_a_sequence_belongs_to_the_last_who_took_it() -> None:
+    origin = taken_over(fresh("o", A), B, 5, "now")
+    assert [(run.first, run.owner) for run in owned(origin)] == [(0, A), (5, B)]
+    assert (origin.owner_id, origin.owner_epoch) == B
+    assert may_commit(origin, 4, A)
+    assert not may_commit(origin, 5, A)
+    assert may_commit(origin, 5, B)
+    assert not may_commit(origin, 4, B)
+    assert not may_commit(origin, 7, ("b", 2))
+
+
+def test_a_take_over_at_the_end_of_what_is_in_files_leaves_no_run_behind() -> None:
+    origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {P: 7})], "now")
+    assert (origin.complete, origin.ahead) == (4, (OriginAhead(1, ("p",), 7),))
+    moved = taken_over(origin, B, 5, "now")
+    assert len(owned(moved)) == 1
+    assert moved.runs == (OriginRun(5, "b", 1),)
+    assert (moved.complete, moved.ahead) == (4, origin.ahead)
+    assert in_files(moved, 3, Q)
+    assert in_files(moved, 7, P)
+    assert not in_files(moved, 5, Q)
+    assert not may_commit(moved, 5, A)
+
+
+def test_a_client_that_goes_back_takes_over_what_lies_between() -> None:
+    jumped = taken_over(fresh("o", A), B, 11, "now")
+    jumped = further(jumped, 12, P)
+    back = taken_over(jumped, B, 5, "now")
+    assert [(run.first, run.owner) for run in owned(back)] == [(0, A), (5, B), (11, B)]
+    assert in_files(back, 12, P)
+    assert not in_files(back, 8, P)
+    assert may_commit(back, 8, B)
+    assert not may_commit(back, 8, A)
+    assert may_commit(back, 4, A)
+
+
+def test_durable_is_what_the_newest_owner_knows() -> None:
+    origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {})], "now")
+    jumped = taken_over(origin, B, 11, "now")
+    assert durable_of(jumped) == 4
+    runs = owned(jumped)
+    runs[1] = runs[1].advanced(20, {})
+    assert durable_of(origin_of("o", B, runs, "now")) == 20
+
+
+def test_the_number_of_runs_is_bounded_and_spares_those_that_have_rows_to_bring() -> None:
+    origin, spared = fresh("o", A), fresh("o", A)
+    for turn in range(1, 40):
+        origin = taken_over(origin, ("d", turn), turn * 10, "now")
+        spared = taken_over(spared, ("d", turn), turn * 10, "now", live=[A])
+    assert len(owned(origin)) == len(owned(spared)) == MAX_RUNS
+    assert not may_commit(origin, 3, A)
+    assert may_commit(spared, 3, A)
+    assert may_commit(origin, 395, ("d", 39))
+
+
+def test_an_origin_without_runs_belongs_to_whoever_has_rows_of_it() -> None:
+    plain = Origin("o", "me", 2, 10, (OriginAhead(1, ("p",), 12),))
+    assert in_files(plain, 10, Q)
+    assert in_files(plain, 12, P)
+    assert not in_files(plain, 12, Q)
+    assert may_commit(plain, 11, A)
+
+
+def test_an_origin_written_since_does_not_expire() -> None:
+    from persist.manifest import EMPTY
+
+    state = apply(EMPTY, [Origin("o", "a", 1, 1, (), (), "2026-11-21T00:00:00+00:00")])
+    gone = OriginExpired("o", "2026-11-21T00:00:00+00:00")
+    assert rebase(state, [gone]) == (gone,)
+    assert "o" not in apply(state, [gone]).origins
+    newer = apply(state, [Origin("o", "a", 1, 2, (), (), "2026-11-21T00:00:01+00:00")])
+    assert rebase(newer, [gone]) == ()
+    assert Proposal([gone]).actions == (gone,)
+
+
+class Daemons(RuleBasedStateMachine):
+    """Three daemons, one origin, one table. What each has is a log; files come from logs in order.
+
+    The client numbers its batches without gaps, each with rows in some partitions, and begins a
+    stream at the latest where it has got to with the one before. Where it goes on to the end, all
+    of it must be in files in the end, once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origin: Origin | None = None
+        self.logs: dict[Process, list[tuple[int, set[int]]]] = {A: [], B: [], C: []}
+        self.rows: dict[int, frozenset[int]] = {}
+        self.in_files: list[tuple[int, int]] = []
+        self.daemon: Process | None = None
+        self.position = 0
+
+    @rule(daemon=st.sampled_from([A, B, C]), back=st.integers(0, 5))
+    def open_a_stream(self, daemon: Process, back: int) -> None:
+        first = max(0, self.position - back)
+        base = self.origin or fresh("o", daemon)
+        # Rows that are not a daemon's any more have left it before it takes the origin back.
+        log = self.logs[daemon] = [
+            entry for entry in self.logs[daemon] if may_commit(base, entry[0], daemon)
+        ]
+        live = {who for who, entries in self.logs.items() if any(left for _, left in entries)}
+        unknown = first
+        while any(seq == unknown for seq, _ in log):
+            unknown += 1  # duplicates by the daemon's own memory
+        self.origin = taken_over(base, daemon, unknown, "now", live=live)
+        self.daemon, self.position = daemon, first
+
+    @rule(parts=st.frozensets(st.integers(0, 2)))
+    def write(self, parts: frozenset[int]) -> None:
+        if self.daemon is None:
+            return
+        sequence, self.position = self.position, self.position + 1
+        parts = self.rows.setdefault(sequence, parts)
+        log = self.logs[self.daemon]
+        if any(seq == sequence for seq, _ in log):
+            return
+        assert self.origin is not None
+        run = run_at(owned(self.origin), sequence)
+        if run is not None:
+            assert run.owner == self.daemon
+        left = {part for part in parts if not in_files(self.origin, sequence, (1, (part,)))}
+        log.append((sequence, left))
+
+    @rule(part=st.integers(0, 2), daemon=st.sampled_from([A, B, C]))
+    def persist(self, part: int, daemon: Process) -> None:
+        """A daemon's rows of a partition go into files, less what is not its any more."""
+        for sequence, left in sorted(self.logs[daemon], key=lambda entry: entry[0]):
+            if self.origin is not None and may_commit(self.origin, sequence, daemon):
+                if part in left:
+                    self.in_files.append((sequence, part))
+                    left.remove(part)
+                self.origin = further(self.origin, sequence, (1, (part,)))
+
+    @invariant()
+    def nothing_is_in_files_twice(self) -> None:
+        assert len(set(self.in_files)) == len(self.in_files)
+
+    @invariant()
+    def what_is_in_files_is_known_to_be(self) -> None:
+        for sequence, part in self.in_files:
+            assert in_files(self.origin, sequence, (1, (part,)))
+
+    def teardown(self) -> None:
+        while self.position < len(self.rows):
+            self.write(frozenset())
+        for daemon in self.logs:
+            for part in range(3):
+                self.persist(part, daemon)
+        self.nothing_is_in_files_twice()
+        wanted = {(sequence, part) for sequence, parts in self.rows.items() for part in parts}
+        assert set(self.in_files) == wanted
+
+
+Daemons.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestDaemons = Daemons.TestCase
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(0, 30)), min_size=1, max_size=12))
+def test_after_any_take_overs_each_sequence_has_one_process(
+    moves: list[tuple[Process, int]],
+) -> None:
+    origin = fresh("o", A)
+    holder = dict.fromkeys(range(40), A)
+    for process, first in moves:
+        origin = taken_over(origin, process, first, "now", live=[A, B, C])
+        for sequence in range(first, 40):
+            holder[sequence] = process
+    for sequence in range(40):
+        owners = [p for p in (A, B, C) if may_commit(origin, sequence, p)]
+        assert owners == [holder[sequence]]

@@ -1,0 +1,34 @@
+"""A fenced daemon's log, when its client has gone on at the successor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fencing.pairs import adopted_rows, pause, start
+from tests.origins.senders import duplicates, in_files, persisted, rows_of, seen, send
+
+
+@pytest.mark.parametrize("persisted_before", [False, True])
+def test_what_was_logged_unanswered_and_sent_again_is_not_doubled_by_an_adoption(
+    tmp_path: Path, persisted_before: bool
+) -> None:
+    with start(tmp_path, "first") as first:
+        send(first, range(1, 5))
+        pause(first)
+        with start(tmp_path, "second", manifest__refresh="10ms") as second:
+            # The answers to 3 and 4 never came.
+            assert duplicates(send(second, range(3, 7))) == [False] * 4
+            if persisted_before:
+                persisted(second)
+            first.kill()
+            assert adopted_rows(tmp_path, "first") == 20
+            assert adopted_rows(tmp_path, "first") == 0
+            persisted(second)
+            assert seen(second) == in_files(tmp_path) == rows_of(range(1, 7))
+            # And what came by the adoption is known to be there.
+            assert duplicates(send(second, range(1, 8))) == [True] * 6 + [False]
+            assert seen(second) == rows_of(range(1, 8))
+            persisted(second)
+            assert in_files(tmp_path) == rows_of(range(1, 8))

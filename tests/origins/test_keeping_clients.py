@@ -1,0 +1,68 @@
+"""The client library: what was answered and is not in object storage yet is sent again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingester.client import Client, RetryPolicy
+from tests.client.wire_cutter import WireCutter
+from tests.daemon import Daemon
+from tests.fencing.pairs import start
+from tests.origins.senders import TABLE, batch, in_files, persisted, rows_of, seen
+
+RETRY = RetryPolicy(for_s=60, first_delay_s=0.02, max_delay_s=0.2)
+
+
+def port(daemon: Daemon) -> int:
+    return int(daemon.flight.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["the disk is lost", "another daemon answers"])
+def test_a_writer_that_keeps_its_batches_survives(tmp_path: Path, moves: bool) -> None:
+    first = start(tmp_path, "a", id="a")
+    with WireCutter(port(first)) as wire, Client(wire.endpoint, retry=RETRY) as client:
+        schema = batch(1).schema
+        with client.writer(*TABLE, schema, origin="o", keep_until_durable=True) as writer:
+            for number in range(1, 5):
+                writer.write(batch(number))
+            writer.flush()
+            persisted(first)
+            for number in range(5, 9):
+                writer.write(batch(number))
+            writer.flush()
+            first.kill()
+            if moves:
+                second = start(tmp_path, "b", id="b")
+            else:
+                shutil.rmtree(first.data_dir)
+                second = first.again()
+            wire.cut(port(second))
+            for number in range(9, 11):
+                writer.write(batch(number))
+            result = writer.close()
+        assert (result.batches, result.duplicates) == (10, 0)
+        with second:
+            assert seen(second) == rows_of(range(1, 11))
+            if moves:
+                with first.again() as first:
+                    assert first.terminate() == 0
+            persisted(second)
+            assert seen(second) == in_files(tmp_path) == rows_of(range(1, 11))
+
+
+def test_what_is_durable_is_let_go_of(tmp_path: Path) -> None:
+    with start(tmp_path, "a") as daemon, Client(daemon.flight) as client:
+        schema = batch(1).schema
+        with client.writer(*TABLE, schema, keep_until_durable=True) as writer:
+            window = writer._driver._window
+            for number in range(1, 5):
+                writer.write(batch(number))
+            writer.flush()
+            assert len(window._kept) == 4
+            persisted(daemon)
+            writer.write(batch(5)).result()
+            writer.flush()
+            assert [pending.sequence for pending in window._kept] == [5]

@@ -1,0 +1,259 @@
+"""Repeats that meet their first copy: while it waits for the disk, and when the log refuses it.
+
+The log below is one that keeps :mod:`wal.commit`'s law: it answers the group that it writes, then
+all that waits, and takes what comes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
+from ingester.origins import Origins
+from ingester.sinks import Answer, Operation
+from ingester.sinks.origin_sink import OriginSink
+from persist.manifest import Origin, OriginRun, PartitionKey
+from persist.manifest.origins import fresh, taken_over
+
+TABLE = ("ns", "t")
+ME = ("me", 1)
+
+
+class Table:
+    """As much of a table as the sink looks at."""
+
+    key = TABLE
+
+
+def operation(sequence: int) -> Operation:
+    return Operation(
+        table=cast(Any, Table()), parts=(), rows=1, nbytes=1, shape=1, origin="o",
+        origin_sequence=sequence,
+    )  # fmt: skip
+
+
+class Log:
+    """Takes operations; tells them when the test says so."""
+
+    def __init__(self, origins: Origins) -> None:
+        self.applied: list[int] = []
+        self._origins = origins
+        self._pending: deque[tuple[Operation, Answer]] = deque()
+        self._group: list[tuple[Operation, Answer]] = []
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        self._pending.append((operation, answer))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending) + len(self._group)
+
+    def form(self, size: int) -> None:
+        while self._pending and len(self._group) < size:
+            self._group.append(self._pending.popleft())
+
+    def commit(self) -> None:
+        group, self._group = self._group, []
+        for op, _ in group:
+            assert op.origin_sequence is not None
+            seq = len(self.applied) + 1
+            self.applied.append(op.origin_sequence)
+            self._origins.note_applied("o", TABLE, op.origin_sequence, seq, (), ME)
+        for op, answer in group:
+            answer(op, None)
+
+    def refuse(self) -> None:
+        error = DiskFull("no room", retry_after_s=1.0)
+        group, self._group = self._group, []
+        for op, answer in group:
+            answer(op, error)
+        waiting, self._pending = self._pending, deque()
+        for op, answer in waiting:
+            answer(op, error)
+
+
+class Yard:
+    def __init__(self) -> None:
+        self.origins = Origins()
+        self.log = Log(self.origins)
+        self.sink = OriginSink(self.origins, self.log, lambda op, left: None)
+
+
+class Stream:
+    """One stream as :class:`ingester.writes.WriteStream` sees it: a refusal ends it."""
+
+    def __init__(self, yard: Yard, first: int) -> None:
+        self.next = first
+        self.acknowledged: dict[int, bool] = {}
+        self.refusal: BaseException | None = None
+        self._yard = yard
+
+    def send(self) -> None:
+        if self.refusal is not None:
+            return
+        sequence, self.next = self.next, self.next + 1
+        self._yard.sink.submit(operation(sequence), self._answered)
+
+    def _answered(self, op: Operation, error: BaseException | None) -> None:
+        assert op.origin_sequence is not None
+        if error is not None:
+            self.refusal = self.refusal or error
+        elif self.refusal is None:
+            self.acknowledged[op.origin_sequence] = op.duplicate
+
+
+def test_a_repeat_waits_for_its_first_copy_and_is_a_duplicate_then() -> None:
+    yard = Yard()
+    first, second = Stream(yard, 1), Stream(yard, 1)
+    first.send()
+    second.send()
+    assert (first.acknowledged, second.acknowledged) == ({}, {})
+    assert yard.log.waiting == 1
+    yard.log.form(1)
+    yard.log.commit()
+    assert (first.acknowledged, second.acknowledged) == ({1: False}, {1: True})
+    assert yard.log.applied == [1]
+
+
+def test_a_repeat_takes_the_place_of_a_first_copy_that_was_refused() -> None:
+    yard = Yard()
+    first, second = Stream(yard, 1), Stream(yard, 1)
+    first.send()
+    second.send()
+    yard.log.refuse()
+    assert isinstance(first.refusal, DiskFull)
+    yard.log.form(1)
+    yard.log.commit()
+    assert (second.acknowledged, yard.log.applied) == ({1: False}, [1])
+
+
+def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:
+    """One that goes in over a refused one would make a duplicate of that: its rows were lost."""
+    yard = Yard()
+    first, second = Stream(yard, 1), Stream(yard, 1)
+    for _ in range(3):
+        first.send()
+        second.send()
+    yard.log.form(1)
+    yard.log.refuse()
+    assert yard.log.applied == []
+    yard.log.form(10)
+    yard.log.commit()
+    assert yard.log.applied == [1, 2, 3]
+    assert second.acknowledged == {1: False, 2: False, 3: False}
+
+
+def test_nothing_of_a_stream_goes_in_over_what_was_refused_and_is_not_repeated() -> None:
+    yard = Yard()
+    older, newer = Stream(yard, 2), Stream(yard, 1)
+    newer.send()  # 1, its own
+    older.send()  # 2
+    newer.send()  # 2, waits for the older stream's
+    yard.log.refuse()
+    assert isinstance(newer.refusal, DiskFull)
+    assert yard.log.waiting == 0
+    again = Stream(yard, 1)
+    again.send()
+    again.send()
+    yard.log.form(2)
+    yard.log.commit()
+    assert yard.log.applied == [1, 2]
+
+
+def test_a_late_sequence_below_one_under_way_waits_for_that() -> None:
+    yard = Yard()
+    first, late = Stream(yard, 5), Stream(yard, 3)
+    first.send()
+    late.send()
+    yard.log.form(1)
+    yard.log.commit()
+    assert (late.acknowledged, yard.log.applied) == ({3: True}, [5])
+
+
+@given(st.data())
+def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.DataObject) -> None:
+    """Senders that begin again at the first that they have no answer to, several at once."""
+    yard = Yard()
+    streams = [Stream(yard, 1)]
+    acknowledged: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 40))):
+        match data.draw(st.sampled_from(["send", "send", "open", "form", "commit", "refuse"])):
+            case "send":
+                data.draw(st.sampled_from(streams)).send()
+            case "open":
+                for stream in streams:
+                    acknowledged |= stream.acknowledged.keys()
+                first = next(n for n in range(1, 1000) if n not in acknowledged)
+                streams = [*streams[-1:], Stream(yard, first)]
+            case "form":
+                yard.log.form(data.draw(st.integers(1, 3)))
+            case "commit":
+                yard.log.commit()
+            case "refuse":
+                yard.log.refuse()
+        assert yard.log.applied == list(range(1, len(yard.log.applied) + 1))
+        for stream in streams:
+            assert all(sequence in yard.log.applied for sequence in stream.acknowledged)
+
+
+@pytest.mark.parametrize("sequence", [0, 3, 9])
+def test_what_another_daemon_has_taken_below_is_refused_until_a_stream_begins_there(
+    sequence: int,
+) -> None:
+    yard = Yard()
+    lane = yard.origins.lane("o", TABLE)
+    theirs = fresh("o", ("other", 4))
+    lane.claim(taken_over(theirs, ME, 10, "now"), ME)
+    told: list[BaseException | None] = []
+    yard.sink.submit(operation(sequence), lambda op, error: told.append(error))
+    assert isinstance(told[0], OwnedElsewhere)
+    assert not lane.owns(sequence)
+    assert lane.owns(10)
+    lane.claim(taken_over(taken_over(theirs, ME, 10, "now"), ME, sequence, "now"), ME)
+    assert lane.owns(sequence)
+
+
+def test_once_another_daemon_has_the_origin_its_writes_are_refused() -> None:
+    yard = Yard()
+    lane = yard.origins.lane("o", TABLE)
+    lane.claim(fresh("o", ME), ME)
+    lane.lost = True
+    told: list[BaseException | None] = []
+    yard.sink.submit(operation(1), lambda op, error: told.append(error))
+    assert isinstance(told[0], IngesterError)
+    assert not isinstance(told[0], Superseded)
+    assert "through another daemon" in str(told[0])
+
+
+def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
+    left: list[tuple[Any, ...]] = []
+    origins = Origins()
+    log = Log(origins)
+    sink = OriginSink(origins, log, lambda op, parts: left.append(parts))
+    known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
+    ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
+    lane = origins.lane("o", TABLE)
+    lane.claim(taken_over(known, ME, 5, "now"), ME)
+    lane.taken[0].ahead = dict(ahead)
+    for sequence in (4, 5, 6, 7):
+        op = operation(sequence)
+        op.table = cast(Any, TableWithSpec())
+        op.parts = tuple(cast(Any, PartOf((name,))) for name in "pqr")
+        sink.submit(op, lambda op, error: None)
+    assert [[part.values[0] for part in parts] for parts in left] == [["r"], ["q", "r"]]
+    assert log.waiting == 3
+
+
+class TableWithSpec(Table):
+    class definition:
+        spec_id = 1
+
+
+class PartOf:
+    def __init__(self, values: tuple[str, ...]) -> None:
+        self.values = values
