@@ -123,7 +123,11 @@ class Session:
             )
         options = fl.FlightCallOptions(timeout=CLIENT_TIMEOUT_S)
         opened_at = time.monotonic()
-        out, answers = self._client.do_put(descriptor, SCHEMA, options)
+        try:
+            out, answers = self._client.do_put(descriptor, SCHEMA, options)
+        except ERRORS as exc:
+            raise_what_it_means(exc, exc)
+            raise
         stream = self._streams[table] = Stream(out, answers, opened_at)
         return stream
 
