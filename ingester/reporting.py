@@ -150,9 +150,7 @@ class Reporter:
             tables=[_table(table) for _, table in sorted(runtime.tree.tables.items())],
             persist=self._persist(),
             log=self._log(),
-            origins=[
-                OriginStatus(**facts._asdict()) for facts in runtime.known_origins.listed()
-            ],
+            origins=[OriginStatus(**facts._asdict()) for facts in runtime.known_origins.listed()],
             streams=StreamStatus(
                 open=runtime.queries.open_streams, stalled=runtime.queries.stalled_streams
             ),
