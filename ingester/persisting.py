@@ -155,22 +155,24 @@ class Persister:
 
     async def _encode_rest(self, ticket: PersistedBuffer) -> tuple[Action, ...]:
         """What commits the operations that are ours to commit, and in no file yet."""
-        upload = await self._upload(
-            ticket.handle, after_seq=ticket.covered_to, left_out=ticket.left_out
-        )
+        upload = await self._upload_until_done(ticket, ticket.covered_to, ticket.left_out)
         return self._ticket(ticket.handle, upload).actions
 
     async def _upload_again(self, ticket: PersistedBuffer) -> None:
         """Clean-up may have taken the files that waited for their commit: put them up anew."""
+        fresh = self._ticket(ticket.handle, await self._upload_until_done(ticket))
+        ticket.files, ticket.actions = fresh.files, fresh.actions
+        ticket.covered_to, ticket.left_out = -1, frozenset()
+
+    async def _upload_until_done(
+        self, ticket: PersistedBuffer, after_seq: int = -1, left_out: Collection[int] = ()
+    ) -> Upload:
+        """At the table's gate, where nobody else can go first: what cannot be encoded waits."""
         while True:
             try:
-                fresh = self._ticket(ticket.handle, await self._upload(ticket.handle))
+                return await self._upload(ticket.handle, after_seq=after_seq, left_out=left_out)
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
-            else:
-                ticket.files, ticket.actions = fresh.files, fresh.actions
-                ticket.covered_to, ticket.left_out = -1, frozenset()
-                return
 
     async def _upload(
         self,

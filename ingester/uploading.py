@@ -15,13 +15,12 @@ from msgspec import structs
 
 from ingester.buffer import BufferHandle, PersistedFiles
 from ingester.query.align import align_table
-from persist.footers import FileDamaged
 from persist.keyed import overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet import EncodedFile, encode_sorted
 from persist.partitioning import folder_of
 from persist.stats import column_stats
-from persist.store import ObjectStore
+from persist.store import ObjectStore, StoreError
 from persist.table import TableDefinition
 
 
@@ -70,15 +69,20 @@ class Uploader:
         definition = TableDefinition.of_state(state)
         table = handle.partition.table
         folder = folder_of(definition.spec, handle.partition.key[1])
-        rows = align_table(handle.rows.batches(), definition.schema)
         slices = handle.rows.slices_without(after_seq, left_out)
         if not slices:
             return Upload(PersistedFiles((), ()), ())
-        rows = pa.concat_tables([rows.slice(*one) for one in slices])
         first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
-        if definition.keyed:
-            rows, replaced = self._with_older_rows(handle, rows, state, definition)
+        try:
+            rows = align_table(handle.rows.batches(), definition.schema)
+            rows = pa.concat_tables([rows.slice(*one) for one in slices])
+            if definition.keyed:
+                rows, replaced = self._with_older_rows(handle, rows, state, definition)
+        except (StoreError, OSError):
+            raise
+        except Exception as exc:
+            raise CannotEncode(str(exc)) from exc
         adds: list[Add] = []
         arrivals = []
         facts = self._facts(handle, definition, folder) | {"first_seq": str(first_seq)}
@@ -156,9 +160,6 @@ class Uploader:
         files = overlapping(
             state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
         )
-        try:
-            older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
-        except FileDamaged as exc:
-            raise CannotEncode(str(exc)) from exc
+        older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
         batches = [batch for each in older for batch in each.to_batches()]
         return pa.concat_tables([align_table(batches, definition.schema), rows]), files
