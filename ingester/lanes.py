@@ -17,13 +17,16 @@ which parts of those are in files although we never had them. Loop only, but for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from ingester.taken import Taken
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
+    NO_END,
+    Held,
     Process,
     Run,
     durable_of,
@@ -81,7 +84,8 @@ class Lane:
         run = run_at(self.view, sequence)
         if run is None or (run.complete is not None and sequence <= run.complete):
             return "duplicate"
-        return "foreign"
+        held = any(one.first <= sequence <= one.last for one in self.held())
+        return "duplicate" if held else "foreign"
 
     def owns(self, first: int) -> bool:
         """Whether all from ``first`` on can be judged without taking anything over."""
@@ -92,13 +96,11 @@ class Lane:
 
         None where there is none: all is ours, a duplicate of what is ours, or in files.
         """
-        for index, run in enumerate(self.view or ()):
-            end = self.view[index + 1].first if self.view and index + 1 < len(self.view) else None
+        for run, end in self._runs():
             start = max(first, run.first, -1 if run.complete is None else run.complete + 1)
-            for one in self.taken:
-                if one.first <= start <= one.last:
-                    start = one.last + 1
-            if run.owner != (self.process or self.ours) and (end is None or start < end):
+            if (last := self._held_to(run, end)) is not None:
+                start = max(start, last + 1)
+            if run.owner != (self.process or self.ours) and start < end:
                 return start
         return None
 
@@ -156,7 +158,12 @@ class Lane:
             first = sequence if self.taken else 0
         else:
             run = run_at(self.view, sequence)
-            first = 0 if run is None or run.owner != process else run.first
+            if run is not None and run.owner == process:
+                made = self._add(Taken(self, run.first, process))
+                # A process may have several runs, with those of others in between.
+                made.end = self._end_of(made)
+                return made
+            first = 0
         return self._add(Taken(self, first, process))
 
     def unknown_origin(self, process: Process) -> OriginAction:
@@ -216,6 +223,15 @@ class Lane:
             if one.first_waiting(besides) is not None
         }
 
+    def held(self) -> list[Held]:
+        """What this daemon has from its log, of whichever epoch."""
+        found = []
+        for run, end in self._runs():
+            last = self._held_to(run, end)
+            if last is not None and run.owner is not None:
+                found.append(Held(run.first, last, run.owner))
+        return found
+
     @property
     def idle(self) -> bool:
         """Whether nothing is in buffers or on its way."""
@@ -230,6 +246,27 @@ class Lane:
     def _add(self, made: Taken) -> Taken:
         self.taken = tuple(sorted((*self.taken, made), key=lambda one: (one.first, one.epoch)))
         return made
+
+    def _runs(self) -> Iterator[tuple[Run, int]]:
+        """What the manifest says, each run with the first sequence of the next."""
+        view = self.view or []
+        for run, following in zip_longest(view, view[1:]):
+            yield run, NO_END if following is None else following.first
+
+    def _held_to(self, run: Run, end: int) -> int | None:
+        """Up to where a run is in our log, or is not and lies below what we have of a later one."""
+        of_run = [
+            one
+            for one in self.taken
+            if (one.owner_id, one.epoch) == run.owner and run.first <= one.last and one.first < end
+        ]
+        if not of_run:
+            return None
+        own = max(min(one.last, end - 1) for one in of_run)
+        following = next(
+            (one for one in self.taken if one.first == end and one.first <= one.last), None
+        )
+        return own if following is None else end - 1
 
     def _end_of(self, one: Taken) -> int:
         assert self.view is not None

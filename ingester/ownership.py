@@ -111,4 +111,4 @@ class Ownership:
         lane.load(known, self._process[0])
         foreign = lane.first_foreign(first)
         first = first if foreign is None else foreign
-        return taken_over(known, self._process, first, now, live)
+        return taken_over(known, self._process, first, now, live, lane.held())

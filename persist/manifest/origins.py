@@ -33,6 +33,15 @@ Process = tuple[str, int]
 """(ingester id, epoch)"""
 
 
+class Held(NamedTuple):
+    """Sequences that a process has, and that whoever takes over has from its log: no client has to
+    send them again."""
+
+    first: int
+    last: int
+    owner: Process
+
+
 class Run(NamedTuple):
     """Sequences from ``first`` on, as far as the next run: whose they are, and what is in files."""
 
@@ -150,25 +159,38 @@ def taken_over(
     first: int,
     at: str | None,
     live: Collection[Process] = (),
+    held: Collection[Held] = (),
 ) -> Origin:
     """The origin when ``process`` has taken all from sequence ``first`` on.
 
     What is in files stays known. What others have taken below ``first`` and no file has remains
-    theirs.
+    theirs, and so does what is ``held``.
     """
     before = owned(origin)
     runs: list[Run] = []
     for index, run in enumerate(before):
-        end = before[index + 1].first if index + 1 < len(before) else None
-        if run.owner == process or (end is not None and end <= first):
+        end = before[index + 1].first if index + 1 < len(before) else NO_END
+        if run.owner == process or end <= first:
             runs.append(run)
             continue
         if run.first < first:
             runs.append(run)
         start = max(run.first, first)
-        ahead = {partition: seq for partition, seq in run.ahead.items() if seq >= start}
-        runs.append(Run(start, process, run.complete, ahead))
+        for one in sorted(held):
+            if one.owner != run.owner or one.last < start or one.first >= end:
+                continue
+            if start < one.first:
+                runs.append(_part(run, start, process))
+            runs.append(_part(run, max(start, one.first), run.owner))
+            start = one.last + 1
+        if start < end:
+            runs.append(_part(run, start, process))
     return origin_of(origin.name, process, runs, at, live)
+
+
+def _part(run: Run, first: int, owner: Process | None) -> Run:
+    ahead = {partition: seq for partition, seq in run.ahead.items() if seq >= first}
+    return Run(first, owner, run.complete, ahead)
 
 
 def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:

@@ -1,0 +1,116 @@
+"""Law: what a daemon acknowledged and has in its log stays its own, however often it starts anew.
+
+A model of one origin, one table and one daemon that is killed between streams and never persists:
+the manifest says only who may commit what. Streams begin anywhere, leave gaps, and send again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.flight as fl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingester.origins import Origins
+from persist.manifest import Origin
+from persist.manifest.origins import may_commit, taken_over
+from tests.daemon import Daemon
+from tests.integration.wire import events, put, rows
+
+NAME, TABLE, ID = "w", ("it", "t"), "a"
+BUFFER = "buffer"
+
+
+class Life:
+    """A daemon from its start, with the log of all lives before it replayed."""
+
+    def __init__(self, epoch: int, log: list[tuple[int, int]], manifest: Origin | None) -> None:
+        self.process = (ID, epoch)
+        self.log = log
+        self.manifest = manifest
+        self.origins = Origins()
+        for seq, (written_in, sequence) in enumerate(log):
+            lane = self.origins.lane(NAME, TABLE)
+            if manifest is not None and lane.owner is None:
+                lane.load(manifest, ID)
+            process = (ID, written_in)
+            assert may_commit(manifest, sequence, process), (manifest, sequence, process)
+            self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], process)
+
+    def open(self, first: int) -> None:
+        """As `Ownership.take` does."""
+        lane = self.origins.lane(NAME, TABLE)
+        lane.ours = self.process
+        if lane.owns(first):
+            return
+        known = self.manifest or lane.unknown_origin(self.process)
+        lane.load(known, ID)
+        foreign = lane.first_foreign(first)
+        first = first if foreign is None else foreign
+        self.manifest = taken_over(known, self.process, first, None, lane.live(), lane.held())
+        lane.claim(self.manifest, self.process)
+        assert lane.owns(first)
+
+    def send(self, sequence: int) -> str:
+        verdict = self.origins.lane(NAME, TABLE).judge(sequence)
+        if verdict == "new":
+            seq = len(self.log)
+            self.log.append((self.process[1], sequence))
+            self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], self.process)
+        return verdict
+
+
+STREAMS = st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True).map(sorted)
+LIVES = st.lists(st.lists(STREAMS, max_size=3), min_size=1, max_size=6)
+
+
+@settings(max_examples=500, deadline=None)
+@given(LIVES)
+def test_what_was_written_is_a_duplicate_and_stays_ours_to_commit(
+    lives: list[list[Sequence[int]]],
+) -> None:
+    log: list[tuple[int, int]] = []
+    manifest: Origin | None = None
+    written: set[int] = set()
+    for epoch, streams in enumerate(lives, start=1):
+        life = Life(epoch, log, manifest)
+        for stream in streams:
+            life.open(stream[0])
+            for sequence in stream:
+                verdict = life.send(sequence)
+                if sequence in written:
+                    assert verdict == "duplicate"
+                elif sequence > max(written, default=-1):
+                    assert verdict == "new"
+                if verdict == "new":
+                    written.add(sequence)
+        manifest = life.manifest
+    assert len(log) == len(written)
+    for epoch, sequence in log:
+        assert may_commit(manifest, sequence, (ID, epoch))
+
+
+@pytest.mark.parametrize("again", [(0, 1, 14, 15), (1, 14, 15)])
+def test_sent_again_over_two_lives_and_a_gap_nothing_is_doubled(
+    tmp_path: Path, again: tuple[int, ...]
+) -> None:
+    def send(daemon: Daemon, *sequences: int) -> list[bool]:
+        batches = [events(sequence * 10, 10) for sequence in sequences]
+        metadata = [{"sequence": sequence} for sequence in sequences]
+        with fl.connect(daemon.flight) as client:
+            answers = put(client, TABLE, *batches, origin=NAME, metadata=metadata)
+        return [answer["duplicate"] for answer in answers]
+
+    daemon = Daemon.start(tmp_path / "d", persist__max_age="1h")
+    for sequences in ((0, 1), (14, 15)):
+        assert send(daemon, *sequences) == [False, False]
+        daemon.kill()
+        daemon = daemon.again()
+    with daemon:
+        assert all(send(daemon, *again))
+        with fl.connect(daemon.flight) as client:
+            found = rows(client, TABLE)
+        assert len(found) == len(set(found)) == 40
