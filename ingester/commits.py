@@ -222,8 +222,9 @@ class Commits:
         What an adoption has put into files meanwhile is left out, and so is what is not ours any
         more; whoever reads a buffer then goes on in the files that have all of it, which were
         uploaded and are in no version. Expired files go up again within the gate: no later buffer
-        may go in before.
+        may go in before. Where the store's clock went back, all uploads are too late for a while.
         """
+        backoff = Backoff(0.1, 60.0, Random())
         while True:
             for member in group:
                 await self._leave_out(member, base)
@@ -242,6 +243,7 @@ class Commits:
                 base = exc.state
             except UploadExpired as exc:
                 log.info("upload expired, uploading again", table=table.key, error=str(exc))
+                await trio.sleep(backoff.next_s())
                 for member in group:
                     if any(add in member.actions for add in exc.adds):
                         await self.upload_again(member)
