@@ -92,7 +92,7 @@ class DirectDisk(OsDisk):
             return super().pwritev(fd, pieces, offset)
         try:
             if not before and is_zeros(pieces, BLOCK_BYTES):
-                return os.pwrite(file.fd, pieces[0], offset)
+                return os.pwritev(file.fd, pieces, offset)
             with self._lock:
                 return self._append(file, before, pieces, offset)
         except OSError as exc:
@@ -118,7 +118,7 @@ class DirectDisk(OsDisk):
             filled += len(part)
         blocks = -(-filled // BLOCK_BYTES) * BLOCK_BYTES
         staging[filled:blocks] = 0
-        written = os.pwrite(file.fd, staging[:blocks].data, offset - len(before))
+        written = os.pwritev(file.fd, [staging[:blocks].data], offset - len(before))
         done = min(written, filled) - len(before)
         if done <= 0:
             raise OSError(errno.EINVAL, "nothing was written")
