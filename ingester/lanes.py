@@ -158,13 +158,22 @@ class Lane:
             first = sequence if self.taken else 0
         else:
             run = run_at(self.view, sequence)
-            if run is not None and run.owner == process:
-                made = self._add(Taken(self, run.first, process))
-                # A process may have several runs, with those of others in between.
-                made.end = self._end_of(made)
-                return made
-            first = 0
-        return self._add(Taken(self, first, process))
+            first = 0 if run is None else run.first
+        made = self._add(Taken(self, first, process))
+        if self.view is not None:
+            # A process may have several runs, with those of others in between; what came too late
+            # for its run has none.
+            made.end = self._end_of(made)
+        return made
+
+    def writer_of(self, sequence: int, upto: Process) -> Process | None:
+        """Which epoch of ours, up to this one, has taken a sequence; None where none has."""
+        if self.view is None:
+            return upto
+        run = run_at(self.view, sequence)
+        if run is None or run.owner is None:
+            return None
+        return run.owner if run.owner[0] == upto[0] and run.owner[1] <= upto[1] else None
 
     def unknown_origin(self, process: Process) -> OriginAction:
         """What to start from where the manifest knows nothing: what is in buffers is ours."""
@@ -202,7 +211,7 @@ class Lane:
         assert self.view is not None
         for run in self.view:
             if run.owner == process and not any(
-                one.first == run.first and one.epoch == process[1] for one in self.taken
+                one.first == run.first < one.end and one.epoch == process[1] for one in self.taken
             ):
                 made = self._add(Taken(self, run.first, process))
                 made.applied = -1 if run.complete is None else run.complete
@@ -263,10 +272,11 @@ class Lane:
         if not of_run:
             return None
         own = max(min(one.last, end - 1) for one in of_run)
-        following = next(
-            (one for one in self.taken if one.first == end and one.first <= one.last), None
+        # Only what was begun afterwards shows that nothing was to come in between.
+        skipped = any(
+            one.first == end <= one.last and one.epoch > of_run[0].epoch for one in self.taken
         )
-        return own if following is None else end - 1
+        return end - 1 if skipped else own
 
     def _end_of(self, one: Taken) -> int:
         assert self.view is not None

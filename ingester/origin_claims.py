@@ -28,7 +28,7 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
 )
-from persist.manifest.origins import Process, end_of, origin_of, owned, run_at
+from persist.manifest.origins import NO_END, Process, end_of, origin_of, owned, run_at
 from persist.manifest.times import is_before, parse_time
 
 log = structlog.get_logger(__name__)
@@ -190,10 +190,13 @@ class OriginClaims:
                 complete[runs.index(run)] = taken.last_below(min(limit, end), besides)
         for taken, partition, last in marks:
             last = min(last, ends[taken] - 1)
-            run = run_at(runs, last)
-            if last >= taken.first and run is not None:
-                ahead = further.setdefault(runs.index(run), {})
-                ahead[partition] = max(last, ahead.get(partition, -1))
+            if last < taken.first:
+                continue
+            for index, run in enumerate(runs):
+                end = runs[index + 1].first if index + 1 < len(runs) else NO_END
+                if run.first <= last and taken.first < end and run.owner == self._process(taken):
+                    ahead = further.setdefault(index, {})
+                    ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
         for index, ahead in further.items():
             runs[index] = runs[index].advanced(complete.get(index), ahead)
         live = lane.live(besides)

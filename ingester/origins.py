@@ -147,9 +147,10 @@ class Origins:
     def restore(self, name: str, table: TableKey, sequence: int, process: Process) -> None:
         """Take over what a segment's carried record says, which ``process`` wrote."""
         lane = self.lane(name, table)
-        if sequence < lane.next_sequence:
+        writer = lane.writer_of(sequence, process)
+        if writer is None or sequence < lane.next_sequence:
             return
-        lane.taken_by(sequence, process).restore(sequence)
+        lane.taken_by(sequence, writer).restore(sequence)
         lane.origin.note_applied(sequence, waits=False)
 
     def carried(self) -> list[tuple[str, str, str, int]]:

@@ -29,9 +29,9 @@ from ingester.record import (
     decode_origins,
     decode_schema,
 )
-from ingester.sinks import Operation
+from ingester.sinks import Operation, Part
 from persist.backoff import Backoff
-from persist.manifest.origins import may_commit
+from persist.manifest.origins import in_files, may_commit
 from wal import Log, Record, RecordKind
 
 log = structlog.get_logger(__name__)
@@ -137,7 +137,7 @@ class Replay:
         )
         rows = sum(part.batch.num_rows for part in parts)
         self.report.operations += 1
-        if not self._is_ours(table, header, record.epoch):
+        if not self._is_ours(table, header, record.epoch) or _left_out(table, logged, parts):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
             return
@@ -197,3 +197,20 @@ class Replay:
         self._limits.relieve()
         while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)
+
+
+def _left_out(table: TableBuffer, logged: LoggedOperation, left: tuple[Part, ...]) -> bool:
+    """Whether a persist has passed over rows of the operation, because its origin was elsewhere.
+
+    The origin may have come back since; then whoever writes it sends the operation again.
+    """
+    header = logged.header
+    if header.origin is None or header.origin_sequence is None:
+        return False
+    known = table.state.origins.get(header.origin)
+    kept = {part.values for part in left}
+    return known is not None and not all(
+        in_files(known, header.origin_sequence, (header.spec_id, part.values))
+        for part in logged.parts
+        if part.values not in kept
+    )

@@ -120,9 +120,9 @@ def run_at(runs: list[Run], sequence: int) -> Run | None:
 
 def end_of(runs: list[Run], first: int, process: Process) -> int:
     """The first sequence from ``first`` on that is not for the process to commit."""
-    run = run_at(runs, first)
-    if run is not None and run.owner not in (None, process):
-        return first
+    run = run_at(runs, first) or runs[0]
+    if run.owner not in (None, process):
+        return first  # or, below all runs, in files already
     for later in runs:
         if later.first > first and later.owner != process:
             return later.first
