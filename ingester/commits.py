@@ -226,8 +226,7 @@ class Commits:
         """
         backoff = Backoff(0.1, 60.0, Random())
         while True:
-            for member in group:
-                await self._leave_out(member, base)
+            await self._leave_out(group, base)
             actions = tuple(action for member in group for action in member.actions)
             claims = self.claims.of(base, [member.handle for member in group], actions)
             actions += self.claims.due_to_expire(table.key, base, actions)
@@ -252,11 +251,12 @@ class Commits:
                     member.on_committed()
                 return state
 
-    async def _leave_out(self, member: PersistedBuffer, base: TableState) -> None:
-        left_out = self.claims.left_out(base, member.handle)
-        if left_out != member.left_out:
-            member.left_out = left_out
-            member.actions = await self.encode_rest(member)
+    async def _leave_out(self, group: list[PersistedBuffer], base: TableState) -> None:
+        not_ours = self.claims.left_out(base, [member.handle for member in group])
+        for member, left_out in zip(group, not_ours, strict=True):
+            if left_out != member.left_out:
+                member.left_out = left_out
+                member.actions = await self.encode_rest(member)
 
     async def _install(
         self, table: TableBuffer, state: TableState, members: Sequence[PersistedBuffer]

@@ -243,7 +243,7 @@ class Persister:
         left_out: frozenset[int] = frozenset()
         backoff = Backoff(0.05, 5.0, Random())
         while True:
-            not_ours = self._commits.claims.left_out(base, handle)
+            (not_ours,) = self._commits.claims.left_out(base, [handle])
             if not_ours != left_out or upload is None:
                 left_out = not_ours
                 upload = await self._upload(handle, base, left_out=left_out)
