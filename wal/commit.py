@@ -1,34 +1,21 @@
-"""Law: what waits is written, synced, applied and answered together, in one order, by one task.
+"""Law: what needs waiting is done between two groups, by one task: rotations, and the run's end.
 
-::
-
-    append -> pending -> [form group] -> write + sync (thread) -> apply -> on_done
-                 ^                            |
-                 +---- the next group forms --+
-
-There is no delay: a group is whatever waits when the one before it is through. Under "commit"
-nothing is applied or answered before its sync returned. Whoever appended is answered exactly
-once, whatever becomes of the log: when a group fails, when the disk dies, when `run` is
-cancelled. An owner that dies answers everyone who waits on it first.
+Whoever appended or asked for a rotation is answered exactly once: when a group fails, when the disk
+dies, when `run` is cancelled. An owner that dies answers everyone who waits on it first.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 import trio
 
+from wal.append_queue import AppendQueue, Apply
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
-from wal.group import Group, form_group
-from wal.segment import OpenSegment
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
-
-Apply = Callable[[Sequence[Entry]], None]
 
 
 class _Rotation:
@@ -45,45 +32,32 @@ class _Rotation:
 
 
 class GroupCommit:
-    """The queue before the log and the task that empties it. Everything is on the loop."""
+    """Runs the queue before the log. Everything is on the loop."""
 
     def __init__(self, segments: SegmentSet, settings: LogSettings) -> None:
         self._segments = segments
         self._settings = settings
-        # Not bounded here: admission bounds the bytes in flight before they come this far.
-        self._pending: deque[Entry] = deque()
-        self._group: Group | None = None
+        self.queue = AppendQueue(
+            segments, sync=settings.fsync == "commit", due=self._due, attention=self._look
+        )
         self._rotation: _Rotation | None = None
         self._wake = trio.Event()
-        self._dirty = trio.Event()
+        self._asleep_until = math.inf
         self._stopped = trio.Event()
         self._closing = False
         self._age_retry_at = 0.0
         self.running = False
-        self.failure: LogFailed | None = None
-        self.pending_bytes = 0
-        self.groups = 0
-        self.records = 0
-        self.failed_groups = 0
 
     @property
-    def pending(self) -> int:
-        """Entries that no group has taken yet."""
-        return len(self._pending)
-
-    @property
-    def unbooked_bytes(self) -> int:
-        """What waits for a group, and what is being written."""
-        group = self._group
-        return self.pending_bytes + (0 if group is None else group.end - group.start)
+    def failure(self) -> LogFailed | None:
+        """Why the disk cannot be trusted any more."""
+        return self.queue.failure
 
     def append(self, entry: Entry) -> None:
         """Queue an entry. LogClosed when nothing is taken any more: it is not answered then."""
-        if self._closing:
+        if self._closing or self.queue.crash is not None:
             raise LogClosed("the log is closed") from self.failure
-        self._pending.append(entry)
-        self.pending_bytes += entry.stored_bytes
-        self._wake.set()
+        self.queue.append(entry)
 
     async def rotate(self, *, force: bool) -> None:
         """Wait until the running task has rotated; the errors of `SegmentSet.rotate`."""
@@ -102,15 +76,18 @@ class GroupCommit:
     async def run(self, apply: Apply, task_status: trio.TaskStatus[None]) -> None:
         """Commit until `finish`, cancellation or failure. LogFailed ends the process."""
         self.running = True
+        self.queue.open(apply)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)
                 if self._settings.fsync == "interval":
                     nursery.start_soon(self._guard, self._sync_by_timer, nursery)
                 task_status.started()
-                await self._guard(partial(self._commit, apply), nursery)
+                await self._guard(self._tend, nursery)
                 nursery.cancel_scope.cancel()
         finally:
+            with trio.CancelScope(shield=True):
+                await self.queue.close()
             self.running = False
             self._closing = True
             self._answer_everyone(LogClosed("the log stopped before it could answer"))
@@ -132,10 +109,10 @@ class GroupCommit:
 
         The group that is being written is answered as soon as its thread is back.
         """
-        self.failure = self.failure or exc
+        failure = self.queue.failure = self.queue.failure or exc
         self._closing = True
         self._wake.set()
-        self._answer_waiting(self.failure)
+        self._answer_waiting(failure)
 
     async def _guard(self, task: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
         """Run a task of `run`; if the disk dies under it, all of them end."""
@@ -147,28 +124,51 @@ class GroupCommit:
 
     async def _sync_by_timer(self) -> None:
         while True:
-            await self._dirty.wait()
-            self._dirty = trio.Event()
+            await self._segments.written.wait()
+            self._segments.written = trio.Event()
             await trio.sleep(self._settings.fsync_interval_s)
             await self._segments.sync()
 
-    async def _commit(self, apply: Apply) -> None:
-        while not (self._closing and not self._pending):
-            await trio.lowlevel.checkpoint_if_cancelled()
-            await self._wait_for_work()
+    async def _tend(self) -> None:
+        """Do what needs waiting, whenever there is something, until the end."""
+        while self.queue.crash is None:
             # What has been started is brought to its end: an entry that is in the file is applied
             # and answered. Every step in here is bounded by the disk.
             with trio.CancelScope(shield=True):
-                if self._rotation is not None or self._too_old():
+                await self.queue.hold()
+                if self._due():
                     await self._rotate()
-                if self._pending:
-                    await self._commit_group(apply)
+                elif self.queue.stuck:
+                    await self._open_next()
+            if self.queue.crash is None:
+                self.queue.release()
+                if self._closing and self.queue.empty:
+                    return
+                await self._wait_for_work()
+        raise self.queue.crash
 
     async def _wait_for_work(self) -> None:
-        while not (self._pending or self._closing or self._rotation or self._too_old()):
-            with trio.move_on_at(self._age_deadline()):
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._wanted():
+            self._asleep_until = self._age_deadline()
+            with trio.move_on_at(self._asleep_until):
                 await self._wake.wait()
             self._wake = trio.Event()
+
+    def _look(self) -> None:
+        """Something has changed at the queue."""
+        if self._wanted() or self._age_deadline() < self._asleep_until:
+            self._wake.set()
+
+    def _wanted(self) -> bool:
+        """Whether there is something to be done between two groups."""
+        queue = self.queue
+        ended = self._closing and queue.empty
+        return queue.stuck or ended or queue.crash is not None or self._due()
+
+    def _due(self) -> bool:
+        """Whether the next group belongs into another segment."""
+        return self._rotation is not None or self._too_old()
 
     def _age_deadline(self) -> float:
         since = self._segments.first_operation_at
@@ -196,83 +196,22 @@ class GroupCommit:
         if isinstance(error, LogFailed):
             raise error
 
-    async def _commit_group(self, apply: Apply) -> None:
-        """Write, apply and answer one group."""
+    async def _open_next(self) -> None:
+        """A segment for what waits; where there is none to be had, it is refused."""
         try:
-            segment = await self._segments.require_open()
-            group = self._form(segment)
-            if self._pending and not group.entries:
-                await self._segments.rotate()
-                group = self._form(await self._segments.require_open())
+            await self._segments.rotate()
         except (LogFull, LogWriteFailed) as exc:
-            self.failed_groups += 1
+            self.queue.failed_groups += 1
             self._answer_waiting(exc)
-            return
-        if not group.entries:
-            return  # whoever waited was answered while the segment was opened
-        try:
-            await self._segments.append(group, sync=self._settings.fsync == "commit")
-        except LogError as exc:
-            self.failed_groups += 1
-            self._answer_group(exc)
-            if isinstance(exc, LogFailed):
-                raise
-            # Nobody's later entry may stand where an earlier one of theirs was refused.
-            self._answer_waiting(exc)
-            return
-        self._dirty.set()
-        if self.failure is not None:
-            self._answer_group(self.failure)
-            return
-        self._apply(apply, group)
-
-    def _form(self, segment: OpenSegment) -> Group:
-        """The next group; from here until it is answered, it is this task that answers for it."""
-        group = self._group = form_group(self._pending, segment.ledger)
-        self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
-        return group
-
-    def _apply(self, apply: Apply, group: Group) -> None:
-        """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
-        try:
-            apply(group.entries)
-        except Exception as exc:
-            # The log holds what the sink refuses: only a restart can make them agree again.
-            failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
-            self._answer_group(failure)
-            raise failure from exc
-        self.groups += 1
-        self.records += len(group.records)
-        self._answer_group(None)
-
-    def _answer_group(self, error: LogError | None) -> None:
-        group, self._group = self._group, None
-        if group is not None:
-            _answer(group.entries, error)
 
     def _answer_waiting(self, error: LogError) -> None:
-        waiting, self._pending = self._pending, deque()
-        self.pending_bytes = 0
         rotation, self._rotation = self._rotation, None
         if rotation is not None:
             rotation.answer(error)
-        _answer(waiting, error)
+        self.queue.answer_waiting(error)
 
     def _answer_everyone(self, error: LogError) -> None:
         try:
-            self._answer_group(error)
+            self.queue.answer_everyone(error)
         finally:
             self._answer_waiting(error)
-
-
-def _answer(entries: Iterable[Entry], error: LogError | None) -> None:
-    """Answer every entry; the first exception that a callback raised comes out afterwards."""
-    raised: Exception | None = None
-    for entry in entries:
-        if entry.on_done is not None:
-            try:
-                entry.on_done(entry, error)
-            except Exception as exc:
-                raised = raised or exc
-    if raised is not None:
-        raise raised

@@ -219,12 +219,12 @@ class Log:
     @property
     def pending(self) -> int:
         """Entries that wait for a group."""
-        return self._commit.pending
+        return self._commit.queue.pending
 
     @property
     def pending_bytes(self) -> int:
         """What they will take in the log."""
-        return self._commit.pending_bytes
+        return self._commit.queue.pending_bytes
 
     @property
     def last_sync_s(self) -> float:
@@ -234,11 +234,11 @@ class Log:
     @property
     def certain_bytes(self) -> int:
         """What can still be appended without asking the disk for room. Safe from any thread."""
-        return self._segments.reserved_bytes - self._commit.unbooked_bytes
+        return self._segments.reserved_bytes - self._commit.queue.unbooked_bytes
 
     def statistics(self) -> LogStatistics:
         """The log at this moment."""
-        segments, commit = self._segments, self._commit
+        segments, queue = self._segments, self._commit.queue
         open_bytes = segments.open.ledger.end if segments.open is not None else 0
         return LogStatistics(
             segments=len(segments.sealed) + (segments.open is not None),
@@ -246,12 +246,12 @@ class Log:
             open_segment=self.open_segment,
             open_bytes=open_bytes,
             last_seq=segments.next_seq - 1,
-            pending=commit.pending,
-            pending_bytes=commit.pending_bytes,
-            records=commit.records,
-            groups=commit.groups,
+            pending=queue.pending,
+            pending_bytes=queue.pending_bytes,
+            records=queue.records,
+            groups=queue.groups,
             syncs=segments.syncs,
             last_sync_s=segments.last_sync_s,
             rotations=segments.rotations,
-            failed_groups=commit.failed_groups,
+            failed_groups=queue.failed_groups,
         )

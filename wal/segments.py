@@ -63,6 +63,8 @@ class SegmentSet:
         self.sealed: dict[int, SegmentFacts] = {}
         self.open: OpenSegment | None = None
         self.first_operation_at: float | None = None
+        self.written = trio.Event()
+        """Something was written that may not be synced yet; who waits for it makes a new one."""
         self.syncs = 0
         self.last_sync_s = 0.0
         self.rotations = 0
@@ -133,19 +135,14 @@ class SegmentSet:
         self._next_number += 1
         self.first_operation_at = None
 
-    async def append(self, group: Group, *, sync: bool) -> None:
-        """Write a group, synced where asked, and book it.
-
-        Raises:
-            LogFull, LogWriteFailed: it was cut back, and the segment is as it was.
-            LogFailed: the sync or the cut failed.
-        """
+    def book(self, group: Group, *, synced: bool) -> None:
+        """Count a group that was written to the open segment."""
         segment = self.open
         assert segment is not None
-        await self.in_thread(partial(self._append, segment, group, sync=sync))
         ledger = segment.ledger
         ledger.book(group)
-        if sync:
+        self.written.set()
+        if synced:
             ledger.synced_to = ledger.end
         if ledger.operations and self.first_operation_at is None:
             self.first_operation_at = trio.current_time()
@@ -154,7 +151,13 @@ class SegmentSet:
             self._spare_asked_for = ledger.number
             self._spare_wanted.set()
 
-    def _append(self, segment: OpenSegment, group: Group, *, sync: bool) -> None:
+    def write(self, segment: OpenSegment, group: Group, *, sync: bool) -> None:
+        """Write a group, synced where asked. Blocking; in the one thread that appends.
+
+        Raises:
+            LogFull, LogWriteFailed: it was cut back, and the segment is as it was.
+            LogFailed: the sync or the cut failed.
+        """
         try:
             segment.append(group)
         except OSError as exc:

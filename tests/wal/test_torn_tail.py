@@ -84,23 +84,25 @@ def test_zeros_before_data_of_the_same_group_are_torn_and_of_a_later_one_damage(
     async def write(folder: Path, *, together: bool) -> None:
         async with running(folder, clean=False) as state:
             if together:
-                await state.answers.write(state.log, b"a" * 600, b"b" * 600)
+                # What comes while the first is being written is the next group.
+                await state.answers.write(state.log, b"first", b"a" * 600, b"b" * 600)
             else:
+                await state.answers.write(state.log, b"first")
                 await state.answers.write(state.log, b"a" * 600)
                 await state.answers.write(state.log, b"b" * 600)
 
-    def lose_the_first_page(folder: Path) -> None:
+    def lose_the_beginning_of_the_second(folder: Path) -> None:
         with (folder / segment_name(1)).open("r+b") as file:
-            file.seek(SEGMENT_HEADER_BYTES)
+            file.seek(SEGMENT_HEADER_BYTES + 48)
             file.write(bytes(512))
 
     with folder_with() as folder:
         trio.run(lambda: write(folder, together=True))
-        lose_the_first_page(folder)
-        assert recover(folder) == []
+        lose_the_beginning_of_the_second(folder)
+        assert recover(folder) == [b"first"]
     with folder_with() as folder:
         trio.run(lambda: write(folder, together=False))
-        lose_the_first_page(folder)
+        lose_the_beginning_of_the_second(folder)
         with pytest.raises(LogDamaged, match="data at"):
             recover(folder)
 
@@ -128,10 +130,10 @@ def test_a_payload_that_holds_a_log_is_not_taken_for_one(junk: bytes, cut: int) 
 
     async def write(folder: Path) -> None:
         async with running(folder, LogSettings(segment_bytes=1 << 14), clean=False) as state:
-            await state.answers.write(state.log, junk)
-            # One group: its second record holds records of a segment with the same number.
+            # One group behind the junk: its second record holds records of a segment with the same
+            # number.
             answers = Answers()
-            entries = [operation(b"x" * 500), operation(inner)]
+            entries = [operation(junk), operation(b"x" * 500), operation(inner)]
             answers.append(state.log, *entries)
             await answers.wait(*entries)
 
