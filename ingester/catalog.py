@@ -56,12 +56,17 @@ class Catalog:
             UnknownTable: it does not exist.
             StoreAway: it is not loaded, and the store cannot be reached.
         """
-        key = (check_table_name("namespace", namespace), check_table_name("table", name))
-        table = self._tree.tables.get(key)
+        table = self.known(namespace, name)
         if table is not None:
             return table
+        key = (namespace, name)
         async with self.commits.held(key):
             return await self._open_locked(key)
+
+    def known(self, namespace: str, name: str) -> TableBuffer | None:
+        """The table, if it is in memory; InvalidRequest for a name that none can have."""
+        key = (check_table_name("namespace", namespace), check_table_name("table", name))
+        return self._tree.tables.get(key)
 
     def opened(self) -> list[TableBuffer]:
         """The tables that are in memory."""
@@ -93,15 +98,20 @@ class Catalog:
         """The table's manifest, to be used in a thread."""
         return self.commits.manifest(key)
 
+    def is_fresh(self, table: TableBuffer, older_than_s: float) -> bool:
+        """Whether :meth:`refresh` has nothing to do."""
+        if trio.current_time() - table.refreshed_at <= older_than_s:
+            return True
+        # A commit under way installs the newest version, or the store is away.
+        return older_than_s >= 0 and self.commits.under_way(table.key)
+
     async def refresh(self, table: TableBuffer, older_than_s: float) -> None:
         """See commits of other writers, if the last look is older than this many seconds.
 
         A store that is away leaves the table as it was: its own rows are still answered.
         """
-        if trio.current_time() - table.refreshed_at <= older_than_s:
+        if self.is_fresh(table, older_than_s):
             return
-        if self.commits.under_way(table.key) and older_than_s >= 0:
-            return  # it installs the newest version, or the store is away
         async with self.commits.held(table.key):
             if trio.current_time() - table.refreshed_at <= older_than_s:
                 return

@@ -31,9 +31,10 @@ from ingester.metrics import Metrics
 from ingester.origins import Origins
 from ingester.ownership import Ownership
 from ingester.persisting import Persister
+from ingester.query.align import projected
 from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.predicate import parse_filter
-from ingester.query.queries import Queries, QueryLimits, projected
+from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ingester.errors import InvalidRequest
+
 
 def align_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly the schema's columns; no copy where it has them already."""
@@ -32,3 +34,17 @@ def align_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def align_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """All batches as one table with the schema's columns."""
     return pa.Table.from_batches([align_batch(batch, schema) for batch in batches], schema)
+
+
+def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
+    """The answer's columns; with ``marks`` also ``_op``."""
+    if columns is None:
+        fields = list(schema)
+    else:
+        unknown = [name for name in columns if schema.get_field_index(name) < 0]
+        if unknown:
+            raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
+        fields = [schema.field(name) for name in columns]
+    if marks:
+        fields.append(pa.field("_op", pa.string(), nullable=False))
+    return pa.schema(fields)

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
 import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import InvalidRequest, StaleVersion, StoreAway, TooManyStreams
+from ingester.query.align import projected
 from ingester.query.files import RowGroups
 from ingester.query.parts import PART_BYTES
 from ingester.query.predicate import parse_filter
@@ -78,6 +78,20 @@ class Queries:
         # Reentrant: a collection inside it may free a stream, which takes it again.
         self._lock = threading.RLock()
 
+    def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
+        """The answer to a ticket for which nothing has to be asked of the store; None for others.
+
+        Raises:
+            InvalidRequest, TooManyStreams
+        """
+        self._check_room()
+        table = self._catalog.known(ticket.namespace, ticket.table)
+        if ticket.scope != "all" or table is None:
+            return None
+        if not self._catalog.is_fresh(table, self._limits.refresh_s):
+            return None
+        return self._answer(table, snapshot_all(table, self._tree.applied_seq), ticket)
+
     async def open(self, ticket: Ticket) -> AnswerStream:
         """The answer to a ticket.
 
@@ -87,8 +101,12 @@ class Queries:
         self._check_room()
         table = await self._catalog.open(ticket.namespace, ticket.table)
         snapshot = await self._snapshot(table, ticket)
+        return self._answer(table, snapshot, ticket)
+
+    def _answer(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
+        """Atomic: no await from the snapshot to here."""
         try:
-            # Others may have come while the store was asked. Atomic: no await from here on.
+            # Others may have come while the store was asked.
             self._check_room()
             return self._stream(table, snapshot, ticket)
         except BaseException:
@@ -270,17 +288,3 @@ class Queries:
         with self._lock:
             self._streams.discard(stream)
             self._open -= not stream.expired
-
-
-def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
-    """The answer's columns; with ``marks`` also ``_op``."""
-    if columns is None:
-        fields = list(schema)
-    else:
-        unknown = [name for name in columns if schema.get_field_index(name) < 0]
-        if unknown:
-            raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
-        fields = [schema.field(name) for name in columns]
-    if marks:
-        fields.append(pa.field("_op", pa.string(), nullable=False))
-    return pa.schema(fields)
