@@ -74,8 +74,9 @@ class AdmissionGate:
 
     def enter(self, nbytes: int) -> IngesterError | None:
         """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
+        disk_lacks = self._disk.lacks(nbytes)
         with self._lock:
-            reasons = self.reasons(nbytes)
+            reasons = self._reasons(nbytes, disk_lacks)
             if reasons:
                 return reasons[0]
             self._ledger.pending += nbytes
@@ -88,6 +89,9 @@ class AdmissionGate:
 
     def reasons(self, nbytes: int = 0) -> list[IngesterError]:
         """Why a write of ``nbytes`` would be refused now; empty when it would be let in."""
+        return self._reasons(nbytes, self._disk.lacks(nbytes))
+
+    def _reasons(self, nbytes: int, disk_lacks: bool) -> list[IngesterError]:
         state, ledger, found = self._state, self._ledger, list[IngesterError]()
         if state.fenced:
             found.append(FencedOff("a later process runs under this ingester's id"))
@@ -111,7 +115,7 @@ class AdmissionGate:
                     retry_after_s=RETRY_S * 4,
                 )
             )
-        if self._disk.lacks(nbytes):
+        if disk_lacks:
             found.append(
                 DiskFull(
                     "the log's disk is full; nothing of this batch was kept",

@@ -6,11 +6,11 @@ epoch) is in the manifest before the operation goes to the log.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pyarrow as pa
 import structlog
-import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.commits import Commits, TableKey
@@ -64,7 +64,7 @@ class Catalog:
             return await self._open_locked(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
-        """The table, if it is in memory; InvalidRequest for a name that none can have."""
+        """The table, if it is in memory; InvalidRequest for a bad name. Any thread."""
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         return self._tree.tables.get(key)
 
@@ -99,8 +99,8 @@ class Catalog:
         return self.commits.manifest(key)
 
     def is_fresh(self, table: TableBuffer, older_than_s: float) -> bool:
-        """Whether :meth:`refresh` has nothing to do."""
-        if trio.current_time() - table.refreshed_at <= older_than_s:
+        """Whether :meth:`refresh` has nothing to do. Any thread."""
+        if time.monotonic() - table.refreshed_at <= older_than_s:
             return True
         # A commit under way installs the newest version, or the store is away.
         return older_than_s >= 0 and self.commits.under_way(table.key)
@@ -113,9 +113,9 @@ class Catalog:
         if self.is_fresh(table, older_than_s):
             return
         async with self.commits.held(table.key):
-            if trio.current_time() - table.refreshed_at <= older_than_s:
+            if time.monotonic() - table.refreshed_at <= older_than_s:
                 return
-            started = trio.current_time()
+            started = time.monotonic()
             try:
                 refresh = partial(self.manifest(table.key).refresh, table.state)
                 state = await self.commits.read(refresh)
@@ -246,7 +246,7 @@ class Catalog:
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)
-        table.refreshed_at = trio.current_time()
+        table.refreshed_at = time.monotonic()
         self._tree.tables[key] = table
         self.commits.on_version(table)
         return table

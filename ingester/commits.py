@@ -10,6 +10,7 @@ refresh can never show a file beside its buffer.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -161,7 +162,7 @@ class Commits:
         if self.adopted.freeze_behind(table, state):
             raise held_back(table)
         table.install(state)
-        table.refreshed_at = trio.current_time()
+        table.refreshed_at = time.monotonic()
         self.on_version(table)
 
     # Persisted buffers
@@ -263,7 +264,7 @@ class Commits:
     ) -> None:
         persisted = [(member.handle, member.files) for member in members]
         await self._installation.install(table, state, persisted)
-        table.refreshed_at = trio.current_time()
+        table.refreshed_at = time.monotonic()
         self.on_version(table)
 
     async def _commit_with_retries(

@@ -39,6 +39,7 @@ from ingester.replaying import Replay, ReplayLimits
 from ingester.reporting import Reporter, StartingStatus, StatusSwitch
 from ingester.runtime import Runtime, log_settings
 from ingester.stopping import drain_and_stop, prune_log
+from ingester.without_pandas import do_without_pandas
 from persist.backoff import Backoff
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import (
@@ -73,6 +74,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     sys.tracebacklimit = 0
     # Threads that release the GIL for every batch otherwise wait 5 ms to get it back.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    do_without_pandas()
     set_up_allocator()
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
@@ -153,6 +155,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.persister.run)
         workers.start_soon(runtime.lifecycle.run)
+        workers.start_soon(runtime.trimming.run)
         workers.start_soon(runtime.snapshots.run)
         workers.start_soon(runtime.cleaning.run)
         workers.start_soon(runtime.queries.run)

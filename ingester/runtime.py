@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pyarrow as pa
 import structlog
 import trio
 from prometheus_client import CollectorRegistry
@@ -31,23 +30,20 @@ from ingester.metrics import Metrics
 from ingester.origins import Origins
 from ingester.ownership import Ownership
 from ingester.persisting import Persister
-from ingester.query.align import projected
 from ingester.query.files import CACHE_BYTES, RowGroups
-from ingester.query.predicate import parse_filter
 from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
-from ingester.query.ticket import Ticket
 from ingester.record import encode_origins, shrink
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
 from ingester.sinks.wal_sink import WalSink
 from ingester.snapshotting import Snapshots
+from ingester.trimming import Trimming
 from ingester.writes import Writes
 from persist.manifest import Add, Fenced, WriterIdentity
 from persist.store import ObjectStore
-from persist.table import TableDefinition
 from wal import Log, LogSettings, RecordKind, Recovered
 
 log = structlog.get_logger(__name__)
@@ -144,6 +140,8 @@ class Runtime:
         )
         self.tree.on_freeze = self.persister.enqueue
         self.tree.on_first_row = self.lifecycle.wake
+        self.trimming = Trimming()
+        self.tree.on_released = self.trimming.freed
         self.wal_sink = WalSink(
             self.wal,
             self.tree,
@@ -203,28 +201,6 @@ class Runtime:
         while not handle.released:
             await self.released.wait()
 
-    async def preview(self, ticket: Ticket) -> tuple[pa.Schema, int, int]:
-        """(schema, rows, bytes) of an answer; an upper bound where filtered, -1 where unknown."""
-        table = await self.catalog.open(ticket.namespace, ticket.table)
-        await self.queries.refresh(table)
-        if ticket.scope == "version":
-            assert ticket.version is not None
-            state = await self.queries.load_version(table, ticket.version)
-            definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
-        elif ticket.scope == "all":
-            definition = table.definition
-            rows, nbytes = table.state.rows + table.rows, table.state.bytes + table.nbytes
-        else:
-            definition, rows, nbytes = table.definition, -1, -1
-            if ticket.version in (None, table.state.version):
-                rows, nbytes = table.rows, table.nbytes
-        parse_filter(ticket.filter, definition.schema)
-        marks = ticket.scope == "buffered" and definition.keyed
-        schema = projected(definition.schema, ticket.columns, marks)
-        if ticket.limit is not None and rows >= 0:
-            rows = min(rows, ticket.limit)
-        return schema, rows, nbytes
-
     def answered(self, stream: AnswerStream) -> None:
         """An answer was sent to its end. Any thread."""
         self.metrics.table(*stream.table).answered(stream.rows, stream.nbytes)
@@ -241,8 +217,8 @@ class Runtime:
         self.fence = fence
         self.fenced.set()
 
-    def _query_opened(self, stream: AnswerStream) -> None:
-        self.metrics.table(*stream.table).queried()
+    def _query_opened(self, table: tuple[str, str]) -> None:
+        self.metrics.table(*table).queried()
         self.rates.add(queries=1)
 
     def _group_applied(self, operations: int, nbytes: int) -> None:

@@ -56,6 +56,7 @@ RECORD_HEADER_BYTES = 40
 ALIGNMENT = 8
 MAX_ID_BYTES = 255
 MAX_INCARNATION_BYTES = 128
+CRC_AT_ONCE_BYTES = 1 << 20
 # A body up to this size is joined into one piece: one copy is cheaper than many vectors.
 JOIN_BYTES = 16 * 1024
 
@@ -160,7 +161,8 @@ def make_body(parts: Iterable[Buffer]) -> Body:
     """The payload that `parts` make together.
 
     Small ones are copied into one piece, large ones referenced as they are. The checksum lets
-    other threads run while it reads a large part (the library does so from 32 KiB on).
+    other threads run while it reads a very large part: to wait for one's turn again costs more than
+    the checksum of a smaller one.
     """
     views = [memoryview(part) for part in parts]
     flat = [
@@ -171,7 +173,7 @@ def make_body(parts: Iterable[Buffer]) -> Body:
     length, crc = 0, 0
     for view in flat:
         length += len(view)
-        crc = crc32c(view, crc)
+        crc = crc32c(view, crc, -1 if len(view) > CRC_AT_ONCE_BYTES else 0)
     padding = bytes(padded(length) - length)
     if length <= JOIN_BYTES:
         return Body(length, crc, (b"".join([*flat, padding]),) if length else ())

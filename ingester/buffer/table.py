@@ -1,11 +1,13 @@
 """One table in the daemon: its definition, the installed manifest version, and its partitions.
 
 Law of this file: ``state`` (files) and ``partitions`` (buffers) together hold every acknowledged
-row exactly once at every moment between two steps of the event loop.
+row exactly once whenever the lock is free. The loop alone changes them, and holds the lock while it
+does; a thread that holds it sees them together.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
 
 
 class TableBuffer:
-    """A table's buffers and the manifest version they complete. Loop only, but for single reads."""
+    """A table's buffers and the manifest version they complete.
+
+    Loop only, but for single reads, and for what is read under the lock.
+    """
 
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
+        self.lock = threading.RLock()
         self.namespace = namespace
         self.name = name
         self.state = state
@@ -29,6 +35,7 @@ class TableBuffer:
         self.rows = 0
         self.nbytes = 0
         self.refreshed_at = 0.0
+        """When the newest version was last looked for, on the monotonic clock."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 
@@ -42,9 +49,9 @@ class TableBuffer:
         if state.version < self.state.version:
             return
         changed = state.current_schema != self.state.current_schema
-        self.state = state
-        if changed:
-            self.definition = TableDefinition.of_state(state)
+        definition = TableDefinition.of_state(state) if changed else self.definition
+        with self.lock:
+            self.state, self.definition = state, definition
 
     def partition(self, key: PartitionKey) -> PartitionBuffer:
         """The partition, made when it is new."""

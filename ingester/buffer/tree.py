@@ -1,7 +1,8 @@
 """The innermost sink: puts operations into the buffers of their partitions.
 
-Law of this file: everything here is synchronous and runs on the event loop, so an operation appears
-in all of its partitions between two steps of the loop. Log order is buffer order.
+Law of this file: everything here is synchronous and runs on the event loop, and what it changes of
+a table it changes under the table's lock: an operation appears in all of its partitions at once,
+for the loop and for every thread. Log order is buffer order.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class BufferTree:
         self._max_partition_bytes = max_partition_bytes
         self.on_freeze: Callable[[BufferHandle], None] = lambda handle: None
         self.on_first_row: Callable[[], None] = lambda: None
+        self.on_released: Callable[[int], None] = lambda nbytes: None
         self._segments: dict[int, int] = {}
 
     def submit(self, operation: Operation, answer: Answer) -> None:
@@ -52,6 +54,10 @@ class BufferTree:
 
     def apply(self, operation: Operation) -> None:
         """Put every part into its partition's active buffer."""
+        with operation.table.lock:
+            self._apply(operation)
+
+    def _apply(self, operation: Operation) -> None:
         table = operation.table
         spec_id = table.definition.spec_id
         holders: list[BufferHandle] = []
@@ -83,7 +89,8 @@ class BufferTree:
 
     def freeze(self, partition: PartitionBuffer) -> BufferHandle | None:
         """Freeze a partition's active buffer and hand it to the persist queue."""
-        handle = partition.freeze(time.monotonic())
+        with partition.table.lock:
+            handle = partition.freeze(time.monotonic())
         if handle is None:
             return None
         del self.by_age[handle]
@@ -105,6 +112,15 @@ class BufferTree:
         Returns:
             Buffers that have to be spilled first; empty when it is done.
         """
+        with table.lock:
+            return self._install(table, state, persisted)
+
+    def _install(
+        self,
+        table: TableBuffer,
+        state: TableState,
+        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
+    ) -> list[BufferHandle]:
         closing: list[BufferHandle] = []
         for handle, files in persisted:
             handle.committed(files)
@@ -157,6 +173,7 @@ class BufferTree:
         table.nbytes -= nbytes
         table.rows -= rows
         self._ledger.frozen -= nbytes
+        self.on_released(nbytes)
         left = self._segments[handle.first_segment] - 1
         if left:
             self._segments[handle.first_segment] = left

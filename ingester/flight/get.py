@@ -38,7 +38,7 @@ def answer_ticket(
     """
     began = time.monotonic()
     ticket = parse_ticket(body)
-    stream = portal.ask(queries.open_at_once, ticket) or portal.call(queries.open, ticket)
+    stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
     schema = stream.selection.schema.with_metadata(
         {
             "ingester_id": writer.ingester_id,

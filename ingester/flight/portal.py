@@ -1,16 +1,14 @@
 """The one place where gRPC's threads enter the event loop.
 
-Law of this file: a thread waits for an outcome, of a coroutine or of a mere function, or leaves a
-callback behind; all fail as ``stopping`` once the loop is gone. What is left behind while the loop
-is on its way costs no second waking.
+Law of this file: a thread either waits for a coroutine's outcome or leaves a callback behind; both
+fail as ``stopping`` once the loop is gone. What is left behind while the loop is on its way costs
+no second waking.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
-from queue import SimpleQueue
 from typing import TypeVar
 
 import trio
@@ -35,18 +33,6 @@ class Portal:
             return trio.from_thread.run(coroutine, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled) as exc:
             raise Stopping("the daemon is stopping", retry_after_s=1.0) from exc
-
-    def ask(self, function: Callable[..., T], *args: object) -> T:
-        """Run a function on the loop and wait for what it returns or raises.
-
-        Without a task of its own, it takes half as long as :meth:`call`.
-        """
-        outcome: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
-        self.post(partial(_answer, outcome, function, args))
-        value, error = outcome.get()
-        if error is not None:
-            raise error
-        return value  # type: ignore[return-value]
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Run a callback on the loop, soon and in order, without waiting. It must not raise."""
@@ -78,14 +64,3 @@ class Portal:
         for _ in range(count):
             callback, args = self._left.popleft()
             callback(*args)
-
-
-def _answer(
-    outcome: SimpleQueue[tuple[T | None, BaseException | None]],
-    function: Callable[..., T],
-    args: tuple[object, ...],
-) -> None:
-    try:
-        outcome.put((function(*args), None))
-    except BaseException as exc:
-        outcome.put((None, exc))

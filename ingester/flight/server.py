@@ -66,7 +66,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """The schema that a query would answer with."""
         with self._counted():
             ticket = self._ticket(descriptor)
-            schema, _, _ = self._portal.call(self._runtime.preview, ticket)
+            schema, _, _ = self._portal.call(self._runtime.queries.preview, ticket)
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
@@ -90,7 +90,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
 
     async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
-        schema, rows, nbytes = await self._runtime.preview(ticket)
+        schema, rows, nbytes = await self._runtime.queries.preview(ticket)
         endpoint = fl.FlightEndpoint(encode_ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], rows, nbytes)
 

@@ -3,9 +3,10 @@
 Law: a rate is the mean over whole seconds that have passed, so that it does not sag at the start of
 each second; before the first span is full it is the mean since the start. Memory is constant.
 
-Pure, for one thread: the owner calls ``add`` and ``spans`` on the event loop.
+Pure; ``add`` may be called from any thread.
 """
 
+import threading
 from collections.abc import Callable
 
 from ingester.http.status import Rates, RateSpans
@@ -27,6 +28,7 @@ class RateCounter:
             clock: seconds that never run backwards (``trio.current_time``, ``time.monotonic``).
         """
         self._clock = clock
+        self._lock = threading.Lock()
         self._started_s = int(clock())
         self._second = [self._started_s - _BUCKETS] * _BUCKETS
         self._counts = [[0, 0, 0, 0] for _ in range(_BUCKETS)]
@@ -35,14 +37,15 @@ class RateCounter:
         """Count what has just happened."""
         second = int(self._clock())
         slot = second % _BUCKETS
-        if self._second[slot] != second:
-            self._second[slot] = second
-            self._counts[slot] = [0, 0, 0, 0]
-        counts = self._counts[slot]
-        counts[0] += rows
-        counts[1] += nbytes
-        counts[2] += operations
-        counts[3] += queries
+        with self._lock:
+            if self._second[slot] != second:
+                self._second[slot] = second
+                self._counts[slot] = [0, 0, 0, 0]
+            counts = self._counts[slot]
+            counts[0] += rows
+            counts[1] += nbytes
+            counts[2] += operations
+            counts[3] += queries
 
     def spans(self) -> RateSpans:
         """Give the rates over the last 10 and the last 60 whole seconds."""

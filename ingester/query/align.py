@@ -39,6 +39,8 @@ def align_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
     """The answer's columns; with ``marks`` also ``_op``."""
     if columns is None:
+        if not marks:
+            return schema
         fields = list(schema)
     else:
         unknown = [name for name in columns if schema.get_field_index(name) < 0]

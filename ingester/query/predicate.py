@@ -147,10 +147,12 @@ class Predicate:
                 return None
             both = None
             for term in terms:
-                found = pc.fill_null(term.mask(batch.column(term.column)), False)
+                found = term.mask(batch.column(term.column))
+                if found.null_count:
+                    found = pc.fill_null(found, False)
                 both = found if both is None else pc.and_(both, found)
             mask = both if mask is None else pc.or_(mask, both)
-        return None if mask is None or pc.all(mask).as_py() in (True, None) else mask
+        return None if mask is None or mask.true_count == len(mask) else mask
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that match; the batch itself when all do."""

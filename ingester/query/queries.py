@@ -1,42 +1,39 @@
 """Opens answers: from a ticket to a snapshot to a stream, and lets go of those nobody reads.
 
-Law of this file: runs on the loop. A snapshot is taken in one step, after everything that needs the
-store; a stream that makes no progress for ``query.client_timeout`` loses it.
+Law of this file: what needs the store runs on the loop, and the snapshot is taken in one step after
+it. An answer that needs nothing of the store is opened by the thread that asks: the way to the loop
+and back would take longer than the rest. A stream that makes no progress for
+``query.client_timeout`` loses its snapshot.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
+import pyarrow as pa
 import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
-from ingester.errors import InvalidRequest, StaleVersion, StoreAway, TooManyStreams
+from ingester.errors import TooManyStreams
 from ingester.query.align import projected
 from ingester.query.files import RowGroups
 from ingester.query.parts import PART_BYTES
 from ingester.query.predicate import parse_filter
 from ingester.query.reader import PartReader, Selection
-from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_buffered, snapshot_version
+from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
+from ingester.query.versions import Versions
 from persist.manifest import (
-    Add,
-    CommittedVersion,
-    ManifestDamaged,
-    TableState,
-    VersionNotKept,
     WriterIdentity,
 )
-from persist.store import StoreError
+from persist.table import TableDefinition
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +51,7 @@ class QueryLimits:
 
 
 class Queries:
-    """All open answers. Loop only, but for the closing of streams."""
+    """All open answers. Loop only, but for `open_at_once` and the closing of streams."""
 
     def __init__(
         self,
@@ -66,10 +63,11 @@ class Queries:
     ) -> None:
         self.row_groups = row_groups
         self.on_expired: Callable[[], None] = lambda: None
-        self.on_opened: Callable[[AnswerStream], None] = lambda stream: None
+        self.on_opened: Callable[[tuple[str, str]], None] = lambda table: None
+        """Called with the table, in any thread."""
         self._catalog = catalog
         self._tree = tree
-        self._writer = writer
+        self.versions = Versions(catalog, tree, writer, retain_s=limits.tail_retain_s)
         self._limits = limits
         # Counted, not asked of the set: admission looks at it for every batch.
         self._open = 0
@@ -81,6 +79,8 @@ class Queries:
     def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
         """The answer to a ticket for which nothing has to be asked of the store; None for others.
 
+        Any thread.
+
         Raises:
             InvalidRequest, TooManyStreams
         """
@@ -90,7 +90,7 @@ class Queries:
             return None
         if not self._catalog.is_fresh(table, self._limits.refresh_s):
             return None
-        return self._answer(table, snapshot_all(table, self._tree.applied_seq), ticket)
+        return self._answer(table, snapshot_all(table, self._applied_seq), ticket)
 
     async def open(self, ticket: Ticket) -> AnswerStream:
         """The answer to a ticket.
@@ -104,11 +104,14 @@ class Queries:
         return self._answer(table, snapshot, ticket)
 
     def _answer(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
-        """Atomic: no await from the snapshot to here."""
         try:
-            # Others may have come while the store was asked.
-            self._check_room()
-            return self._stream(table, snapshot, ticket)
+            # Others may have come meanwhile.
+            self._check_room(taking=True)
+            try:
+                return self._stream(table, snapshot, ticket)
+            except BaseException:
+                self._leave()
+                raise
         except BaseException:
             snapshot.close()
             raise
@@ -116,6 +119,28 @@ class Queries:
     async def refresh(self, table: TableBuffer) -> None:
         """See others' commits as a query would."""
         await self._catalog.refresh(table, self._limits.refresh_s)
+
+    async def preview(self, ticket: Ticket) -> tuple[pa.Schema, int, int]:
+        """(schema, rows, bytes) of an answer; an upper bound where filtered, -1 where unknown."""
+        table = await self._catalog.open(ticket.namespace, ticket.table)
+        await self.refresh(table)
+        if ticket.scope == "version":
+            assert ticket.version is not None
+            state = await self.versions.files(table, ticket.version)
+            definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
+        elif ticket.scope == "all":
+            definition = table.definition
+            rows, nbytes = table.state.rows + table.rows, table.state.bytes + table.nbytes
+        else:
+            definition, rows, nbytes = table.definition, -1, -1
+            if ticket.version in (None, table.state.version):
+                rows, nbytes = table.rows, table.nbytes
+        parse_filter(ticket.filter, definition.schema)
+        marks = ticket.scope == "buffered" and definition.keyed
+        schema = projected(definition.schema, ticket.columns, marks)
+        if ticket.limit is not None and rows >= 0:
+            rows = min(rows, ticket.limit)
+        return schema, rows, nbytes
 
     @property
     def open_streams(self) -> int:
@@ -173,98 +198,29 @@ class Queries:
         """Let go of every snapshot: the process ends."""
         self._expire(float("inf"))
 
-    def _check_room(self) -> None:
-        if self.open_streams >= self._limits.max_streams:
-            raise TooManyStreams(
-                f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
-                retry_after_s=1.0,
-            )
+    def _check_room(self, *, taking: bool = False) -> None:
+        with self._lock:
+            if self._open < self._limits.max_streams:
+                self._open += taking
+                return
+        raise TooManyStreams(
+            f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
+            retry_after_s=1.0,
+        )
+
+    def _applied_seq(self) -> int:
+        return self._tree.applied_seq
 
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
             assert ticket.version is not None
             return snapshot_version(
-                await self.load_version(table, ticket.version), self._tree.applied_seq
+                await self.versions.files(table, ticket.version), self._tree.applied_seq
             )
         await self.refresh(table)
         if ticket.scope == "all":
-            return snapshot_all(table, self._tree.applied_seq)
-        return await self._buffered(table, ticket.version)
-
-    async def _buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
-        if asked is not None and asked > table.state.version:
-            await self._catalog.refresh(table, -1.0)
-        version = table.state.version if asked is None else asked
-        if version > table.state.version:
-            raise InvalidRequest(
-                f"version {version} of {table.namespace}/{table.name} does not exist,"
-                f" the newest is {table.state.version}"
-            )
-        persisted: list[Add] = []
-        seen = version
-        while seen < (head := table.state.version):
-            changes, now = await self._changes(table, seen, head)
-            if seen == version:
-                self._check_age(table, version, changes[0], now)
-            persisted += [
-                action
-                for change in changes
-                for action in change.actions
-                if isinstance(action, Add)
-                and action.kind == "persist"
-                and action.writer == self._writer.ingester_id
-            ]
-            seen = head
-        if table.definition.keyed:
-            # A later persist rewrites the files of an earlier one: only those of the head count.
-            persisted = [add for add in persisted if add.path in table.state.files]
-        # Atomic: no await since the last look at the version.
-        return snapshot_buffered(table, self._tree.applied_seq, version, persisted)
-
-    def _check_age(
-        self, table: TableBuffer, version: int, next_: CommittedVersion, now: dt.datetime
-    ) -> None:
-        age_s = (now - dt.datetime.fromisoformat(next_.at)).total_seconds()
-        if age_s > self._limits.tail_retain_s:
-            raise StaleVersion(
-                f"version {version} of {table.namespace}/{table.name} ended {age_s:.0f} s ago,"
-                f" tails are kept for {self._limits.tail_retain_s:g} s (query.tail_retain);"
-                f" load version {table.state.version} and ask again",
-                retry_after_s=0.0,
-                details={"manifest_version": table.state.version, "version": table.state.version},
-            )
-
-    async def _changes(
-        self, table: TableBuffer, since: int, until: int
-    ) -> tuple[list[CommittedVersion], dt.datetime]:
-        manifest = self._catalog.manifest(table.key)
-
-        def read() -> tuple[list[CommittedVersion], dt.datetime]:
-            return list(manifest.changes(since, until)), self._catalog.store.now()
-
-        try:
-            return await trio.to_thread.run_sync(read)
-        except VersionNotKept as exc:
-            raise StaleVersion(
-                f"version {since} is not kept any more; load version {table.state.version}",
-                retry_after_s=0.0,
-                details={"manifest_version": table.state.version, "version": table.state.version},
-            ) from exc
-        except (StoreError, ManifestDamaged) as exc:
-            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
-
-    async def load_version(self, table: TableBuffer, version: int) -> TableState:
-        """The files of one manifest version."""
-        manifest = self._catalog.manifest(table.key)
-        try:
-            return await trio.to_thread.run_sync(partial(manifest.load, version))
-        except VersionNotKept as exc:
-            raise InvalidRequest(
-                f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
-                f" is {exc.oldest}, the newest is {exc.newest}"
-            ) from exc
-        except (StoreError, ManifestDamaged) as exc:
-            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+            return snapshot_all(table, self._applied_seq)
+        return await self.versions.buffered(table, ticket.version)
 
     def _stream(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
         schema = snapshot.definition.schema
@@ -277,12 +233,15 @@ class Queries:
         )
         folder = f"{table.namespace}/{table.name}/v1"
         reader = PartReader(snapshot, selection, self.row_groups, folder)
+        self.on_opened(table.key)
         stream = AnswerStream(table.key, reader, on_close=self._forget)
-        self.on_opened(stream)
         with self._lock:
             self._streams.add(stream)
-            self._open += 1
         return stream
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._open -= 1
 
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:

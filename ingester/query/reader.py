@@ -61,6 +61,8 @@ class PartReader:
         self.turns = row_groups.turns
         self._folder = folder
         self._working_since = time.monotonic()
+        table = snapshot.definition.schema
+        self._looked_at = pa.schema([table.field(name) for name in selection.predicate.columns])
         self._needed = tuple(dict.fromkeys((*selection.schema.names, *selection.predicate.columns)))
 
     def parts(self) -> Iterator[Part]:
@@ -98,8 +100,11 @@ class PartReader:
                 pin.close()
 
     def _may_match(self, view: PartitionView) -> bool:
+        definition = self.snapshot.definition
+        if set(definition.spec.columns).isdisjoint(self.selection.predicate.columns):
+            return True
         # A partition has at least one row and, where it says something of a column, no nulls in it.
-        return self.selection.predicate.may_match(view.bounds(self.snapshot.definition), 1)
+        return self.selection.predicate.may_match(view.bounds(definition), 1)
 
     def _pin_parts(self, pin: Pin, name: str) -> Iterator[Part]:
         row = 0
@@ -245,9 +250,7 @@ class PartReader:
         predicate = self.selection.predicate
         schema = self.selection.schema
         if predicate.conjunctions:
-            fields = [self.snapshot.definition.schema.field(name) for name in predicate.columns]
-            looked_at = align_batch(view, pa.schema(fields))
-            mask = predicate.mask(looked_at)
+            mask = predicate.mask(align_batch(view, self._looked_at))
             if mask is not None:
                 view, own = view.filter(mask), True
         if self.selection.marks_operations and view.num_rows:

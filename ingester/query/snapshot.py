@@ -1,13 +1,13 @@
 """What one answer holds: a manifest version, and how many rows of which buffers.
 
-Law of this file: a snapshot is taken in one step of the loop, so it is everything acknowledged
+Law of this file: a snapshot is taken under its table's lock, so it is everything acknowledged
 before it and nothing that comes later. It holds positions, not rows: buffers that are let go while
 it is read are replaced by their files or a spill (:mod:`ingester.buffer.handle`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ingester.buffer import PartitionKey, Pin, TableBuffer
@@ -61,31 +61,37 @@ class Snapshot:
                 pin.close()
 
 
-def snapshot_all(table: TableBuffer, sequence: int) -> Snapshot:
-    """Files and buffers. Atomic: no await from here to the return."""
-    return Snapshot(
-        definition=table.definition,
-        version=table.state.version,
-        sequence=sequence,
-        files=table.state.partitions.items(),
-        pins=_pins(table),
-    )
+def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot:
+    """Files and buffers, and the sequence up to which they have every operation. Any thread."""
+    with table.lock:
+        return Snapshot(
+            definition=table.definition,
+            version=table.state.version,
+            # Asked for under the lock: no later operation of this table can be in the buffers then.
+            sequence=applied_seq(),
+            files=table.state.partitions.items(),
+            pins=_pins(table),
+        )
 
 
 def snapshot_buffered(
-    table: TableBuffer, sequence: int, version: int, persisted_since: Sequence[Add]
+    table: TableBuffer,
+    applied_seq: Callable[[], int],
+    version: int,
+    persisted_since: Sequence[Add],
 ) -> Snapshot:
     """Buffers, and the files that this daemon's persists have added after ``version``."""
     files: dict[PartitionKey, tuple[Add, ...]] = {}
     for add in persisted_since:
         files[add.partition] = (*files.get(add.partition, ()), add)
-    return Snapshot(
-        definition=table.definition,
-        version=version,
-        sequence=sequence,
-        files=list(files.items()),
-        pins=_pins(table),
-    )
+    with table.lock:
+        return Snapshot(
+            definition=table.definition,
+            version=version,
+            sequence=applied_seq(),
+            files=list(files.items()),
+            pins=_pins(table),
+        )
 
 
 def snapshot_version(state: TableState, sequence: int) -> Snapshot:

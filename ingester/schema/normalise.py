@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.schema.expansion import fixed_bytes, plain_bytes
+from ingester.schema.expansion import expands, fixed_bytes, plain_bytes
 from ingester.schema.names import check_column_names
 from ingester.schema.types import has_no_type, table_type, widens
 from persist.table import TableDefinition
@@ -87,15 +87,28 @@ class Normaliser:
         self._as_is = all(
             index >= 0 and sent.field(index).type == field.type for index, field in self._sources
         )
+        # Asked of types once, not of each batch.
+        self._sizes = [
+            (
+                index,
+                field.type,
+                fixed_bytes(field.type),
+                index >= 0 and expands(sent.field(index).type),
+            )
+            for index, field in self._sources
+        ]
 
     def plain_bytes(self, batch: pa.RecordBatch) -> float:
         """About how large a valid batch will be as the table keeps it, before it is made so."""
-        return sum(
-            plain_bytes(batch.column(index), field.type)
-            if index >= 0
-            else batch.num_rows * max(1.0, fixed_bytes(field.type))
-            for index, field in self._sources
-        )
+        total, rows = 0.0, batch.num_rows
+        for index, kept, fixed, expanding in self._sizes:
+            if index < 0:
+                total += rows * max(1.0, fixed)
+            elif expanding:
+                total += plain_bytes(batch.column(index), kept)
+            else:
+                total += max(batch.column(index).get_total_buffer_size(), rows * fixed)
+        return total
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the table's types.

@@ -70,7 +70,7 @@ def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValu
         column = batch.column(field.column)
         if field.transform not in ("day", "hour") or column.null_count:
             return None
-        numbers = _int64(column)
+        numbers = _values(column)
         low, high = int(numbers.min()), int(numbers.max())
         unit = 1
         if not pa.types.is_date32(column.type):
@@ -145,6 +145,16 @@ def _int64(column: pa.Array) -> Codes:
     if numbers.null_count:
         numbers = numbers.fill_null(int(_NULL))
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _values(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
+    """The numbers of a column of dates or timestamps without nulls, as they lie there.
+
+    Each call of Arrow lets go of the interpreter, which then has to be waited for again.
+    """
+    kind = np.int64 if pa.types.is_timestamp(column.type) else np.int32
+    width = np.dtype(kind).itemsize
+    return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * width)
 
 
 def _floor(column: pa.Array, parts_of_day: int) -> Codes:

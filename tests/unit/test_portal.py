@@ -81,20 +81,3 @@ def test_after_the_loop_every_call_says_that_the_daemon_stops() -> None:
     for _ in range(2):
         with pytest.raises(Stopping):
             portals[0].post(print)
-
-
-def test_a_question_gets_what_the_function_returns_or_raises_and_runs_on_the_loop() -> None:
-    async def run() -> None:
-        portal = Portal()
-
-        def where(sign: int) -> int:
-            trio.lowlevel.current_trio_token()
-            if sign < 0:
-                raise ValueError("negative")
-            return sign
-
-        assert await trio.to_thread.run_sync(portal.ask, where, 7) == 7
-        with pytest.raises(ValueError, match="negative"):
-            await trio.to_thread.run_sync(portal.ask, where, -1)
-
-    trio.run(run)

@@ -1,0 +1,122 @@
+"""Answers that name a manifest version: its files, or what came after it.
+
+Law of this file: runs on the loop; the manifest is read in threads. What a daemon has persisted
+after a version is part of that version's tail as long as ``query.tail_retain`` says.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import partial
+
+import trio
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.catalog import Catalog
+from ingester.errors import InvalidRequest, StaleVersion, StoreAway
+from ingester.query.snapshot import Snapshot, snapshot_buffered
+from persist.manifest import (
+    Add,
+    CommittedVersion,
+    ManifestDamaged,
+    TableState,
+    VersionNotKept,
+    WriterIdentity,
+)
+from persist.store import StoreError
+
+
+class Versions:
+    """Reads versions of open tables. Loop only."""
+
+    def __init__(
+        self, catalog: Catalog, tree: BufferTree, writer: WriterIdentity, *, retain_s: float
+    ) -> None:
+        self._catalog = catalog
+        self._tree = tree
+        self._writer = writer
+        self._retain_s = retain_s
+
+    async def files(self, table: TableBuffer, version: int) -> TableState:
+        """The files of one manifest version.
+
+        Raises:
+            InvalidRequest, StoreAway
+        """
+        manifest = self._catalog.manifest(table.key)
+        try:
+            return await trio.to_thread.run_sync(partial(manifest.load, version))
+        except VersionNotKept as exc:
+            raise InvalidRequest(
+                f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
+                f" is {exc.oldest}, the newest is {exc.newest}"
+            ) from exc
+        except (StoreError, ManifestDamaged) as exc:
+            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+
+    async def buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
+        """What is in buffers or was persisted by this daemon after version ``asked``.
+
+        Raises:
+            InvalidRequest, StaleVersion, StoreAway
+        """
+        if asked is not None and asked > table.state.version:
+            await self._catalog.refresh(table, -1.0)
+        version = table.state.version if asked is None else asked
+        if version > table.state.version:
+            raise InvalidRequest(
+                f"version {version} of {table.namespace}/{table.name} does not exist,"
+                f" the newest is {table.state.version}"
+            )
+        persisted: list[Add] = []
+        seen = version
+        while seen < (head := table.state.version):
+            changes, now = await self._changes(table, seen, head)
+            if seen == version:
+                self._check_age(table, version, changes[0], now)
+            persisted += [
+                action
+                for change in changes
+                for action in change.actions
+                if isinstance(action, Add)
+                and action.kind == "persist"
+                and action.writer == self._writer.ingester_id
+            ]
+            seen = head
+        if table.definition.keyed:
+            # A later persist rewrites the files of an earlier one: only those of the head count.
+            persisted = [add for add in persisted if add.path in table.state.files]
+        # Atomic: no await since the last look at the version.
+        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted)
+
+    def _check_age(
+        self, table: TableBuffer, version: int, next_: CommittedVersion, now: dt.datetime
+    ) -> None:
+        age_s = (now - dt.datetime.fromisoformat(next_.at)).total_seconds()
+        if age_s > self._retain_s:
+            raise StaleVersion(
+                f"version {version} of {table.namespace}/{table.name} ended {age_s:.0f} s ago,"
+                f" tails are kept for {self._retain_s:g} s (query.tail_retain);"
+                f" load version {table.state.version} and ask again",
+                retry_after_s=0.0,
+                details={"manifest_version": table.state.version, "version": table.state.version},
+            )
+
+    async def _changes(
+        self, table: TableBuffer, since: int, until: int
+    ) -> tuple[list[CommittedVersion], dt.datetime]:
+        manifest = self._catalog.manifest(table.key)
+
+        def read() -> tuple[list[CommittedVersion], dt.datetime]:
+            return list(manifest.changes(since, until)), self._catalog.store.now()
+
+        try:
+            return await trio.to_thread.run_sync(read)
+        except VersionNotKept as exc:
+            raise StaleVersion(
+                f"version {since} is not kept any more; load version {table.state.version}",
+                retry_after_s=0.0,
+                details={"manifest_version": table.state.version, "version": table.state.version},
+            ) from exc
+        except (StoreError, ManifestDamaged) as exc:
+            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc

@@ -1,0 +1,42 @@
+"""Memory that was freed goes back to the system: what gRPC received lies in the C library's heap.
+
+Law of this file: only after much was let go, and not again for a moment: to give pages back and to
+fault them in anew costs time, whereas what an operator sees as resident should be what is held.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import trio
+
+TRIM_BYTES = 64 << 20
+PAUSE_S = 1.0
+
+
+class Trimming:
+    """Trims the heap when buffers were let go. Loop only."""
+
+    def __init__(self) -> None:
+        self._freed = 0
+        self._wake = trio.Event()
+        # Only in glibc. Others give memory back by themselves.
+        self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def freed(self, nbytes: int) -> None:
+        """Take note that buffers of this size were let go."""
+        self._freed += nbytes
+        if self._freed >= TRIM_BYTES:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Trim when it is worth it, until cancelled."""
+        trim = self._trim
+        while trim is not None:
+            await self._wake.wait()
+            # What was let go is freed when the last reader is through with it.
+            await trio.sleep(PAUSE_S)
+            self._wake = trio.Event()
+            self._freed = 0
+            await trio.to_thread.run_sync(trim, 0)
