@@ -12,6 +12,7 @@ PY := $(VENV)/bin/python
 PACKAGES := wal persist ingester
 READY := $(VENV)/.installed
 ARGS ?=
+JOBS ?= 2
 PYTHON ?=
 # Else Spark's Python workers are whatever `python3` is on PATH.
 export PYSPARK_PYTHON := $(abspath $(PY))
@@ -35,8 +36,8 @@ demo: setup java ## Start, stream in real rows, query, persist, read with Spark,
 	@$(VENV)/bin/ingester demo $(ARGS)
 
 .PHONY: test
-test: setup java ## All tests
-	@$(PY) -m pytest $(ARGS)
+test: setup java ## All tests, two files at a time (JOBS=1: one by one)
+	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, format, types, layers, documents

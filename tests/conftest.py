@@ -7,6 +7,7 @@ import os
 import sys
 
 import hypothesis
+import pytest
 
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 # The same examples on every run: a change is judged by what it does, not by the draw.
@@ -20,3 +21,15 @@ for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
 
 # Else Spark's Python workers are whatever `python3` is on PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
+
+# One Spark session is enough, and it is a heavy one.
+_TOGETHER = ("tests/spark/",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes, a file's tests stay in one: they share what is dear to set up."""
+    for item in items:
+        file = item.nodeid.split("::")[0]
+        group = next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+        item.add_marker(pytest.mark.xdist_group(group))
