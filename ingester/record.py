@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from ingester.sinks.operation import Operation, Part
 from persist.partitioning import PartitionValues
-from wal import Entry, RecordKind
+from wal import Entry, Preamble, RecordKind
+
+if TYPE_CHECKING:
+    from ingester.buffer.table import TableBuffer
 
 _LENGTH = struct.Struct("<I")
 
@@ -116,25 +119,79 @@ def encode_operation(
     return [_LENGTH.pack(len(header)) + header + bytes(pad), *bodies]
 
 
+def as_parts(
+    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
+) -> tuple[tuple[Part, ...], list[pa.Buffer]]:
+    """A batch that was split by partition as an operation's parts, and their rows in IPC form."""
+    bodies = [rows.serialize() for _, rows in split]
+    if len(split) > 1:
+        # Parts live and die apart: views would keep the whole batch for one of them.
+        split = [
+            (values, pa.ipc.read_record_batch(body, rows.schema))
+            for (values, rows), body in zip(split, bodies, strict=True)
+        ]
+    # The size of the IPC form is the size in memory, and costs nothing to know.
+    parts = tuple(
+        Part(values, rows, int(body.size))
+        for (values, rows), body in zip(split, bodies, strict=True)
+    )
+    return parts, bodies
+
+
+def make_operation(
+    table: TableBuffer,
+    parts: tuple[Part, ...],
+    bodies: Sequence[pa.Buffer],
+    *,
+    shape: int,
+    preambles: tuple[Preamble, ...],
+    origin: tuple[str, int] | None = None,
+    checkpoint: tuple[str, bytes] | None = None,
+) -> Operation:
+    """An operation with its record for the log, which holds its ``preambles`` before it.
+
+    Args:
+        bodies: the parts' rows in their IPC form.
+        origin: its name and the sequence that it gave the operation.
+    """
+    payload = encode_operation(
+        shape=shape,
+        table=table.key,
+        spec_id=table.definition.spec_id,
+        parts=parts,
+        bodies=bodies,
+        origin=origin,
+        checkpoint=checkpoint,
+    )
+    entry = Entry(RecordKind.OPERATION, payload, preambles)
+    return Operation(
+        table=table,
+        parts=parts,
+        rows=sum(part.batch.num_rows for part in parts),
+        nbytes=entry.payload_bytes,
+        shape=shape,
+        origin=origin[0] if origin else None,
+        origin_sequence=origin[1] if origin else None,
+        checkpoint=checkpoint,
+        entry=entry,
+    )
+
+
 def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     """Leave an operation that is not logged yet with these of its parts, and its record as well."""
     assert operation.entry is not None
-    bodies = [part.batch.serialize() for part in left]
-    payload = encode_operation(
+    name, sequence = operation.origin, operation.origin_sequence
+    smaller = make_operation(
+        operation.table,
+        left,
+        [part.batch.serialize() for part in left],
         shape=operation.shape,
-        table=operation.table.key,
-        spec_id=operation.table.definition.spec_id,
-        parts=left,
-        bodies=bodies,
-        origin=None
-        if operation.origin is None or operation.origin_sequence is None
-        else (operation.origin, operation.origin_sequence),
+        preambles=operation.entry.preambles,
+        origin=None if name is None or sequence is None else (name, sequence),
         checkpoint=operation.checkpoint,
     )
-    operation.entry = Entry(RecordKind.OPERATION, payload, operation.entry.preambles)
-    operation.parts = left
-    operation.rows = sum(part.batch.num_rows for part in left)
-    operation.nbytes = operation.entry.payload_bytes
+    operation.entry, operation.parts = smaller.entry, smaller.parts
+    operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
 
 
 def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> bytes:

@@ -29,12 +29,11 @@ from ingester.flight.requests import (
     checkpoint_bytes,
     parse_batch_metadata,
 )
-from ingester.record import encode_operation
+from ingester.record import as_parts, make_operation
 from ingester.schema import Normaliser
-from ingester.sinks import Operation, Part
+from ingester.sinks import Operation
 from ingester.writes import Outcome, Writes, WriteStream
 from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
-from wal import Entry, RecordKind
 
 UNANSWERED_BYTES = 64 << 20
 BODY_OVERHEAD_BYTES = 1 << 20
@@ -205,19 +204,7 @@ class PutCall:
     def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
         metadata = _metadata_of(chunk, stream.origin)
         plan = stream.plan
-        split = self._split(plan.normalise, chunk)
-        bodies = [rows.serialize() for _, rows in split]
-        if len(split) > 1:
-            # Parts live and die apart: views would keep the whole batch for one of them.
-            split = [
-                (values, pa.ipc.read_record_batch(body, rows.schema))
-                for (values, rows), body in zip(split, bodies, strict=True)
-            ]
-        # The size of the IPC form is the size in memory, and costs nothing to know.
-        parts = tuple(
-            Part(values, rows, int(body.size))
-            for (values, rows), body in zip(split, bodies, strict=True)
-        )
+        parts, bodies = as_parts(self._split(plan.normalise, chunk))
         stored = sum(part.nbytes for part in parts)
         if stored > self._limits.max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
             raise InvalidRequest(
@@ -229,26 +216,14 @@ class PutCall:
         if sequence is not None and stream.first_sequence is None:
             self._portal.call(self._writes.begin, stream, sequence)
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
-        payload = encode_operation(
+        return make_operation(
+            plan.table,
+            parts,
+            bodies,
             shape=plan.shape,
-            table=plan.table.key,
-            spec_id=plan.table.definition.spec_id,
-            parts=parts,
-            bodies=bodies,
+            preambles=(plan.preamble,),
             origin=origin,
             checkpoint=checkpoint,
-        )
-        entry = Entry(RecordKind.OPERATION, payload, (plan.preamble,))
-        return Operation(
-            table=plan.table,
-            parts=parts,
-            rows=sum(part.batch.num_rows for part in parts),
-            nbytes=entry.payload_bytes,
-            shape=plan.shape,
-            origin=stream.origin if origin else None,
-            origin_sequence=sequence,
-            checkpoint=checkpoint,
-            entry=entry,
         )
 
     def _wait_for_room(self) -> bool:

@@ -22,10 +22,9 @@ from ingester import daemon
 from ingester.config import ManifestSettings, MemorySettings, PersistSettings, Settings, WalSettings
 from ingester.errors import IngesterError
 from ingester.query.ticket import Ticket
-from ingester.record import encode_operation
+from ingester.record import as_parts, make_operation
 from ingester.runtime import Runtime, log_settings
 from ingester.sinks import Operation
-from ingester.sinks.operation import Part
 from ingester.stopping import drain_and_stop, prune, prune_log
 from ingester.writes import Outcome, WriteStream
 from persist.manifest import (
@@ -40,7 +39,7 @@ from persist.partitioning import split_batch
 from tests.lifetimes.model import Model
 from tests.lifetimes.store import CrashStore
 from tests.wal.disks import CrashDisk, PowerLost
-from wal import Entry, Log, RecordKind
+from wal import Log
 
 TABLE = ("ns", "t")
 FOLDER = Path("/log")
@@ -236,27 +235,5 @@ def _operation(stream: WriteStream, numbers: range) -> Operation:
     columns = [pa.array(times, SCHEMA.field("time").type), pa.array(numbers, pa.int64())]
     plan = stream.plan
     batch = plan.normalise(pa.record_batch(columns, schema=SCHEMA))
-    split = split_batch(batch, plan.normalise.definition.spec)
-    bodies = [rows.serialize() for _, rows in split]
-    parts = tuple(
-        Part(values, rows, int(body.size))
-        for (values, rows), body in zip(split, bodies, strict=True)
-    )
-    payload = encode_operation(
-        shape=plan.shape,
-        table=plan.table.key,
-        spec_id=plan.table.definition.spec_id,
-        parts=parts,
-        bodies=bodies,
-        origin=None,
-        checkpoint=None,
-    )
-    entry = Entry(RecordKind.OPERATION, payload, (plan.preamble,))
-    return Operation(
-        table=plan.table,
-        parts=parts,
-        rows=len(numbers),
-        nbytes=entry.payload_bytes,
-        shape=plan.shape,
-        entry=entry,
-    )
+    parts, bodies = as_parts(split_batch(batch, plan.normalise.definition.spec))
+    return make_operation(plan.table, parts, bodies, shape=plan.shape, preambles=(plan.preamble,))
