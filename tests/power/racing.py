@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ from tests.power.rows import (
 
 DAEMONS = 2
 ROUND_S = 0.7
+SEES_WITHIN_S = 5.0
+"""How long a daemon may go without seeing the other's last commit: it looks every 10 ms."""
 SETTINGS: dict[str, object] = {"persist__max_age": "1h", "manifest__refresh": "10ms"}
 
 
@@ -115,10 +118,19 @@ class Race:
             for client in clients:
                 list(client.do_action(fl.Action("persist", b"{}")))
             for number, client in enumerate(clients):
-                self._count(f"daemon {number}", query_all(client))
+                found = self._seen_by(client)
+                self._count(f"daemon {number}", found)
             self._count("files", self._in_files())
         except Exception as exc:
             self.tally.faults.append(f"what was written cannot be read: {exc!r}")
+
+    def _seen_by(self, client: fl.FlightClient) -> pa.Table:
+        """What a daemon answers with, once it has looked for the other's last version."""
+        until = time.monotonic() + SEES_WITHIN_S
+        while (found := query_all(client)).num_rows < sum(self._acknowledged):
+            if time.monotonic() > until:
+                break
+        return found
 
     def _in_files(self) -> pa.Table:
         manifest = Manifest(open_store(self._store_url), *TABLE)
