@@ -97,19 +97,32 @@ class WriteStream:
         Raises:
             IngesterError: why it is refused; it ends the stream.
         """
-        refusal = self.ended_by or self.refusal
-        if refusal is not None:
-            raise refusal
-        if (
-            self.origin is not None
-            and sequence is not None
-            and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
-        ):
+        if self._is_known(sequence):
             return 0
         refusal = self.gate.enter(nbytes)
         if refusal is not None:
             raise refusal
         return nbytes
+
+    def would_admit(self, nbytes: int, sequence: int | None) -> None:
+        """Raise what :meth:`admit` would raise now, before anything is asked of the store.
+
+        Raises:
+            IngesterError
+        """
+        if not self._is_known(sequence) and (reasons := self.gate.reasons(nbytes)):
+            raise reasons[0]
+
+    def _is_known(self, sequence: int | None) -> bool:
+        """Whether the batch is known to be written already. Raises what has ended the stream."""
+        refusal = self.ended_by or self.refusal
+        if refusal is not None:
+            raise refusal
+        return (
+            self.origin is not None
+            and sequence is not None
+            and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
+        )
 
     def refuse(self, error: BaseException) -> None:
         """A batch that never became an operation; it ends the stream in its turn."""

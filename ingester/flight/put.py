@@ -214,6 +214,7 @@ class PutCall:
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
         if sequence is not None and stream.first_sequence is None:
+            stream.would_admit(stored, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
         return make_operation(

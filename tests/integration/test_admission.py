@@ -114,6 +114,10 @@ def test_a_full_persist_queue_refuses_writes_until_it_is_shorter(
         assert refusal["retry_after_s"] > 0
         assert rows(client, table) == list(range(acknowledged))
         _refuses(daemon, "saturated")
+        # An origin that is new would have to be looked up in the store: it is refused before that.
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            put(client, table, _large(0), origin="new", metadata=[{"sequence": 1}])
+        assert extra(refused.value)["code"] == "saturated"
         server.clear_faults()
         persist(client, table)
         _accepts(daemon)
