@@ -62,7 +62,7 @@ Ready = Callable[[dict[str, Any]], None]
 
 
 LAST_ANSWERS_S = 0.2
-SWITCH_INTERVAL_S = 0.00005
+SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:
