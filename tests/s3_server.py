@@ -14,6 +14,7 @@ in one step. So conditional requests go through it one at a time here.
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -219,6 +220,9 @@ class _Application:
             head[:] = [status, [(name, value) for name, value in headers if name != "server"]]
 
         if "HTTP_IF_NONE_MATCH" in environ:
+            # Before its turn: a client that is stopped while it sends must not hold up the others.
+            whole = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(whole)
             with self._one_at_a_time:
                 body = b"".join(self._moto(environ, keep))
         else:
