@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from tests.wal.driving import (
     IDENTITY,
@@ -59,6 +60,8 @@ def test_a_cancelled_log_answers_everyone_and_can_still_be_sealed(tmp_path: Path
             await disk.wait_until_held()
             state.answers.append(log, second)
             nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()  # it knows by now
             disk.heal()
             disk.let_go.set()
         assert state.answers.by_entry[first] is None
