@@ -136,16 +136,21 @@ class GroupCommit:
             # and answered. Every step in here is bounded by the disk.
             with trio.CancelScope(shield=True):
                 await self.queue.hold()
-                if self._due():
-                    await self._rotate()
-                elif self.queue.stuck:
-                    await self._open_next()
+                # A disk that failed a sync once may say the next time that all is well.
+                if self.queue.crash is None and self.failure is None:
+                    await self._change_segment()
             if self.queue.crash is None:
                 self.queue.release()
                 if self._closing and self.queue.empty:
                     return
                 await self._wait_for_work()
         raise self.queue.crash
+
+    async def _change_segment(self) -> None:
+        if self._due():
+            await self._rotate()
+        elif self.queue.stuck:
+            await self._open_next()
 
     async def _wait_for_work(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -17,12 +17,14 @@ class HeldDisk(FaultyDisk):
         self.held = threading.Event()
         self.let_go = threading.Event()
 
-    def hold(self) -> None:
-        """Let data syncs from now on wait for ``let_go``."""
+    def hold(self, then: OSError | None = None) -> None:
+        """Let data syncs from now on wait for ``let_go``, and fail where ``then`` is given."""
 
         def wait(_: object) -> None:
             self.held.set()
             assert self.let_go.wait(20)
+            if then is not None:
+                raise then
 
         self.before("fdatasync", wait)
 

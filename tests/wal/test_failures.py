@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
@@ -19,6 +20,7 @@ from tests.wal.driving import (
     running,
     started,
 )
+from tests.wal.held_disk import HeldDisk
 from wal import Log, LogClosed, LogFailed, LogFull, LogSettings, LogWriteFailed, Preamble
 from wal.format import SEGMENT_HEADER_BYTES, segment_name
 
@@ -149,6 +151,41 @@ def test_a_failed_sync_or_cut_answers_everyone_and_then_ends_the_log(
         disk.calls.clear()
         await log.close()
         assert "pwritev" not in disk.names()
+
+    trio.run(write)
+
+
+def test_nothing_is_rotated_behind_a_sync_that_has_failed(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = HeldDisk()
+        log = await started(tmp_path, disk=disk)
+        state = Running(log)
+        entry = operation(b"x")
+        ended: list[str] = []
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            with pytest.raises(LogFailed):
+                await log.run(state.apply, task_status=task_status)
+            ended.append("run")
+
+        async def rotate() -> None:
+            with pytest.raises(LogFailed):
+                await log.rotate()
+            ended.append("rotation")
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+            disk.hold(then=OSError(errno.EIO, "no"))
+            state.answers.append(log, entry)
+            await disk.wait_until_held()
+            nursery.start_soon(rotate)
+            await trio.testing.wait_all_tasks_blocked()
+            disk.calls.clear()
+            disk.let_go.set()
+        assert sorted(ended) == ["rotation", "run"]
+        assert isinstance(state.answers.by_entry[entry], LogFailed)
+        # A sync that failed once may say that all is well the next time.
+        assert disk.names() == []
 
     trio.run(write)
 
