@@ -136,9 +136,7 @@ class GroupCommit:
             # and answered. Every step in here is bounded by the disk.
             with trio.CancelScope(shield=True):
                 await self.queue.hold()
-                # A disk that failed a sync once may say the next time that all is well.
-                if self.queue.crash is None and self.failure is None:
-                    await self._change_segment()
+                await self._change_segment()
             if self.queue.crash is None:
                 self.queue.release()
                 if self._closing and self.queue.empty:
@@ -147,6 +145,8 @@ class GroupCommit:
         raise self.queue.crash
 
     async def _change_segment(self) -> None:
+        if self.queue.crash is not None or self.failure is not None:
+            return  # a disk that failed a sync once may say the next time that all is well
         if self._due():
             await self._rotate()
         elif self.queue.stuck:
