@@ -1,0 +1,233 @@
+"""Law: an origin that comes and goes between daemons has every row in files once, and loses none.
+
+A client writes to two daemons in turn, begins its streams at what no daemon has or further back,
+leaves gaps, and sends again what it has no acknowledgement for, or has one of a daemon it has left.
+Between streams daemons persist, are killed, lose their disks, begin segments, look at the manifest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from persist.manifest import OriginExpired
+from tests.origins.two_daemons import NAME, PARTITIONS, Daemon, Row, Store, partitions_of
+
+IDLE_S = 10.0
+
+
+class Stream(NamedTuple):
+    """Begin ``back`` batches before the first one that is missing; new ones leave a ``gap``."""
+
+    daemon: int
+    back: int
+    batches: int
+    gap: int
+
+
+class Persist(NamedTuple):
+    """Put a partition's buffers into files, or the oldest one alone."""
+
+    daemon: int
+    partition: int
+    oldest: bool
+
+
+class Kill(NamedTuple):
+    """The log remains."""
+
+    daemon: int
+
+
+class Lose(NamedTuple):
+    """Killed, and the disk is gone."""
+
+    daemon: int
+
+
+class Roll(NamedTuple):
+    """Begin a segment, and remove what is not needed."""
+
+    daemon: int
+
+
+class Refresh(NamedTuple):
+    """Look for the newest version."""
+
+    daemon: int
+
+
+class Expire(NamedTuple):
+    """Nobody writes for long: all goes into files, and if nothing is missing it is forgotten."""
+
+
+Op = Stream | Persist | Kill | Lose | Roll | Refresh | Expire
+Holder = tuple[int, int]
+"""(daemon, which of its disks)"""
+
+
+class World:
+    """The store, both daemons, and the client that remembers who has acknowledged what."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.daemons = [Daemon(self.store, name) for name in "ab"]
+        self.batches: list[int] = []
+        self.held_by: dict[int, Holder] = {}
+        """Acknowledged batches, which need not be sent again."""
+        self.newest = -1
+
+    def do(self, op: Op) -> None:
+        if isinstance(op, Expire):
+            self.expire()
+            return
+        daemon = self.daemons[op.daemon]
+        if isinstance(op, Kill):
+            daemon.kill()
+        elif isinstance(op, Lose):
+            self.lose(op.daemon)
+        else:
+            if not daemon.up:
+                daemon.start()
+            if isinstance(op, Stream):
+                self.stream(op)
+            elif isinstance(op, Persist):
+                daemon.persist(PARTITIONS[op.partition], oldest=op.oldest)
+            elif isinstance(op, Roll):
+                daemon.roll()
+            else:
+                daemon.refresh()
+
+    def stream(self, op: Stream) -> None:
+        daemon = self.daemons[op.daemon]
+        holder = (op.daemon, daemon.disk)
+        sequences = self.to_send(op)
+        daemon.open(sequences[0])
+        for sequence in self.batches:
+            # It has gone elsewhere with all of these: it sends them there.
+            if sequence >= sequences[0] and self.held_by.get(sequence) != holder:
+                self.held_by.pop(sequence, None)
+        for sequence in sequences:
+            verdict = daemon.send(sequence)
+            assert verdict in ("new", "duplicate"), (sequence, verdict, self.store.origin)
+            self.held_by[sequence] = holder
+
+    def to_send(self, op: Stream) -> list[int]:
+        missing = (
+            index
+            for index, sequence in enumerate(self.batches)
+            if sequence not in self.held_by and not self.in_files(sequence)
+        )
+        begin = max(0, next(missing, len(self.batches)) - op.back)
+        while len(self.batches) < begin + op.batches:
+            self.newest += 1 + op.gap
+            self.batches.append(self.newest)
+        return self.batches[begin : begin + op.batches]
+
+    def in_files(self, sequence: int) -> bool:
+        return all(Row(sequence, key) in self.store.rows for key in partitions_of(sequence))
+
+    def lose(self, index: int) -> None:
+        """Its client finds that the daemon answers with less than it had acknowledged."""
+        daemon = self.daemons[index]
+        for sequence, holder in list(self.held_by.items()):
+            if holder == (index, daemon.disk) and not self.in_files(sequence):
+                del self.held_by[sequence]
+        daemon.kill()
+        daemon.lose_disk()
+
+    def expire(self) -> None:
+        for index in (0, 1, 0, 1):
+            self.persist_all(index)
+        if not all(self.in_files(sequence) for sequence in self.batches):
+            return
+        self.store.now_s += IDLE_S
+        if self.store.origin is not None:
+            self.store.commit([OriginExpired(NAME, self.store.origin.at)])
+        for daemon in self.daemons:
+            daemon.forget_idle(IDLE_S / 2)
+        self.batches.clear()
+
+    def finish(self) -> None:
+        """Let both daemons put all into files that is for them to put there."""
+        for index in (0, 1, 0, 1):
+            self.persist_all(index)
+            self.do(Kill(index))
+
+    def persist_all(self, index: int) -> None:
+        for op in (Persist(index, 0, False), Persist(index, 1, False), Refresh(index)) * 2:
+            self.do(op)
+            self.check_nothing_is_doubled()
+
+    def check_nothing_is_doubled(self) -> None:
+        doubled = {row: count for row, count in Counter(self.store.rows).items() if count > 1}
+        assert not doubled, (doubled, self.store.origin)
+
+    def check_all_is_in_files(self) -> None:
+        for daemon in self.daemons:
+            daemon.start()
+            assert not daemon.handles(), (daemon.id, self.store.origin)
+        lost = [sequence for sequence in self.held_by if not self.in_files(sequence)]
+        assert not lost, (lost, self.store.rows, self.store.origin)
+
+
+def live_through(*ops: Op) -> None:
+    world = World()
+    for op in ops:
+        world.do(op)
+        world.check_nothing_is_doubled()
+    world.finish()
+    world.check_all_is_in_files()
+
+
+DAEMON, PARTITION = st.integers(0, 1), st.integers(0, 1)
+OPS = st.one_of(
+    # Mostly streams: it is they that make an origin come and go.
+    *3 * [st.builds(Stream, DAEMON, st.integers(0, 3), st.integers(1, 3), st.integers(0, 2))],
+    st.builds(Persist, DAEMON, PARTITION, st.booleans()),
+    st.builds(Kill, DAEMON),
+    st.builds(Lose, DAEMON),
+    st.builds(Roll, DAEMON),
+    st.builds(Refresh, DAEMON),
+    st.builds(Expire),
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(OPS, min_size=3, max_size=14))
+def test_what_is_acknowledged_is_in_files_once(ops: list[Op]) -> None:
+    live_through(*ops)
+
+
+def test_rows_of_a_run_that_was_folded_away_are_in_files_once() -> None:
+    live_through(Stream(1, 0, 1, 0), Stream(0, 1, 1, 0), Kill(0), Stream(0, 0, 1, 0))
+
+
+def test_an_origin_that_went_away_and_back_from_the_same_sequence_is_not_refused() -> None:
+    live_through(Stream(1, 0, 1, 0), Stream(0, 1, 1, 0), Stream(1, 1, 1, 0))
+
+
+def test_what_was_to_come_between_two_runs_and_never_came_is_no_duplicate() -> None:
+    live_through(
+        Stream(1, 0, 2, 0),
+        Stream(0, 0, 1, 0),
+        Lose(1),
+        Stream(0, 0, 1, 0),
+        Kill(0),
+        Stream(0, 0, 1, 0),
+    )
+
+
+def test_what_a_persist_has_left_out_is_no_duplicate_after_a_kill() -> None:
+    live_through(
+        Stream(0, 0, 1, 0),
+        Stream(0, 0, 1, 0),
+        Stream(1, 0, 1, 0),
+        Stream(0, 2, 1, 0),
+        Stream(1, 1, 1, 0),
+        Kill(1),
+        Stream(1, 0, 1, 0),
+    )

@@ -1,0 +1,299 @@
+"""Two daemons, one origin, one table of two partitions: a model of who commits what.
+
+    open ──▶ send ──▶ log ──▶ buffers ──persist──▶ files, in versions of the one manifest
+                       └─replay─▲     after a kill; after the loss of a disk there is no log
+
+Law of this file: what judges, claims, takes over and leaves out is the daemons' own code, and what
+lies around it is as plain as can be. One thing happens after the other; of the versions that the
+other daemon makes each knows what it has looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.buffer import BufferHandle, PartitionKey, TableBuffer
+from ingester.lanes import Lane, Verdict
+from ingester.origin_claims import OriginClaims
+from ingester.origins import Origins
+from persist.manifest import Action, Applied, Origin, TableState, WriterIdentity, apply
+from persist.manifest.origins import in_files, may_commit, taken_over
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
+
+NAME, TABLE = "w", ("it", "t")
+DEFINITION = TableDefinition(pa.schema({"p": pa.int64()}), PartitionSpec.parse(["identity(p)"]))
+PARTITIONS: tuple[PartitionKey, ...] = ((DEFINITION.spec_id, (0,)), (DEFINITION.spec_id, (1,)))
+AT_MOST = 8
+"""Nothing that is tried again has to be tried so often."""
+
+
+def partitions_of(sequence: int) -> tuple[PartitionKey, ...]:
+    """Where the rows of a batch belong: the first, the second, or both."""
+    return (PARTITIONS[:1], PARTITIONS[1:], PARTITIONS)[sequence % 3]
+
+
+class Row(NamedTuple):
+    """What a batch has for one partition."""
+
+    sequence: int
+    partition: PartitionKey
+
+
+class Carried(NamedTuple):
+    """The head of a segment: up to where the origin was applied in this table."""
+
+    epoch: int
+    sequence: int
+
+
+class Logged(NamedTuple):
+    """An operation in the log, with the partitions that it has rows of."""
+
+    epoch: int
+    seq: int
+    sequence: int
+    partitions: tuple[PartitionKey, ...]
+
+
+class Store:
+    """The table's versions, of which only the newest matters, and the rows in its files."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.state = apply(TableState(), DEFINITION.actions())
+        self.rows: list[Row] = []
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.state.origins.get(NAME)
+
+    def commit(self, actions: Iterable[Action], rows: Iterable[Row] = ()) -> TableState:
+        self.state = replace(apply(self.state, actions), version=self.state.version + 1)
+        self.rows += rows
+        return self.state
+
+
+class Daemon:
+    """One ingester id with its disk, over all its lives."""
+
+    def __init__(self, store: Store, ingester_id: str) -> None:
+        self.id = ingester_id
+        self.disk = 0
+        """Which one it has: how many it has lost."""
+        self.up = False
+        self._store = store
+        self._epoch = 0
+        self._seq = 0
+        self._segment = 0
+        self._log: dict[int, list[Carried | Logged]] = {}
+        self._begin_empty()
+
+    # A life
+
+    def start(self) -> None:
+        """Come up, with all that the log has in buffers again."""
+        self.up = True
+        self._epoch += 1
+        self._begin_empty()
+        for segment, records in self._log.items():
+            for record in records:
+                self._replay(segment, record)
+        self._begin_segment()
+
+    def kill(self) -> None:
+        """Leave nothing but the log."""
+        self.up = False
+
+    def lose_disk(self) -> None:
+        """Leave no log either; while it is down."""
+        self._log.clear()
+        self.disk += 1
+
+    def _begin_empty(self) -> None:
+        self._origins = Origins(lambda: self._store.now_s)
+        self._claims = OriginClaims(self._origins, WriterIdentity(self.id, "run", self._epoch))
+        self._table = TableBuffer(*TABLE, self._store.state)
+        self._ops: dict[BufferHandle, list[tuple[int, int]]] = {}
+
+    # The log
+
+    def roll(self) -> None:
+        """Begin a segment, and remove those before it that no buffer needs."""
+        self._begin_segment()
+        needed = min((handle.first_segment for handle in self.handles()), default=self._segment)
+        for segment in [segment for segment in self._log if segment < needed]:
+            del self._log[segment]
+
+    def _begin_segment(self) -> None:
+        self._segment += 1
+        self._log[self._segment] = [Carried(self._epoch, c[3]) for c in self._origins.carried()]
+
+    def _replay(self, segment: int, record: Carried | Logged) -> None:
+        """As `Replay` does."""
+        process = (self.id, record.epoch)
+        if isinstance(record, Carried):
+            self._origins.restore(NAME, TABLE, record.sequence, process)
+            return
+        state, known = self._table.state, self._table.state.origins.get(NAME)
+        if known is not None and self._lane.owner is None:
+            self._lane.load(known, self.id)
+        if not may_commit(known, record.sequence, process):
+            return
+        left = tuple(
+            key
+            for key in record.partitions
+            if state.applied_to(self.id, record.epoch, *key) < record.seq
+        )
+        rest = set(record.partitions) - set(left)
+        if known is None or all(in_files(known, record.sequence, key) for key in rest):
+            self._apply(segment, record._replace(partitions=left))
+
+    # Buffers
+
+    def handles(self) -> list[BufferHandle]:
+        """What is in buffers, partition by partition, each in log order."""
+        return list(self._table.handles())
+
+    def _apply(self, segment: int, record: Logged) -> None:
+        """As `BufferTree` does."""
+        holders = []
+        epoch, seq, sequence, keys = record
+        for key in keys:
+            part = self._table.partition(key)
+            if part.active is not None and part.active.epoch != epoch:
+                part.freeze(0.0)
+            if part.active is None:
+                part.active = BufferHandle(part, epoch=epoch, first_seq=seq, segment=segment)
+            part.active.last_seq = seq
+            self._ops.setdefault(part.active, []).append((seq, sequence))
+            holders.append(part.active)
+        taken = self._origins.note_applied(NAME, TABLE, sequence, seq, holders, (self.id, epoch))
+        for handle in holders:
+            handle.origins[taken] = sequence
+
+    # A stream
+
+    def open(self, first: int) -> None:
+        """As `Ownership.take` does: all from ``first`` on can be judged from now on."""
+        lane, process = self._lane, (self.id, self._epoch)
+        lane.ours = process
+        if lane.owns(first):
+            self.refresh()
+        for _ in range(AT_MOST):
+            if lane.owns(first):
+                return
+            known = self._table.state.origins.get(NAME)
+            base = known or lane.unknown_origin(process)
+            lane.load(base, self.id)
+            foreign = lane.first_foreign(first)
+            begin = first if foreign is None else foreign
+            wanted = taken_over(base, process, begin, None, lane.live(), lane.held())
+            if self._store.origin == known:
+                state = self._store.commit([wanted])
+                lane.claim(wanted, process)
+                self._show(state)
+            else:
+                self.refresh()
+        raise AssertionError("the origin is never this daemon's")
+
+    def send(self, sequence: int) -> Verdict:
+        """Judge a batch, and have it in the log and in buffers if it is new."""
+        verdict = "foreign" if self._lane.lost else self._lane.judge(sequence)
+        if verdict == "new":
+            self._seq += 1
+            ahead = self._lane.ahead_at(sequence)
+            parts = tuple(key for key in partitions_of(sequence) if ahead.get(key, -1) < sequence)
+            record = Logged(self._epoch, self._seq, sequence, parts)
+            self._log[self._segment].append(record)
+            self._apply(self._segment, record)
+        return verdict
+
+    @property
+    def _lane(self) -> Lane:
+        return self._origins.lane(NAME, TABLE)
+
+    # Commits, as `Commits` and `AdoptedRows` make them
+
+    def persist(self, key: PartitionKey, *, oldest: bool) -> None:
+        """Put a partition's buffers into files, all of them or the oldest alone."""
+        found = list(self._table.partition(key).handles())
+        if found:
+            self._join(found[:1] if oldest else found)
+
+    def refresh(self) -> None:
+        """Look for the newest version, and answer from it."""
+        if self._store.state.version > self._table.state.version:
+            self._show(self._store.state)
+
+    def forget_idle(self, for_s: float) -> None:
+        """Forget what was not written to for so long; the log has gone on meanwhile."""
+        self._origins.forget_idle(for_s)
+        self.refresh()
+        self.roll()
+
+    def _show(self, state: TableState) -> None:
+        for _ in range(AT_MOST):
+            if not self._freeze_behind(state):
+                self._table.install(state)
+                return
+            self._join([handle for handle in self.handles() if handle.frozen])
+        raise AssertionError("a version is never shown")
+
+    def _join(self, group: list[BufferHandle]) -> None:
+        _freeze(group)
+        state = self._commit(self._table.state, group)
+        while behind := self._freeze_behind(state, group):
+            others = [handle for handle in self.handles() if handle not in group]
+            further = [handle for handle in others if _goes_with(handle, behind)]
+            state = self._commit(state, further)
+            group = group + further
+        self._table.install(state)
+        for handle in group:
+            handle.partition.frozen.remove(handle)
+            for taken in handle.origins:
+                taken.note_released(handle)
+                taken.lane.origin.note_settled()
+
+    def _commit(self, base: TableState, group: list[BufferHandle]) -> TableState:
+        # The second time it is made from the newest version, which nobody replaces meanwhile.
+        for state in (base, self._store.state):
+            not_ours = self._claims.left_out(state, group)
+            claims = self._claims.of(state, group, [])
+            if claims.seen and claims.seen[NAME] != self._store.origin:
+                continue
+            rows = [
+                Row(sequence, handle.partition.key)
+                for handle, left_out in zip(group, not_ours, strict=True)
+                for seq, sequence in self._ops[handle]
+                if seq not in left_out
+            ]
+            applied = [Applied(self.id, h.epoch, *h.partition.key, h.last_seq) for h in group]
+            return self._store.commit([*applied, *claims.actions], rows)
+        raise AssertionError("claims of the newest version do not hold in it")
+
+    def _freeze_behind(
+        self, state: TableState, besides: Collection[BufferHandle] = ()
+    ) -> list[BufferHandle]:
+        if state.origins is self._table.state.origins:
+            return []
+        lost = self._claims.lost_rows(self._table, state)
+        behind = [handle for handle in lost if handle not in besides]
+        _freeze(behind)
+        return behind
+
+
+def _freeze(handles: Iterable[BufferHandle]) -> None:
+    for handle in handles:
+        if not handle.frozen:
+            handle.partition.freeze(0.0)
+
+
+def _goes_with(handle: BufferHandle, others: Collection[BufferHandle]) -> bool:
+    """Whether it is one of these, or has to go into files before one of them."""
+    frozen = list(handle.partition.frozen)
+    return handle.frozen and any(one in others for one in frozen[frozen.index(handle) :])
