@@ -38,7 +38,7 @@ from ingester.query.spill import empty_spill_folder
 from ingester.replaying import Replay, ReplayLimits
 from ingester.reporting import Reporter, StartingStatus, StatusSwitch
 from ingester.runtime import Runtime, log_settings
-from ingester.stopping import drain_and_stop, prune_log
+from ingester.stopping import drain_and_stop, prune, prune_log
 from ingester.without_pandas import do_without_pandas
 from persist.backoff import Backoff
 from persist.manifest import WriterIdentity, claim_epoch
@@ -165,6 +165,8 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
         await workers.start(runtime.wal.run, runtime.wal_sink.apply)
+        # Nothing of it may be left to be released: rows that are in files, or another daemon's.
+        await prune(runtime)
         server = await _listen(runtime)
         _settle_memory()
         runtime.state = "ready"

@@ -76,6 +76,21 @@ def _check(found: list[int], writers: list[_Writers]) -> None:
     assert len(found) % 6 == 0
 
 
+
+def test_a_start_lets_go_of_segments_whose_rows_are_all_in_files(
+    tmp_path: Path, table: Table
+) -> None:
+    with Daemon.start(tmp_path) as daemon, fl.connect(daemon.flight) as client:
+        put(client, table, events(0, 6, days=3))
+        persist(client, table)
+        daemon.kill()
+    # Nothing of them comes into a buffer again, so no release of a buffer lets go of them either.
+    with Daemon.start(tmp_path) as daemon, fl.connect(daemon.flight) as client:
+        (segment,) = (tmp_path / "wal").glob("*.wal")
+        assert int(segment.stem) > 1
+        assert rows(client, table) == list(range(6))
+
+
 def test_a_stop_under_writers_loses_nothing_and_leaves_an_empty_log(
     tmp_path: Path, table: Table
 ) -> None:
