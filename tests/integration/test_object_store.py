@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.integration.wire import (
     numbers,
     persist,
     put,
+    put_sequences,
     rows,
 )
 from tests.s3_server import Fault, S3Server
@@ -219,3 +221,26 @@ def test_errors_of_the_store_show_no_secret(daemon: Daemon, server: S3Server, ta
         assert server.secret_key not in str(error.value)
         put(client, table, numbers(0, 1))
     assert server.secret_key not in daemon.stderr_file.read_text()
+
+
+def test_an_origin_outlives_the_disk_and_moves_to_another_daemon(
+    tmp_path: Path, server: S3Server, table: Table
+) -> None:
+    """What an origin has written is in the manifest, on this store as on local files."""
+    for life, (folder, sequences) in enumerate(
+        [("first", range(1, 6)), ("first", range(3, 9)), ("second", range(1, 12))]
+    ):
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
+        # The answer to a commit is lost: it must not be made twice.
+        server.fault("lose_answer", method="PUT", contains=".commit", times=life)
+        with (
+            _start(tmp_path / folder, server, "origins", id=folder) as daemon,
+            fl.connect(daemon.flight) as client,
+        ):
+            answers = put_sequences(client, table, "o", sequences.start, sequences.stop - 1)
+            already = len([answer for answer in answers if answer["duplicate"]])
+            assert already == (0, 3, 8)[life]
+            persist(client, table)
+            assert rows(client, table) == list(range(10, sequences.stop * 10))
+            daemon.kill()
+        server.clear_faults()

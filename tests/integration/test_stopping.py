@@ -76,7 +76,6 @@ def _check(found: list[int], writers: list[_Writers]) -> None:
     assert len(found) % 6 == 0
 
 
-
 def test_a_start_lets_go_of_segments_whose_rows_are_all_in_files(
     tmp_path: Path, table: Table
 ) -> None:
