@@ -13,6 +13,8 @@ import trio
 
 TRIM_BYTES = 64 << 20
 PAUSE_S = 1.0
+BETWEEN_S = 10.0
+"""Under a steady load what was let go is taken again at once."""
 
 
 class Trimming:
@@ -40,3 +42,4 @@ class Trimming:
             self._wake = trio.Event()
             self._freed = 0
             await trio.to_thread.run_sync(trim, 0)
+            await trio.sleep(BETWEEN_S)
