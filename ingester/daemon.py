@@ -128,7 +128,8 @@ async def _assemble(settings: Settings) -> Runtime:
     store = await trio.to_thread.run_sync(
         partial(open_store, settings.store_url, **settings.store_options)
     )
-    await _store_ready(store)
+    # It answers, and can do what is needed.
+    await _reached(store, partial(check_store, store))
     writer = await _claim(store, settings.id, recovered)
     runtime = Runtime(settings, store, writer, wal, recovered)
     carry[0] = runtime.carried_records
@@ -196,13 +197,12 @@ async def _watch_signals(signals: Any, stop: trio.Event) -> None:
         stop.set()
 
 
-async def _store_ready(store: ObjectStore) -> None:
-    """Return when the store answers and can do what is needed; waits while it is away."""
+async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
+    """What a call of the store returns, made in a thread; waits while the store is away."""
     backoff = Backoff(0.2, 10.0, Random())
     while True:
         try:
-            await trio.to_thread.run_sync(check_store, store, abandon_on_cancel=True)
-            return
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         except StoreUnavailable as exc:
             wait_s = backoff.next_s()
             log.warning(
@@ -219,7 +219,8 @@ async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> 
     incarnation = secrets.token_hex(8)
     body = {"incarnation": incarnation, "pid": os.getpid(), "at": store.now().isoformat()}
     claim = partial(claim_epoch, store, ingester_id, recovered.highest_epoch + 1, body)
-    epoch = await trio.to_thread.run_sync(claim, abandon_on_cancel=True)
+    # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
+    epoch = await _reached(store, claim)
     log.info("epoch claimed", ingester_id=ingester_id, epoch=epoch, incarnation=incarnation)
     return WriterIdentity(ingester_id, incarnation, epoch)
 

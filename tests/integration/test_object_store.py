@@ -244,3 +244,16 @@ def test_an_origin_outlives_the_disk_and_moves_to_another_daemon(
             assert rows(client, table) == list(range(10, sequences.stop * 10))
             daemon.kill()
         server.clear_faults()
+
+
+def test_a_store_that_is_away_for_the_claim_of_an_epoch_costs_no_start(
+    tmp_path: Path, server: S3Server, table: Table
+) -> None:
+    server.fault("unavailable", method="PUT", contains=".claim", times=2)
+    with (
+        _start(tmp_path, server, "claims") as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        assert daemon.stderr_file.read_text().count("store not reached, trying again") == 2
+        put(client, table, events(0, 10))
+        assert rows(client, table) == list(range(10))
