@@ -9,7 +9,8 @@ The process listens on a free loopback port and ends with the one that started i
 ends. What it holds is in its memory and goes with it.
 
 moto looks whether a name is taken and writes afterwards, without a lock; a real server does both
-in one step. So conditional requests go through it one at a time here.
+in one step. It also answers 500 to who lists what another request changes. So requests go through
+it one at a time here.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class _Faults:
 
 
 class _Application:
-    """moto's application with faults in front, and one conditional request at a time."""
+    """moto's application with faults in front, and one request at a time."""
 
     def __init__(self, moto: Callable[..., Iterable[bytes]], faults: _Faults) -> None:
         self._moto = moto
@@ -219,13 +220,10 @@ class _Application:
             # moto names itself twice; in Python's development mode aiohttp refuses that.
             head[:] = [status, [(name, value) for name, value in headers if name != "server"]]
 
-        if "HTTP_IF_NONE_MATCH" in environ:
-            # Before its turn: a client that is stopped while it sends must not hold up the others.
-            whole = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            environ["wsgi.input"] = io.BytesIO(whole)
-            with self._one_at_a_time:
-                body = b"".join(self._moto(environ, keep))
-        else:
+        # Before its turn: a client that is stopped while it sends must not hold up the others.
+        whole = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(whole)
+        with self._one_at_a_time:
             body = b"".join(self._moto(environ, keep))
         return head[0], head[1], body
 

@@ -52,7 +52,10 @@ def test_a_client_that_sends_again_what_was_not_durable_doubles_nothing(
 
 def test_what_the_client_does_not_send_again_comes_with_the_first_daemon(tmp_path: Path) -> None:
     """It was acknowledged, and nobody asked to survive the loss of a disk."""
-    with start(tmp_path, "a", id="a") as first, start(tmp_path, "b", id="b") as second:
+    with (
+        start(tmp_path, "a", id="a") as first,
+        start(tmp_path, "b", id="b", manifest__refresh="10ms") as second,
+    ):
         send(first, range(1, 5))
         persisted(first)
         send(first, range(5, 11))
