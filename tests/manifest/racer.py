@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 
-from persist.manifest import Manifest, Proposal, TableState, WriterIdentity, commit
+from persist.manifest import (
+    CommitUnclear,
+    Manifest,
+    Proposal,
+    TableState,
+    WriterIdentity,
+    commit,
+)
 from persist.store import ObjectStore, open_store
 from tests.manifest.samples import IMPATIENT, persist
 
@@ -21,9 +29,18 @@ def race(store: ObjectStore, name: str, count: int) -> list[int]:
     versions = []
     for seq in range(1, count + 1):
         proposal = Proposal(persist(seq, writer=writer))
-        state = commit(manifest, state, proposal, writer, patience=IMPATIENT)
+        state = _commit(manifest, state, proposal, writer)
         versions.append(state.version)
     return versions
+
+
+def _commit(
+    manifest: Manifest, base: TableState | None, proposal: Proposal, writer: WriterIdentity
+) -> TableState:
+    """Asked again with the same proposal for as long as it is not clear what became of it."""
+    while True:
+        with suppress(CommitUnclear):
+            return commit(manifest, base, proposal, writer, patience=IMPATIENT)
 
 
 if __name__ == "__main__":
