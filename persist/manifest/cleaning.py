@@ -2,6 +2,7 @@
 
     snapshot of the oldest kept version, where reading it takes long, read back
     horizon, committed: from here on, whoever uploaded before it has to upload again
+    floor, raised            nothing below it counts from here on
     commits, ascending       these versions cannot be asked for any more
     changelogs, snapshots    of versions that are gone, and of uids that lost
     data files               that no kept version lists, from before the horizon
@@ -23,6 +24,7 @@ from persist.manifest.actions import Horizon, WriterIdentity
 from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import DamagedFile, decode_snapshot
+from persist.manifest.floor import raise_floor
 from persist.manifest.names import snapshot_path
 from persist.manifest.planning import Plan, Retention, plan_clean_up, still_unlisted
 from persist.manifest.reading import Manifest
@@ -143,6 +145,8 @@ def carry_out(manifest: Manifest, plan: Plan, state: TableState) -> CleanUp:
         # cannot any more.
         plan.removals.follow(manifest, committed_lineage(manifest, plan.oldest, state))
         data = tuple(i for i in data if still_unlisted(manifest, state, plan.removals, i))
+    if plan.commits:
+        raise_floor(manifest.store, manifest.folder, plan.oldest)
     for info in plan.commits:
         # Invariant: ascending, each gone before the next. Whoever creates a commit again finds its
         # parent missing and knows that it does not count.

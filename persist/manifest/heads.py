@@ -5,15 +5,21 @@ Clean-up deletes them in ascending order, so a commit below a gap was made by a 
 through the clean-up of its parent; it does not count, and everything above the gap does.
 
 The head is found in requests that grow with the logarithm of what is unknown: strides that double
-over names that exist, then halve, then one listing that starts after the last one found.
+over names that exist, then halve. What they end at may lie below a gap: one listing that starts
+after it tells. A store that reads a whole folder for that is asked for the floor instead, of which
+clean-up is below; and in case somebody else deleted a commit, for a few names behind it.
 """
 
 from __future__ import annotations
 
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import Commit, DamagedFile, decode_commit
+from persist.manifest.floor import read_floor
 from persist.manifest.names import after_version, commit_path, parse_entry
 from persist.store import NotFound, ObjectStore
+
+_LOOK_AHEAD = 20
+"""A hole is seen unless it is longer than what lies above it, or than a million versions."""
 
 
 def read_commit(store: ObjectStore, folder: str, version: int) -> Commit | None:
@@ -53,14 +59,38 @@ def find_head(store: ObjectStore, folder: str, hint: int) -> int | None:
     """
     found: int | None = hint
     if hint == 0 or store.exists(commit_path(folder, hint)) is None:
-        found = next_version(store, folder, hint)
+        found = _first_known(store, folder, hint)
         if found is None:
             return None if hint == 0 else find_head(store, folder, 0)
     head = 0
     while found is not None:
         head = _end_of_run(store, folder, found)
+        if not store.listing_seeks and _is_last(store, folder, head):
+            break
         found = next_version(store, folder, head)
     return head
+
+
+def _first_known(store: ObjectStore, folder: str, hint: int) -> int | None:
+    """A version to search from, where that of the hint is not there."""
+    if not store.listing_seeks:
+        floor = max(1, read_floor(store, folder))
+        if store.exists(commit_path(folder, floor)) is not None:
+            return floor
+    return next_version(store, folder, hint)
+
+
+def _is_last(store: ObjectStore, folder: str, version: int) -> bool:
+    """Whether certainly no commit is above ``version``; to be asked when none follows it.
+
+    What was deleted by clean-up before that was seen was below the floor that is read now.
+    """
+    if version < read_floor(store, folder):
+        return False
+    strides = (1 << power for power in range(_LOOK_AHEAD))
+    return all(
+        store.exists(commit_path(folder, version + 1 + stride)) is None for stride in strides
+    )
 
 
 def _end_of_run(store: ObjectStore, folder: str, start: int) -> int:

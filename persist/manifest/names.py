@@ -4,6 +4,7 @@
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
+    <namespace>/<table>/v1/_floor/<V:020d>             below it clean-up may have deleted commits
     _ingesters/<id>/<epoch:020d>.claim
 
 Law of this file: pure. Numbers have 20 digits, so that a listing by name is one by number; of one

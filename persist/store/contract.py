@@ -48,6 +48,11 @@ class ObjectStore(Protocol):
         """The store's normalised URL, without a trailing '/' and without secrets."""
         ...
 
+    @property
+    def listing_seeks(self) -> bool:
+        """Whether a listing costs less than looks at some twenty names, wherever it starts."""
+        ...
+
     def put(self, path: str, data: Buffer) -> PutInfo:
         """Store ``data``, replacing what was at ``path`` in one step.
 

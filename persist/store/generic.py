@@ -62,6 +62,11 @@ class FsspecStore:
     def __repr__(self) -> str:
         return f"FsspecStore({self.url!r})"
 
+    @property
+    def listing_seeks(self) -> bool:
+        """True: it may take a request for every thousand names, but a look takes one as well."""
+        return True
+
     def put(self, path: str, data: Buffer) -> PutInfo:
         """Store ``data``, replacing what was at ``path`` in one step."""
         return self._write(path, bytes(data), "overwrite")

@@ -52,6 +52,11 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
 
+    @property
+    def listing_seeks(self) -> bool:
+        """False: a folder is read whole."""
+        return False
+
     def put(self, path: str, data: Buffer) -> PutInfo:
         """Store ``data``, replacing what was at ``path`` in one step."""
         return self._publish(path, data, os.replace)

@@ -53,6 +53,11 @@ class S3Store:
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
+    @property
+    def listing_seeks(self) -> bool:
+        """True: the server begins there."""
+        return True
+
     def put(self, path: str, data: Buffer) -> PutInfo:
         """Store ``data``, replacing what was at ``path`` in one step."""
         key, body = self._key(path), _as_bytes(data)

@@ -36,6 +36,10 @@ class PausingStore:
     def url(self) -> str:
         return self._inner.url
 
+    @property
+    def listing_seeks(self) -> bool:
+        return self._inner.listing_seeks
+
     def put(self, path: str, data: Any) -> PutInfo:
         return self._do("put", path, lambda: self._inner.put(path, data))
 

@@ -26,6 +26,7 @@ class CrashStore:
     """See the module; an :class:`persist.store.ObjectStore`."""
 
     url = "memory://machine"
+    listing_seeks = False
 
     def __init__(self, disk: CrashDisk) -> None:
         self._disk = disk

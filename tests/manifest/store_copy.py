@@ -16,6 +16,7 @@ class StoreCopy:
     """Objects in memory. Read only."""
 
     url = "copy://"
+    listing_seeks = True
 
     def __init__(self, infos: list[ObjectInfo], contents: dict[str, bytes]) -> None:
         self._infos = infos

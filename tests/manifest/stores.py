@@ -54,6 +54,10 @@ class FaultyStore:
     def url(self) -> str:
         return self._inner.url
 
+    @property
+    def listing_seeks(self) -> bool:
+        return self._inner.listing_seeks
+
     def put(self, path: str, data: Any) -> PutInfo:
         self.bytes_put += len(data)
         return self._do("put", path, lambda: self._inner.put(path, data))  # type: ignore[no-any-return]

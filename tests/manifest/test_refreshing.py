@@ -80,10 +80,12 @@ def test_the_head_is_found_in_few_requests(
     assert reader.folder
     store.calls.clear()
     assert reader.head() == 100
-    assert sum(store.calls.values()) <= 20
+    # Twenty looks ahead in case of a hole, which a local store answers at once.
+    assert sum(store.calls.values()) <= 20 + 20
     store.calls.clear()
     assert reader.head() == 100
-    assert sum(store.calls.values()) <= 3
+    assert sum(store.calls.values()) <= 3 + 20
+    assert store.calls["list"] <= 2
 
 
 def test_a_hint_that_clean_up_has_passed_does_no_harm(
