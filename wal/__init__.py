@@ -14,7 +14,7 @@ after a restart. It knows nothing of what they mean. One folder, one process, on
             ...
             await log.close()                        # seals: the next start finds no tail
 
-An entry is built off the loop, by the thread that received it, and appended on the loop::
+An entry is built and appended by the thread that received it::
 
     entry = Entry(RecordKind.OPERATION, parts, preambles=(schema,))
     entry.on_done = answer                           # on the loop, after apply, exactly once
@@ -41,12 +41,13 @@ entries are answered with `LogFull` or `LogWriteFailed`, and the log goes on; a 
 fails is the end, `LogFailed`, after everyone who waits has been answered.
 
 Files, from the bytes up: `format`, `scan` and `group` are pure; `disk`, `segment`, `reading`,
-`recovery` block; `segments`, `commit`, `replay` and `log` live on trio's loop. `inspection` and
+`recovery` block; `segments`, `commit`, `replay` and `log` live on trio's loop; `append_queue`
+stands between the threads that append, the one that writes and the loop. `inspection` and
 `repair` are an operator's tools, for a log that nobody runs.
 """
 
 from wal.disk import Disk, OsDisk
-from wal.entry import Entry, Preamble
+from wal.entry import Entry, Line, Preamble
 from wal.errors import (
     DirectoryLocked,
     LogClosed,
@@ -68,6 +69,7 @@ __all__ = [
     "DirectoryLocked",
     "Disk",
     "Entry",
+    "Line",
     "Log",
     "LogClosed",
     "LogDamaged",

@@ -2,27 +2,27 @@
 
 ::
 
-    append -> pending -> [form group] -> write + sync (thread) -> apply -> on_done
-                 ^                            |
-                 +---- the next group forms --+
+    any thread       append ─▶ pending ─┐
+    append thread      form group ─▶ write + sync ─▶ book ─┐  and the next group at once
+    loop                                                   └─▶ apply ─▶ on_done
 
-There is no delay: a group is whatever waits when the one before it is through. One group is on its
-way at a time, in callbacks of the loop: a task would cost another round of the loop at each end.
-Under "commit" nothing is applied or answered before its sync returned. Whoever appended is answered
-exactly once, whatever becomes of the log.
+There is no delay: a group is whatever waits when the one before it is through. The thread waits for
+the loop only where a group has failed. Under "commit" nothing is applied or answered before its
+sync returned. Whoever appended is answered exactly once, whatever becomes of the log.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
 
 import trio
 
 from wal.append_thread import AppendThread
 from wal.entry import Entry
-from wal.errors import LogError, LogFailed
+from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group
 from wal.segments import SegmentSet
 
@@ -30,34 +30,32 @@ Apply = Callable[[Sequence[Entry]], None]
 
 
 class AppendQueue:
-    """The queue before the open segment, and the group that is being written. Loop only.
+    """The queue before the open segment, and the groups that are being written.
+
+    Loop only, but for `append`. While a group is out, and until `release` after a `hold`, the open
+    segment and its ledger are the thread's.
 
     Args:
         sync: whether a group is synced before it counts.
-        due: whether something has to be done before the next group begins.
-        attention: called when something is due, when the queue is stuck, and when a group has ended
-            with nothing behind it; must not raise.
+        attention: called when the queue is stuck, and after each group; must not raise.
     """
 
-    def __init__(
-        self,
-        segments: SegmentSet,
-        *,
-        sync: bool,
-        due: Callable[[], bool],
-        attention: Callable[[], None],
-    ) -> None:
+    def __init__(self, segments: SegmentSet, *, sync: bool, attention: Callable[[], None]) -> None:
         self._segments = segments
         self._sync = sync
-        self._due = due
         self._attention = attention
+        # What several threads use: all of it under the lock.
+        self._lock = threading.Lock()
         # Not bounded here: admission bounds the bytes in flight before they come this far.
         self._pending: deque[Entry] = deque()
-        self._group: Group | None = None
-        self._thread: AppendThread | None = None
-        self._apply: Apply = lambda entries: None
+        self._groups: deque[Group] = deque()
         self._held = True
-        self._writing = False
+        self._failing = False
+        self._asleep = True
+        self._closed = False
+        self._thread: AppendThread | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._apply: Apply = lambda entries: None
         self._at_rest = trio.Event()
         self.stuck = False
         """What waits needs another segment first."""
@@ -66,6 +64,7 @@ class AppendQueue:
         self.crash: BaseException | None = None
         """What ends the run: the disk's failure, or what a callback raised."""
         self.pending_bytes = 0
+        self.writing_bytes = 0
         self.groups = 0
         self.records = 0
         self.failed_groups = 0
@@ -77,25 +76,39 @@ class AppendQueue:
 
     @property
     def unbooked_bytes(self) -> int:
-        """What waits for a group, and what is being written."""
-        group = self._group
-        return self.pending_bytes + (0 if group is None else group.end - group.start)
+        """What waits for a group, and what is being written. Any thread."""
+        return self.pending_bytes + self.writing_bytes
 
     @property
     def empty(self) -> bool:
-        """Nothing waits, and nothing is being written."""
-        return not (self._pending or self._writing)
+        """Nothing waits, and everything that was written is answered."""
+        with self._lock:
+            return not (self._pending or self._groups)
 
     def append(self, entry: Entry) -> None:
-        """Queue an entry."""
-        self._pending.append(entry)
-        self.pending_bytes += entry.stored_bytes
-        self._next()
+        """Queue an entry. Any thread. LogClosed after `shut`: it is not answered then."""
+        with self._lock:
+            if self._closed:
+                raise LogClosed("the log is closed") from self.failure
+            if (refusal := entry.line.refusal) is None:
+                self._pending.append(entry)
+                self.pending_bytes += entry.stored_bytes
+            ring = self._wakes()
+        if refusal is not None:
+            self._on_loop(_answer, (entry,), refusal)
+        if ring:
+            self._ring()
 
     def open(self, apply: Apply) -> None:
         """Have a thread from now on, for groups to be handed to `apply`; still held."""
         self._apply = apply
-        self._thread = AppendThread()
+        self._token = trio.lowlevel.current_trio_token()
+        self._thread = AppendThread(self._write_groups)
+
+    def shut(self) -> None:
+        """Take nothing any more."""
+        with self._lock:
+            self._closed = True
 
     async def close(self) -> None:
         """Begin no group any more; returns when the last one has been answered."""
@@ -104,101 +117,161 @@ class AppendQueue:
             self._thread.end()
 
     async def hold(self) -> None:
-        """Begin no group until `release`; returns when none is being written."""
-        self._held = True
-        while self._writing:
+        """Begin no group until `release`; returns when none is out."""
+        with self._lock:
+            self._held = True
+        while self._groups:
             self._at_rest = trio.Event()
             await self._at_rest.wait()
 
     def release(self) -> None:
         """Go on with what waits."""
-        self._held = self.stuck = False
-        self._next()
+        with self._lock:
+            self._held = self.stuck = False
+            ring = self._wakes()
+        if ring:
+            self._ring()
 
     def answer_waiting(self, error: LogError) -> None:
         """Answer everyone whose entry is in no group yet."""
-        waiting, self._pending = self._pending, deque()
-        self.pending_bytes = 0
-        _answer(waiting, error)
+        _answer(self._take_waiting(error), error)
 
-    def answer_everyone(self, error: LogError) -> None:
-        """Answer everyone who has not been answered."""
-        try:
-            self._answer_group(error)
-        finally:
-            self.answer_waiting(error)
+    def _take_waiting(self, error: LogError) -> deque[Entry]:
+        with self._lock:
+            waiting, self._pending = self._pending, deque()
+            self.pending_bytes = 0
+            _end_lines(waiting, error)
+        return waiting
 
-    def _next(self) -> None:
-        """Begin the next group, if there is to be one and nothing is in its way."""
-        if self._held or self._writing or self.stuck or not self._pending:
-            return
-        if self._due():
-            self._attention()
-            return
-        segment = self._segments.open
-        # From here until it is answered, it is this queue that answers for the group.
-        group = None if segment is None else form_group(self._pending, segment.ledger)
-        if segment is None or group is None or not group.entries:
-            self.stuck = True
-            self._attention()
-            return
-        self._group = group
-        self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
-        self._writing = True
+    def _wakes(self) -> bool:
+        """Under the lock: whether the thread has to be woken now, by who asks."""
+        if not (self._asleep and self._may_write()):
+            return False
+        self._asleep = False
+        return True
+
+    def _may_write(self) -> bool:
+        return bool(self._pending) and not (self._held or self._failing or self.stuck)
+
+    def _ring(self) -> None:
         assert self._thread is not None
-        self._thread.do(
-            partial(self._segments.write, segment, group, sync=self._sync), self._written
-        )
+        self._thread.ring()
 
-    def _written(self, raised: BaseException | None) -> None:
-        """A group's thread is back: apply and answer it, and begin the next one."""
+    def _on_loop(self, call: Callable[..., object], *args: object) -> None:
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):  # nobody is left to be told
+            self._token.run_sync_soon(call, *args)
+
+    # The append thread
+
+    def _write_groups(self) -> None:
         try:
-            self._end_group(raised)
+            while (group := self._next_group()) is not None:
+                self._write(group)
         except BaseException as exc:
-            self.crash = self.crash or exc
-            self._held = True
-        self._writing = False
-        self._at_rest.set()
-        self._next()
-        if not self._writing:
-            self._attention()
+            self._on_loop(self._lose, exc)
 
-    def _end_group(self, raised: BaseException | None) -> None:
-        if isinstance(raised, LogError):
-            self.failed_groups += 1
-            self._answer_group(raised)
-            if isinstance(raised, LogFailed):
-                raise raised
-            # Nobody's later entry may stand where an earlier one of theirs was refused.
-            self.answer_waiting(raised)
-            return
-        if raised is not None:
-            raise raised
-        group = self._group
-        assert group is not None
-        self._segments.book(group, synced=self._sync)
-        if self.failure is not None:
-            self._answer_group(self.failure)
+    def _next_group(self) -> Group | None:
+        with self._lock:
+            if not self._may_write():
+                self._asleep = True
+                return None
+            segment = self._segments.open
+            group = None if segment is None else form_group(self._pending, segment.ledger)
+            if group is None or not group.entries:
+                self.stuck = self._asleep = True
+                self._on_loop(self._attention)
+                return None
+            # From here until it is answered, it is this queue that answers for the group.
+            self._groups.append(group)
+            self.writing_bytes = group.end - group.start
+            self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
+            return group
+
+    def _write(self, group: Group) -> None:
+        try:
+            self._segments.write(group, sync=self._sync)
+        except LogError as exc:
+            with self._lock:
+                # Until the loop has answered for it, nothing is written behind it.
+                self._failing = True
+                _end_lines(group.entries, exc)
+                self.writing_bytes = 0
+            self._on_loop(self._back, group, exc)
         else:
-            self._hand_on(group)
+            with self._lock:
+                self._segments.book(group, synced=self._sync)
+                self.writing_bytes = 0
+            self._on_loop(self._back, group, None)
+
+    # The loop
+
+    def _back(self, group: Group, error: LogError | None) -> None:
+        """A group came back: apply and answer it."""
+        try:
+            if error is None:
+                self._hand_on(group)
+            else:
+                self._fail(group, error)
+        except BaseException as exc:
+            self._break(exc)
+        self._groups.popleft()
+        if not self._groups:
+            self._at_rest.set()
+        self._attention()
 
     def _hand_on(self, group: Group) -> None:
         """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
+        self._segments.note_written()
+        if self.failure is not None:
+            _answer(group.entries, self.failure)
+            return
         try:
             self._apply(group.entries)
         except Exception as exc:
             # The log holds what the sink refuses: only a restart can make them agree again.
             failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
-            self._answer_group(failure)
+            _answer(group.entries, failure)
             raise failure from exc
         self.groups += 1
         self.records += len(group.records)
-        self._answer_group(None)
+        _answer(group.entries, None)
 
-    def _answer_group(self, error: LogError | None) -> None:
-        group, self._group = self._group, None
-        if group is not None:
+    def _fail(self, group: Group, error: LogError) -> None:
+        """Answer a group that failed, and who waited behind it; go on if the disk can be trusted.
+
+        Nobody's later entry may stand where an earlier one of theirs was refused.
+        """
+        self.failed_groups += 1
+        if isinstance(error, LogFailed):
             _answer(group.entries, error)
+            raise error
+        _answer((*group.entries, *self._take_waiting(error)), error)
+        with self._lock:
+            self._failing = False
+            ring = self._wakes()
+        if ring:
+            self._ring()
+
+    def _lose(self, exc: BaseException) -> None:
+        """The thread ended in the middle of a group: it may be in the log, or not."""
+        while self._groups:
+            group = self._groups.popleft()
+            _answer(group.entries, LogFailed(f"the log's own thread failed: {exc!r}"))
+        self._at_rest.set()
+        self._break(exc)
+
+    def _break(self, exc: BaseException) -> None:
+        """Write nothing any more: the run ends with `exc`."""
+        self.crash = self.crash or exc
+        with self._lock:
+            self._held = True
+        self._attention()
+
+
+def _end_lines(entries: Iterable[Entry], error: LogError) -> None:
+    for entry in entries:
+        entry.line.refusal = error
 
 
 def _answer(entries: Iterable[Entry], error: LogError | None) -> None:

@@ -32,14 +32,12 @@ class _Rotation:
 
 
 class GroupCommit:
-    """Runs the queue before the log. Everything is on the loop."""
+    """Runs the queue before the log. On the loop, but for `append`."""
 
     def __init__(self, segments: SegmentSet, settings: LogSettings) -> None:
         self._segments = segments
         self._settings = settings
-        self.queue = AppendQueue(
-            segments, sync=settings.fsync == "commit", due=self._due, attention=self._look
-        )
+        self.queue = AppendQueue(segments, sync=settings.fsync == "commit", attention=self._look)
         self._rotation: _Rotation | None = None
         self._wake = trio.Event()
         self._asleep_until = math.inf
@@ -54,9 +52,10 @@ class GroupCommit:
         return self.queue.failure
 
     def append(self, entry: Entry) -> None:
-        """Queue an entry. LogClosed when nothing is taken any more: it is not answered then."""
-        if self._closing or self.queue.crash is not None:
-            raise LogClosed("the log is closed") from self.failure
+        """Queue an entry. LogClosed when nothing is taken any more: it is not answered then.
+
+        Any thread.
+        """
         self.queue.append(entry)
 
     async def rotate(self, *, force: bool) -> None:
@@ -89,20 +88,20 @@ class GroupCommit:
             with trio.CancelScope(shield=True):
                 await self.queue.close()
             self.running = False
-            self._closing = True
-            self._answer_everyone(LogClosed("the log stopped before it could answer"))
+            self._close()
+            self._answer_waiting(LogClosed("the log stopped before it could answer"))
             self._stopped.set()
         if self.failure is not None:
             raise self.failure
 
     async def finish(self) -> None:
         """Refuse what comes, commit what waits, end `run`; without a `run`, answer what waits."""
-        self._closing = True
+        self._close()
         self._wake.set()
         if self.running:
             await self._stopped.wait()
         else:
-            self._answer_everyone(LogClosed("the log was closed before this was written"))
+            self._answer_waiting(LogClosed("the log was closed before this was written"))
 
     def fail(self, exc: LogFailed) -> None:
         """Take note that the disk cannot be trusted, and answer everyone who waits for a group.
@@ -110,9 +109,13 @@ class GroupCommit:
         The group that is being written is answered as soon as its thread is back.
         """
         failure = self.queue.failure = self.queue.failure or exc
-        self._closing = True
+        self._close()
         self._wake.set()
         self._answer_waiting(failure)
+
+    def _close(self) -> None:
+        self._closing = True
+        self.queue.shut()
 
     async def _guard(self, task: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
         """Run a task of `run`; if the disk dies under it, all of them end."""
@@ -214,9 +217,3 @@ class GroupCommit:
         if rotation is not None:
             rotation.answer(error)
         self.queue.answer_waiting(error)
-
-    def _answer_everyone(self, error: LogError) -> None:
-        try:
-            self.queue.answer_everyone(error)
-        finally:
-            self._answer_waiting(error)

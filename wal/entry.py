@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from wal.errors import LogError
     from wal.format import Body
 
 _WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {int(RecordKind.SEAL)}
@@ -43,8 +44,21 @@ class Preamble:
         return record_bytes(self.body.length)
 
 
+class Line:
+    """Entries of which none may stand in the log behind a refused one.
+
+    The log sets ``refusal`` with the first error that it answers one of them with; from then on it
+    answers all of them with it.
+    """
+
+    __slots__ = ("refusal",)
+
+    def __init__(self) -> None:
+        self.refusal: LogError | None = None
+
+
 class Entry:
-    """One operation: built in any thread, appended on the loop.
+    """One operation: built and appended in any thread.
 
     The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
     of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
@@ -53,7 +67,17 @@ class Entry:
     OPERATION take a sequence; another kind carries the next operation's.
     """
 
-    __slots__ = ("body", "kind", "on_done", "preambles", "segment", "seq", "stored_bytes", "tag")
+    __slots__ = (
+        "body",
+        "kind",
+        "line",
+        "on_done",
+        "preambles",
+        "segment",
+        "seq",
+        "stored_bytes",
+        "tag",
+    )
 
     def __init__(
         self,
@@ -61,6 +85,7 @@ class Entry:
         parts: Sequence[Buffer],
         preambles: tuple[Preamble, ...] = (),
         tag: object = None,
+        line: Line | None = None,
     ) -> None:
         _check_kind(kind)
         self.kind = int(kind)
@@ -68,6 +93,7 @@ class Entry:
         self.stored_bytes = record_bytes(self.body.length)
         self.preambles = preambles
         self.tag = tag
+        self.line = line or Line()
         self.seq = -1
         self.segment = -1
         self.on_done: Callable[[Entry, BaseException | None], None] | None = None

@@ -161,7 +161,7 @@ class Log:
         await self._commit.run(apply, task_status)
 
     def append_nowait(self, entry: Entry) -> None:
-        """Queue an entry for the next group. On the loop only.
+        """Queue an entry for the next group. Any thread.
 
         ``entry.on_done`` is called exactly once, on the loop, if this returns: with None, or
         with LogFull, LogWriteFailed, LogClosed or LogFailed. One error object may go to several

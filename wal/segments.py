@@ -41,7 +41,10 @@ _THREADS = 4
 
 
 class SegmentSet:
-    """The log's files. All methods are called on the loop; one task appends and rotates."""
+    """The log's files. Called on the loop; `write` and `book` in the thread that appends.
+
+    One task rotates, and only while nothing is being appended.
+    """
 
     def __init__(self, disk: Disk, directory: Path, settings: LogSettings, carry: Carry) -> None:
         self._disk = disk
@@ -135,29 +138,15 @@ class SegmentSet:
         self._next_number += 1
         self.first_operation_at = None
 
-    def book(self, group: Group, *, synced: bool) -> None:
-        """Count a group that was written to the open segment."""
-        segment = self.open
-        assert segment is not None
-        ledger = segment.ledger
-        ledger.book(group)
-        self.written.set()
-        if synced:
-            ledger.synced_to = ledger.end
-        if ledger.operations and self.first_operation_at is None:
-            self.first_operation_at = trio.current_time()
-        if ledger.end > ledger.size // 2 and self._spare_asked_for != ledger.number:
-            # Once per segment: on a full disk the rotation itself tries again.
-            self._spare_asked_for = ledger.number
-            self._spare_wanted.set()
-
-    def write(self, segment: OpenSegment, group: Group, *, sync: bool) -> None:
-        """Write a group, synced where asked. Blocking; in the one thread that appends.
+    def write(self, group: Group, *, sync: bool) -> None:
+        """Write a group, synced where asked. Blocking; in the thread that appends.
 
         Raises:
             LogFull, LogWriteFailed: it was cut back, and the segment is as it was.
             LogFailed: the sync or the cut failed.
         """
+        segment = self.open
+        assert segment is not None
         try:
             segment.append(group)
         except OSError as exc:
@@ -166,6 +155,27 @@ class SegmentSet:
         if sync:
             self.last_sync_s = segment.sync()
             self.syncs += 1
+
+    def book(self, group: Group, *, synced: bool) -> None:
+        """Count a group that was written to the open segment; in the thread that appends."""
+        segment = self.open
+        assert segment is not None
+        segment.ledger.book(group)
+        if synced:
+            segment.ledger.synced_to = segment.ledger.end
+
+    def note_written(self) -> None:
+        """Groups were booked: see to the timed sync, the segment's age and the next spare."""
+        segment = self.open
+        assert segment is not None
+        ledger = segment.ledger
+        self.written.set()
+        if ledger.operations and self.first_operation_at is None:
+            self.first_operation_at = trio.current_time()
+        if ledger.end > ledger.size // 2 and self._spare_asked_for != ledger.number:
+            # Once per segment: on a full disk the rotation itself tries again.
+            self._spare_asked_for = ledger.number
+            self._spare_wanted.set()
 
     async def sync(self) -> None:
         """Make durable what has been written to the open segment so far; LogFailed."""

@@ -1,0 +1,134 @@
+"""Threads append while the disk refuses now and then, and while the log closes."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.wal.disks import FaultyDisk
+from tests.wal.driving import payloads, recovered_records, running
+from wal import Entry, Line, LogClosed, LogFull, LogSettings, RecordKind
+
+WRITERS = 4
+ENTRIES = 400
+
+
+class Writer:
+    """One thread that appends numbered entries, on a new line after each refusal of the last."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.lines: list[list[tuple[Entry, list[BaseException | None]]]] = []
+        self.refused_at_once = 0
+
+    def run(self, append: object) -> None:
+        assert callable(append)
+        line = Line()
+        self.lines.append([])
+        for number in range(ENTRIES):
+            if number % 7 == 0 and line.refusal is not None:
+                line = Line()
+                self.lines.append([])
+            answers: list[BaseException | None] = []
+            entry = Entry(RecordKind.OPERATION, [b"%s-%d" % (self.name, number)], line=line)
+            answered = threading.Event()
+            entry.on_done = partial(self._note, answers, answered)
+            try:
+                append(entry)
+            except LogClosed:
+                self.refused_at_once += 1
+                continue
+            self.lines[-1].append((entry, answers))
+            if number % 5 == 0:
+                assert answered.wait(20)
+
+    def _note(
+        self,
+        answers: list[BaseException | None],
+        answered: threading.Event,
+        entry: Entry,
+        error: BaseException | None,
+    ) -> None:
+        answers.append(error)
+        answered.set()
+
+
+def run_all(writers: list[Writer], append: object) -> None:
+    threads = [threading.Thread(target=writer.run, args=(append,)) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def check(writers: list[Writer]) -> list[bytes]:
+    """Each was answered once, and no line has an entry in the log behind a refused one."""
+    taken = []
+    for writer in writers:
+        for line in writer.lines:
+            assert all(len(answers) == 1 for _, answers in line)
+            errors = [answers[0] for _, answers in line]
+            first = next((i for i, error in enumerate(errors) if error is not None), len(errors))
+            assert all(error is not None for error in errors[first:])
+            assert len({id(error) for error in errors[first:]}) <= 1
+            taken += [b"".join(map(bytes, entry.body.pieces)) for entry, _ in line[:first]]
+    return [payload.rstrip(b"\0") for payload in taken]
+
+
+def test_nothing_of_a_line_stands_behind_what_was_refused(tmp_path: Path) -> None:
+    writers = [Writer(b"w%d" % number) for number in range(WRITERS)]
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, LogSettings(segment_bytes=1 << 20), disk=disk) as state:
+            calls = 0
+
+            def now_and_then(offset: object) -> None:
+                nonlocal calls
+                calls += 1
+                if calls % 9 == 0:
+                    raise OSError(errno.ENOSPC, "on purpose")
+
+            disk.before("pwritev", now_and_then)
+            await trio.to_thread.run_sync(run_all, writers, state.log.append_nowait)
+            disk.heal()
+            await state.log.close()
+
+    trio.run(write)
+    taken = check(writers)
+    refused = [line for writer in writers for line in writer.lines if line and line[-1][1][0]]
+    assert refused, "the disk refused something"
+    assert all(isinstance(line[-1][1][0], LogFull) for line in refused)
+    held = payloads(trio.run(recovered_records, tmp_path)[1])
+    assert sorted(held) == sorted(taken)
+    for writer in writers:
+        mine = [int(one.split(b"-")[1]) for one in held if one.startswith(writer.name + b"-")]
+        assert mine == sorted(mine), "in the order in which they were appended"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_comes_while_the_log_closes_is_answered_or_refused_at_once(
+    tmp_path: Path, seed: int
+) -> None:
+    writers = [Writer(b"w%d" % number) for number in range(WRITERS)]
+
+    async def write() -> None:
+        async with (
+            running(tmp_path, LogSettings(segment_bytes=1 << 20), clean=False) as state,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(trio.to_thread.run_sync, run_all, writers, state.log.append_nowait)
+            while len(state.applied) < 10 * seed:
+                await trio.sleep(0)
+            await state.log.close()
+
+    trio.run(write)
+    taken = check(writers)
+    answered = sum(len(line) for writer in writers for line in writer.lines)
+    assert answered + sum(writer.refused_at_once for writer in writers) == WRITERS * ENTRIES
+    assert sorted(payloads(trio.run(recovered_records, tmp_path)[1])) == sorted(taken)
