@@ -10,8 +10,10 @@ verdict before it reads the next one. What is let in counts until its answer.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from ingester.memory import MemoryLedger
 
 RETRY_S = 0.25
 DISK_RETRY_S = 1.0
+FREE_HOLDS_S = 0.02
+"""How long the disk's free space is taken for what it was; the log itself refuses in between."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """What a batch may cost in the log beside its rows: headers, padding, a schema."""
 
@@ -33,24 +37,30 @@ class AdmissionState:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class DiskRoom:
     """How much the log can take.
 
     ``certain_bytes`` fit into space that is reserved already; beyond them a segment of
-    ``segment_bytes`` has to be found on the disk of ``folder``.
+    ``segment_bytes`` has to be found on the disk of ``folder``. Any thread.
     """
 
-    folder: Path
-    segment_bytes: int
-    certain_bytes: Callable[[], int]
+    def __init__(self, folder: Path, segment_bytes: int, certain_bytes: Callable[[], int]) -> None:
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._certain_bytes = certain_bytes
+        self._free = (-math.inf, 0)
 
     def lacks(self, nbytes: int) -> bool:
         """Whether a batch of this size would find the disk full."""
-        if nbytes + RECORD_OVERHEAD_BYTES <= self.certain_bytes():
+        if nbytes + RECORD_OVERHEAD_BYTES <= self._certain_bytes():
             return False
-        free = os.statvfs(self.folder)
-        return free.f_bavail * free.f_frsize < max(self.segment_bytes, nbytes) + self.segment_bytes
+        asked_at, free = self._free
+        now = time.monotonic()
+        if now - asked_at > FREE_HOLDS_S:
+            found = os.statvfs(self._folder)
+            free = found.f_bavail * found.f_frsize
+            self._free = (now, free)
+        return free < max(self._segment_bytes, nbytes) + self._segment_bytes
 
 
 class AdmissionGate:

@@ -26,7 +26,7 @@ from ingester.schema import Normaliser
 from ingester.sinks import DmlSink, Operation
 from ingester.sinks.origin_sink import taken_away
 from persist.table import TableDefinition
-from wal import Preamble, RecordKind
+from wal import Line, Preamble, RecordKind
 
 if TYPE_CHECKING:
     from ingester.buffer import BufferTree, TableBuffer
@@ -45,7 +45,10 @@ class WritePlan:
 
 
 class WriteStream:
-    """One DoPut stream. Loop only; ``deliver`` hands outcomes to the stream's own thread."""
+    """One DoPut stream. Loop only, but for what says otherwise.
+
+    ``deliver`` hands outcomes to the stream's own thread.
+    """
 
     def __init__(
         self,
@@ -76,14 +79,22 @@ class WriteStream:
         self._epoch = epoch
         # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.
         self._newest_seq = newest_seq
+        # One thread adds to it, the loop takes from it.
         self._slots: deque[list[Outcome]] = deque()
+        self._line = Line()
         self._on_drained: Callable[[], None] | None = None
 
     def submit(self, operation: Operation) -> None:
-        """Send one batch on its way; its answer comes through ``deliver``."""
+        """Send one batch on its way; its answer comes through ``deliver``.
+
+        With an origin on the loop, without one in the thread that reads the stream: nothing can
+        fail there but the log, which keeps the stream's order by its line.
+        """
+        assert operation.entry is not None
+        operation.entry.line = self._line
         slot: list[Outcome] = []
         self._slots.append(slot)
-        if self.refusal is not None:
+        if self.origin is not None and self.refusal is not None:
             self.gate.leave(operation.admitted_bytes)
             self._fill(slot, self.refusal)
             return

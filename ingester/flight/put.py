@@ -1,9 +1,11 @@
 """DoPut: one stream of batches, pipelined, answered in order.
 
-    reader thread:   read ─ check ─ normalise ─ split ─ encode ─ post to the loop ──┐
-    handler thread:  write the answer ◀── outcomes, in order ◀── loop ◀─────────────┘
+    reader thread:   read ─ prepare (check, normalise, split, encode) ─ admit ─▶ log ──┐
+    handler thread:  write the answer ◀── outcomes, in order ◀── loop (apply) ◀────────┘
 
-Law of this file: everything that costs per byte is done in the reader's thread. The handler's
+A batch with a sequence goes to the log by way of the loop, which judges it first.
+
+Law of this file: everything that costs per byte is done before the loop. The handler's
 thread answers, and returns as soon as a batch is refused, which ends the call even while the reader
 waits for a client that waits for its answer. At most ``max_unanswered`` batches, or 64 MiB, are
 between the two; then the reader stops reading and gRPC's flow control stops the client.
@@ -18,16 +20,15 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
+from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.portal import Portal
+from ingester.flight.preparing import Preparer
 from ingester.flight.requests import (
-    BatchMetadata,
     WriteCommand,
     checkpoint_bytes,
-    parse_batch_metadata,
 )
 from ingester.record import as_parts, make_operation
 from ingester.schema import Normaliser
@@ -63,7 +64,9 @@ class PutCall:
         writes: Writes,
         command: WriteCommand,
         limits: PutLimits,
+        preparer: Preparer,
     ) -> None:
+        self._preparer = preparer
         self._portal = portal
         self._writes = writes
         self._command = command
@@ -104,15 +107,15 @@ class PutCall:
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
         """
-        command, schema = self._command, _schema_of(reader)
+        command, schema = self._command, schema_of(reader)
         names = (command.namespace, command.table, command.origin)
         opened = self._portal.call(self._writes.open, *names, schema, False)
         if isinstance(opened, WriteStream):
             return opened, None
-        first = _next_chunk(reader)
+        first = next_chunk(reader)
         if first is None:
             return None
-        checkpoint_bytes(_metadata_of(first, command.origin).checkpoint)
+        checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
         self._split(Normaliser(opened, schema), first)
         opened = self._portal.call(self._writes.open, *names, schema, True)
         assert isinstance(opened, WriteStream)
@@ -145,13 +148,14 @@ class PutCall:
     def _read_all(self, reader: Any, stream: WriteStream, chunk: Any) -> None:
         try:
             while not self._over:
-                chunk = _next_chunk(reader) if chunk is None else chunk
+                chunk = next_chunk(reader) if chunk is None else chunk
                 if chunk is None:
                     break
                 if not self._wait_for_room():
                     return
                 try:
-                    operation = self._operation(stream, chunk)
+                    operation = self._prepared(stream, chunk)
+                    self._begin(stream, operation)
                     operation.admitted_bytes = stream.admit(
                         operation.nbytes, operation.origin_sequence
                     )
@@ -162,7 +166,10 @@ class PutCall:
                     self._unanswered += 1
                     self._unanswered_bytes += operation.nbytes
                 self._sizes.put(operation.nbytes)
-                self._portal.post(_submit, stream, operation)
+                if stream.origin is None:
+                    stream.submit(operation)
+                else:
+                    self._portal.post(_submit, stream, operation)
                 chunk = None
         except BaseException as exc:
             self._outcomes.put(exc)
@@ -171,10 +178,14 @@ class PutCall:
         self._portal.post(stream.finish, lambda: self._outcomes.put(_End()))
 
     def _split(
-        self, normalise: Normaliser, chunk: Any
+        self, normalise: Normaliser, chunk: Any, valid: bool = False
     ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
-        """The batch as its table keeps it, by partition; whatever a value can be refused for."""
-        batch = _batch_of(chunk)
+        """The batch as its table keeps it, by partition; whatever a value can be refused for.
+
+        Args:
+            valid: whether it was validated in full.
+        """
+        batch = batch_of(chunk)
         nbytes = batch.get_total_buffer_size()
         if nbytes > self._limits.max_batch_bytes:
             raise InvalidRequest(
@@ -182,7 +193,8 @@ class PutCall:
                 " send smaller batches"
             )
         try:
-            batch.validate(full=True)
+            if not valid:
+                batch.validate(full=True)
             self._check_plain_bytes(normalise, batch)
             return split_batch(normalise(batch), normalise.definition.spec)
         except PartitionValueTooLong as exc:
@@ -201,10 +213,21 @@ class PutCall:
                 " batches"
             )
 
-    def _operation(self, stream: WriteStream, chunk: Any) -> Operation:
-        metadata = _metadata_of(chunk, stream.origin)
+    def _prepared(self, stream: WriteStream, chunk: Any) -> Operation:
+        return self._preparer.prepare(
+            batch_of(chunk), lambda valid: self._operation(stream, chunk, valid)
+        )
+
+    def _begin(self, stream: WriteStream, operation: Operation) -> None:
+        sequence = operation.origin_sequence
+        if sequence is not None and stream.first_sequence is None:
+            stream.would_admit(operation.nbytes, sequence)
+            self._portal.call(self._writes.begin, stream, sequence)
+
+    def _operation(self, stream: WriteStream, chunk: Any, valid: bool) -> Operation:
+        metadata = metadata_of(chunk, stream.origin)
         plan = stream.plan
-        parts, bodies = as_parts(self._split(plan.normalise, chunk))
+        parts, bodies = as_parts(self._split(plan.normalise, chunk, valid))
         stored = sum(part.nbytes for part in parts)
         if stored > self._limits.max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
             raise InvalidRequest(
@@ -213,9 +236,6 @@ class PutCall:
             )
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
-        if sequence is not None and stream.first_sequence is None:
-            stream.would_admit(stored, sequence)
-            self._portal.call(self._writes.begin, stream, sequence)
         origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
         return make_operation(
             plan.table,
@@ -254,33 +274,3 @@ def _submit(stream: WriteStream, operation: Operation) -> None:
         stream.submit(operation)
     except Exception as exc:
         stream.refuse(exc)
-
-
-def _schema_of(reader: Any) -> pa.Schema:
-    try:
-        return reader.schema
-    except (pa.ArrowException, OSError) as exc:
-        raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
-
-
-def _next_chunk(reader: Any) -> Any:
-    try:
-        return reader.read_chunk()
-    except StopIteration:
-        return None
-    except fl.FlightError:
-        raise
-    except (pa.ArrowException, OSError) as exc:
-        # Memory that cannot be had is among them: a compressed buffer may claim any size.
-        raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
-
-
-def _batch_of(chunk: Any) -> pa.RecordBatch:
-    if chunk.data is None:
-        raise InvalidRequest("a message of the stream has no record batch")
-    return chunk.data
-
-
-def _metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
-    raw = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
-    return parse_batch_metadata(raw, origin)

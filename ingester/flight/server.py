@@ -17,6 +17,7 @@ from ingester.errors import IngesterError, kind_of
 from ingester.flight.actions import ACTIONS, run_action
 from ingester.flight.get import answer_ticket
 from ingester.flight.portal import Portal
+from ingester.flight.preparing import Preparer
 from ingester.flight.put import PutCall, PutLimits
 from ingester.flight.refusals import refusals
 from ingester.flight.requests import parse_table_path, parse_write
@@ -36,14 +37,15 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._runtime = runtime
         self._portal = portal
         self._limits = limits
+        self._preparer = Preparer()
         super().__init__(location)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes; see :mod:`ingester.flight.put`."""
         with self._counted():
-            PutCall(
-                self._portal, self._runtime.writes, parse_write(descriptor), self._limits
-            ).serve(reader, writer)
+            command, writes = parse_write(descriptor), self._runtime.writes
+            call = PutCall(self._portal, writes, command, self._limits, self._preparer)
+            call.serve(reader, writer)
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Queries; see :mod:`ingester.query`."""

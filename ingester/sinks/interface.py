@@ -1,6 +1,7 @@
 """What every sink of the write path promises.
 
-Law of this file: an operation that is submitted is answered exactly once, on the event loop, after
+Law of this file: an operation that is submitted is answered exactly once, on the event loop
+whoever submitted it, after
 it is durable (as far as the fsync mode promises) and visible, or after it is certain that it never
 will be. Answers of accepted operations come in the order of submission.
 """
@@ -17,7 +18,15 @@ Answer = Callable[[Operation, BaseException | None], None]
 
 
 class DmlSink(Protocol):
-    """Takes operations in order. Called on the event loop only; never blocks, never raises."""
+    """Takes operations in order. Never blocks.
+
+    On the event loop; but operations without an origin, which nothing has to be known of, also in
+    the one thread that has all of their stream.
+    """
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Take an operation and answer it now or later."""
+        """Take an operation and answer it now or later.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """

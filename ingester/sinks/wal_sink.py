@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import trio
+
 from ingester.admission import DISK_RETRY_S
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.sinks.interface import Answer, DmlSink
@@ -31,6 +33,7 @@ class WalSink:
         self._inner = inner
         self._epoch = epoch
         self._on_disk_full = on_disk_full
+        self._loop = trio.lowlevel.current_trio_token()
         self.on_group: Callable[[int, int], None] = lambda operations, nbytes: None
 
     def submit(self, operation: Operation, answer: Answer) -> None:
@@ -42,7 +45,11 @@ class WalSink:
         try:
             self._log.append_nowait(entry)
         except LogClosed:
-            answer(operation, Stopping("the log is closed: the daemon is stopping"))
+            closed = Stopping("the log is closed: the daemon is stopping")
+            try:
+                self._loop.run_sync_soon(answer, operation, closed)
+            except trio.RunFinishedError:
+                raise closed from None
 
     def apply(self, entries: Sequence[Entry]) -> None:
         """Called by the log with a durable group. Atomic: no await until all are in the tree."""

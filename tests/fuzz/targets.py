@@ -163,7 +163,7 @@ class _Chunk:
         self.data = batch
 
 
-_PUT = PutCall(None, None, None, PutLimits(1 << 20, 16))  # type: ignore[arg-type]
+_PUT = PutCall(None, None, None, PutLimits(1 << 20, 16), None)  # type: ignore[arg-type]
 
 
 def _batches(data: bytes) -> int:

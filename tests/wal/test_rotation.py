@@ -64,6 +64,8 @@ def test_a_segment_ends_by_age_when_it_holds_an_operation(tmp_path: Path) -> Non
             await state.answers.write(state.log, b"y")
             assert state.log.open_segment == 1
             clock.jump(1)
+            while state.log.open_segment == 1:
+                await trio.sleep(0)
             (entry,) = await state.answers.write(state.log, b"z")
             assert entry.segment == 2
 

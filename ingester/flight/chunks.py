@@ -1,0 +1,49 @@
+"""What pyarrow's reader of a DoPut stream gives, or why it does not.
+
+Law of this file: whatever a client can have sent becomes a value or ``InvalidRequest``; what ends
+the call itself comes out as Flight raised it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.errors import InvalidRequest
+from ingester.flight.requests import BatchMetadata, parse_batch_metadata
+
+
+def schema_of(reader: Any) -> pa.Schema:
+    """The schema that the client sent. ``InvalidRequest`` where there is none."""
+    try:
+        return reader.schema
+    except (pa.ArrowException, OSError) as exc:
+        raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+
+
+def next_chunk(reader: Any) -> Any:
+    """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode."""
+    try:
+        return reader.read_chunk()
+    except StopIteration:
+        return None
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError) as exc:
+        # Memory that cannot be had is among them: a compressed buffer may claim any size.
+        raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
+
+
+def batch_of(chunk: Any) -> pa.RecordBatch:
+    """The message's batch. ``InvalidRequest`` where it has none."""
+    if chunk.data is None:
+        raise InvalidRequest("a message of the stream has no record batch")
+    return chunk.data
+
+
+def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
+    """What the client says of the batch. ``InvalidRequest`` if that is not understood."""
+    raw = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+    return parse_batch_metadata(raw, origin)

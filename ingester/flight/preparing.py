@@ -1,0 +1,117 @@
+"""Batches are made ready one at a time, although many threads bring them.
+
+Each call into Arrow lets go of the interpreter, and in a crowd has to wait for it again: eight
+threads that make their batches ready side by side wake each other more than they work. So there is
+one place. Who finds it free does its own work there, with no other thread in between; who does not
+leaves the work to a thread that takes everything that waits, and validates it in one call.
+
+Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
+no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar, cast
+
+import pyarrow as pa
+
+T = TypeVar("T")
+Work = Callable[[bool], T]
+"""Makes a batch ready; told whether it is known to be valid."""
+
+SMALL_BYTES = 1 << 20
+ROUND = 32
+"""Batches that are made ready in one turn."""
+
+
+class _Request(Generic[T]):
+    """One batch that waits to be made ready."""
+
+    def __init__(self, batch: pa.RecordBatch, work: Work[T]) -> None:
+        self.batch = batch
+        self.work = work
+        self.error: BaseException | None = None
+        self.result: T | None = None
+        self._pending = threading.Lock()
+        self._pending.acquire()
+
+    def run(self, valid: bool) -> None:
+        try:
+            self.result = self.work(valid)
+        except BaseException as exc:
+            self.error = exc
+        self._pending.release()
+
+    def wait(self) -> T:
+        with self._pending:
+            if self.error is not None:
+                raise self.error
+            return cast(T, self.result)
+
+
+class Preparer:
+    """The place, and the thread that works there for others. Any thread."""
+
+    def __init__(self) -> None:
+        self._place = threading.Lock()
+        self._waiting: SimpleQueue[_Request[object]] = SimpleQueue()
+        self._count = 0
+        self._count_lock = threading.Lock()
+        # It ends with the process: streams may be open until then.
+        threading.Thread(target=self._serve, name="preparer", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """Batches that the thread has to make ready."""
+        return self._count
+
+    def prepare(self, batch: pa.RecordBatch, work: Work[T]) -> T:
+        """What ``work`` returns or raises. It must not wait for anything.
+
+        Args:
+            work: told that the batch was validated in full, or that it has to do that itself.
+        """
+        if batch.get_total_buffer_size() > SMALL_BYTES:
+            return work(False)
+        # Not past those who wait already.
+        if self._count == 0 and self._place.acquire(blocking=False):
+            try:
+                return work(False)
+            finally:
+                self._place.release()
+        request = _Request(batch, work)
+        with self._count_lock:
+            self._count += 1
+        self._waiting.put(cast(_Request[object], request))
+        return request.wait()
+
+    def _serve(self) -> None:
+        while True:
+            requests = [self._waiting.get()]
+            with self._place:
+                try:
+                    while len(requests) < ROUND:
+                        requests.append(self._waiting.get_nowait())
+                except Empty:
+                    pass
+                valid = _all_valid([request.batch for request in requests])
+                for request in requests:
+                    request.run(valid)
+            with self._count_lock:
+                self._count -= len(requests)
+            del requests, request  # not kept until the next one comes
+
+
+def _all_valid(batches: list[pa.RecordBatch]) -> bool:
+    """Whether all are known to be valid; what may be wrong is found out one by one."""
+    if len(batches) == 1:
+        return False
+    try:
+        pa.Table.from_batches(batches).validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return False
+    # A table does not see a column that is short in one batch and long in another.
+    return all(len(column) == batch.num_rows for batch in batches for column in batch.columns)
