@@ -5,7 +5,8 @@ Law of this file: labels are bounded. The only labels are ``namespace`` and ``ta
 of memory. The way of a write looks up no label: children are made once and kept (``Metrics.table``
 gives them from a dict). Gauges are in :mod:`ingester.levels`.
 
-Counters and histograms may be used from any thread. A scrape is encoded in a thread (0.15 s for
+Counters and histograms may be used from any thread, but for what an acknowledgement counts, which
+is of the event loop alone (:mod:`ingester.tallies`). A scrape is encoded in a thread (0.15 s for
 1,000 tables, too long for the event loop).
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from ingester.levels import LevelGauges, Levels
+from ingester.tallies import Timings, Written, WrittenTables
 
 MAX_TABLES = 1000
 OTHER = "_other"
@@ -51,13 +53,16 @@ _TABLE = ("namespace", "table")
 
 
 class TableMetrics:
-    """The counters of one table; every method is a few locked additions."""
+    """The counters of one table; ``wrote`` is of the loop alone."""
 
-    __slots__ = ("_answered", "_duplicates", "_persisted", "_queries", "_written")
+    __slots__ = ("_answered", "_duplicates", "_persisted", "_queries", "wrote")
 
-    def __init__(self, counters: Mapping[str, Counter], namespace: str, table: str) -> None:
+    def __init__(
+        self, written: Written, counters: Mapping[str, Counter], namespace: str, table: str
+    ) -> None:
+        self.wrote = written.add
+        """Counts one acknowledged operation: its rows and bytes."""
         child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
-        self._written = (child["operations"], child["rows"], child["bytes"])
         self._duplicates = child["duplicates"]
         self._queries = child["queries"]
         self._answered = (child["query_rows"], child["query_bytes"])
@@ -66,13 +71,6 @@ class TableMetrics:
             child["persisted_rows"],
             child["persisted_bytes"],
         )
-
-    def wrote(self, rows: int, nbytes: int) -> None:
-        """Count one acknowledged operation."""
-        operations, row_counter, byte_counter = self._written
-        operations.inc()
-        row_counter.inc(rows)
-        byte_counter.inc(nbytes)
 
     def saw_duplicate(self) -> None:
         """Count one operation that was answered but not applied again."""
@@ -95,9 +93,6 @@ class TableMetrics:
 
 
 _TABLE_COUNTERS = {
-    "operations": "Acknowledged operations",
-    "rows": "Acknowledged rows",
-    "bytes": "Arrow bytes of acknowledged rows",
     "duplicates": "Operations of an origin that had been taken before",
     "queries": "Queries that have begun",
     "query_rows": "Rows sent to queries",
@@ -119,6 +114,7 @@ class Metrics:
         """
         self._registry = registry
         self._tables: dict[tuple[str, str], TableMetrics] = {}
+        self._written = WrittenTables(registry)
         self._table_counters = {
             name: Counter(f"ingester_{name}", text, _TABLE, registry=registry)
             for name, text in _TABLE_COUNTERS.items()
@@ -136,7 +132,9 @@ class Metrics:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"ingester_{name}", text, registry=registry)
 
-        self._ack = histogram("ack_seconds", "From a decoded batch to its answer", _FAST_S)
+        self._ack = Timings(
+            "ingester_ack_seconds", "From a decoded batch to its answer", _FAST_S, registry
+        )
         self._group = histogram("group_operations", "Operations written and synced at once", _GROUP)
         self._sync = histogram("sync_seconds", "One sync of the log", _FAST_S)
         self._log_written = counter("log_written_bytes", "Bytes appended to the log")
@@ -180,7 +178,8 @@ class Metrics:
             if len(self._tables) >= MAX_TABLES and key != (OTHER, OTHER):
                 return self.table(OTHER, OTHER)
             # setdefault: two threads may get here at once, both must count into one object.
-            found = self._tables.setdefault(key, TableMetrics(self._table_counters, *key))
+            made = TableMetrics(self._written.of(*key), self._table_counters, *key)
+            found = self._tables.setdefault(key, made)
         return found
 
     def watch(self, levels: Callable[[], Levels]) -> None:
