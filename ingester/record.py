@@ -190,8 +190,6 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
         origin=None if name is None or sequence is None else (name, sequence),
         checkpoint=operation.checkpoint,
     )
-    assert smaller.entry is not None
-    smaller.entry.line = operation.entry.line
     operation.entry, operation.parts = smaller.entry, smaller.parts
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
 

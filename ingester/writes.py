@@ -90,8 +90,8 @@ class WriteStream:
         With an origin on the loop, without one in the thread that reads the stream: nothing can
         fail there but the log, which keeps the stream's order by its line.
         """
-        assert operation.entry is not None
-        operation.entry.line = self._line
+        if self.origin is None and operation.entry is not None:
+            operation.entry.line = self._line
         slot: list[Outcome] = []
         self._slots.append(slot)
         if self.origin is not None and self.refusal is not None:

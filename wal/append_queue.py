@@ -95,7 +95,7 @@ class AppendQueue:
                 self.pending_bytes += entry.stored_bytes
             ring = self._wakes()
         if refusal is not None:
-            self._on_loop(_answer, (entry,), refusal)
+            self._on_loop(self._answer_apart, entry, refusal)
         if ring:
             self._ring()
 
@@ -222,20 +222,28 @@ class AppendQueue:
 
     def _hand_on(self, group: Group) -> None:
         """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
-        self._segments.note_written()
         if self.failure is not None:
             _answer(group.entries, self.failure)
             return
         try:
+            self._segments.note_written()
             self._apply(group.entries)
-        except Exception as exc:
-            # The log holds what the sink refuses: only a restart can make them agree again.
-            failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
-            _answer(group.entries, failure)
-            raise failure from exc
+        except BaseException as exc:
+            # The log holds what the sink refuses: only a restart can make them agree again. Groups
+            # that were written behind this one are not applied either.
+            self.failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
+            _answer(group.entries, self.failure)
+            raise self.failure from exc
         self.groups += 1
         self.records += len(group.records)
         _answer(group.entries, None)
+
+    def _answer_apart(self, entry: Entry, error: LogError) -> None:
+        """Answer an entry that was never queued."""
+        try:
+            _answer((entry,), error)
+        except BaseException as exc:
+            self._break(exc)
 
     def _fail(self, group: Group, error: LogError) -> None:
         """Answer a group that failed, and who waited behind it; go on if the disk can be trusted.
@@ -255,11 +263,14 @@ class AppendQueue:
 
     def _lose(self, exc: BaseException) -> None:
         """The thread ended in the middle of a group: it may be in the log, or not."""
-        while self._groups:
-            group = self._groups.popleft()
-            _answer(group.entries, LogFailed(f"the log's own thread failed: {exc!r}"))
+        failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
+        lost = [entry for group in self._groups for entry in group.entries]
+        self._groups.clear()
         self._at_rest.set()
-        self._break(exc)
+        try:
+            _answer(lost, failure)
+        finally:
+            self._break(exc)
 
     def _break(self, exc: BaseException) -> None:
         """Write nothing any more: the run ends with `exc`."""

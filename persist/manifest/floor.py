@@ -14,6 +14,9 @@ import posixpath
 from persist.manifest.names import DIGITS
 from persist.store import ObjectStore
 
+_KEPT = 8
+"""A listing leaves out what goes while it is made: so many clean-ups have to end meanwhile."""
+
 
 def floor_folder(folder: str) -> str:
     """Where the floor of the manifest in ``folder`` stands, with the final '/'."""
@@ -27,12 +30,12 @@ def read_floor(store: ObjectStore, folder: str) -> int:
 
 def raise_floor(store: ObjectStore, folder: str, version: int) -> None:
     """Say that commits below ``version`` will be deleted. Durable when it returns."""
-    known = _floors(store, folder)
-    if all(version > floor for floor, _ in known):
-        store.put(f"{floor_folder(folder)}{version:0{DIGITS}d}", b"")
-    for floor, path in known:
-        if floor < version:
-            store.delete(path)
+    known = sorted(_floors(store, folder))
+    # Again where it is there: whoever wrote it may not have lived to make it durable.
+    highest = max([version, *(floor for floor, _ in known)])
+    store.put(f"{floor_folder(folder)}{highest:0{DIGITS}d}", b"")
+    for _, path in known[:-_KEPT]:
+        store.delete(path)
 
 
 def _floors(store: ObjectStore, folder: str) -> list[tuple[int, str]]:

@@ -85,7 +85,8 @@ def _is_last(store: ObjectStore, folder: str, version: int) -> bool:
 
     What was deleted by clean-up before that was seen was below the floor that is read now.
     """
-    if version < read_floor(store, folder):
+    floor = read_floor(store, folder)
+    if version < floor or store.exists(commit_path(folder, max(1, floor))) is None:
         return False
     strides = (1 << power for power in range(_LOOK_AHEAD))
     return all(

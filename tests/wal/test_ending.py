@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
     IDENTITY,
     SMALL,
@@ -104,6 +106,35 @@ def test_a_sink_that_fails_on_what_is_written_ends_the_log(tmp_path: Path) -> No
         await log.close()
 
     trio.run(write)
+
+
+def test_nothing_is_applied_behind_what_the_sink_refused(tmp_path: Path) -> None:
+    """Also where the log has it already: its thread did not wait for the sink."""
+    applied: list[Entry] = []
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        log = await started(tmp_path, disk=disk)
+        answers, bad, behind = Answers(), operation(b"bad"), operation(b"behind")
+
+        def apply(entries: Sequence[Entry]) -> None:
+            if bad not in entries:
+                applied.extend(entries)
+                return
+            synced = disk.names().count("fdatasync")
+            answers.append(log, behind)
+            while disk.names().count("fdatasync") == synced:
+                time.sleep(0.001)
+            raise ZeroDivisionError
+
+        answers.append(log, bad)
+        with pytest.raises(LogFailed, match="ZeroDivisionError"):
+            await log.run(apply)
+        assert [type(answers.by_entry[one]) for one in (bad, behind)] == [LogFailed, LogFailed]
+        await log.close()
+
+    trio.run(write)
+    assert applied == []
 
 
 def test_a_callback_that_fails_keeps_nobody_else_waiting(tmp_path: Path) -> None:
