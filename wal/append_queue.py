@@ -267,10 +267,9 @@ class AppendQueue:
         lost = [entry for group in self._groups for entry in group.entries]
         self._groups.clear()
         self._at_rest.set()
-        try:
+        self._break(exc)
+        with suppress(Exception):  # the run ends with what came first
             _answer(lost, failure)
-        finally:
-            self._break(exc)
 
     def _break(self, exc: BaseException) -> None:
         """Write nothing any more: the run ends with `exc`."""

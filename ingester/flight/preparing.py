@@ -6,12 +6,14 @@ one place. Who finds it free does its own work there, with no other thread in be
 leaves the work to a thread that takes everything that waits, and validates it in one call.
 
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
-no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart.
+no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart,
+and so are those of a stream whose last one took long, for its many partitions or what it stood for.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
@@ -23,16 +25,34 @@ Work = Callable[[bool], T]
 """Makes a batch ready; told whether it is known to be valid."""
 
 SMALL_BYTES = 1 << 20
+LONG_S = 0.002
+"""Of processor time; some ten times what a batch of :data:`SMALL_BYTES` in one partition takes."""
 ROUND = 32
 """Batches that are made ready in one turn."""
+
+
+class Pace:
+    """Whether a stream's last batch took long. One for each stream."""
+
+    def __init__(self) -> None:
+        self.long = False
+
+    def run(self, work: Work[T], valid: bool) -> T:
+        """Do a stream's work, and see how long it takes."""
+        began = time.thread_time()
+        try:
+            return work(valid)
+        finally:
+            self.long = time.thread_time() - began > LONG_S
 
 
 class _Request(Generic[T]):
     """One batch that waits to be made ready."""
 
-    def __init__(self, batch: pa.RecordBatch, work: Work[T]) -> None:
+    def __init__(self, batch: pa.RecordBatch, pace: Pace, work: Work[T]) -> None:
         self.batch = batch
-        self.work = work
+        self._pace = pace
+        self._work = work
         self.error: BaseException | None = None
         self.result: T | None = None
         self._pending = threading.Lock()
@@ -40,7 +60,7 @@ class _Request(Generic[T]):
 
     def run(self, valid: bool) -> None:
         try:
-            self.result = self.work(valid)
+            self.result = self._pace.run(self._work, valid)
         except BaseException as exc:
             self.error = exc
         self._pending.release()
@@ -68,21 +88,21 @@ class Preparer:
         """Batches that the thread has to make ready."""
         return self._count
 
-    def prepare(self, batch: pa.RecordBatch, work: Work[T]) -> T:
+    def prepare(self, batch: pa.RecordBatch, pace: Pace, work: Work[T]) -> T:
         """What ``work`` returns or raises. It must not wait for anything.
 
         Args:
             work: told that the batch was validated in full, or that it has to do that itself.
         """
-        if batch.get_total_buffer_size() > SMALL_BYTES:
-            return work(False)
+        if pace.long or batch.get_total_buffer_size() > SMALL_BYTES:
+            return pace.run(work, False)
         # Not past those who wait already.
         if self._count == 0 and self._place.acquire(blocking=False):
             try:
-                return work(False)
+                return pace.run(work, False)
             finally:
                 self._place.release()
-        request = _Request(batch, work)
+        request = _Request(batch, pace, work)
         with self._count_lock:
             self._count += 1
         self._waiting.put(cast(_Request[object], request))
@@ -111,7 +131,7 @@ def _all_valid(batches: list[pa.RecordBatch]) -> bool:
         return False
     try:
         pa.Table.from_batches(batches).validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, MemoryError):
+    except Exception:  # whatever it is, it comes again where it can be told whose it is
         return False
     # A table does not see a column that is short in one batch and long in another.
     return all(len(column) == batch.num_rows for batch in batches for column in batch.columns)

@@ -25,11 +25,8 @@ from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.portal import Portal
-from ingester.flight.preparing import Preparer
-from ingester.flight.requests import (
-    WriteCommand,
-    checkpoint_bytes,
-)
+from ingester.flight.preparing import Pace, Preparer
+from ingester.flight.requests import WriteCommand, checkpoint_bytes
 from ingester.record import as_parts, make_operation
 from ingester.schema import Normaliser
 from ingester.sinks import Operation
@@ -67,6 +64,7 @@ class PutCall:
         preparer: Preparer,
     ) -> None:
         self._preparer = preparer
+        self._pace = Pace()
         self._portal = portal
         self._writes = writes
         self._command = command
@@ -215,7 +213,7 @@ class PutCall:
 
     def _prepared(self, stream: WriteStream, chunk: Any) -> Operation:
         return self._preparer.prepare(
-            batch_of(chunk), lambda valid: self._operation(stream, chunk, valid)
+            batch_of(chunk), self._pace, lambda valid: self._operation(stream, chunk, valid)
         )
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:

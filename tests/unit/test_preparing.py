@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from ingester.flight.preparing import SMALL_BYTES, Preparer
+from ingester.flight.preparing import LONG_S, SMALL_BYTES, Pace, Preparer
 
 THREADS = 8
 EACH = 60
@@ -49,15 +50,16 @@ def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] 
 
     def run(thread: int) -> None:
         together.wait()
+        pace = Pace()
         for number in range(EACH):
             if bad is not None and thread == 3 and number % 5 == 0:
                 each = bad()
                 try:
-                    wrong.append(preparer.prepare(each, checked(each)))
+                    wrong.append(preparer.prepare(each, pace, checked(each)))
                 except pa.ArrowInvalid:
                     continue
             each = batch(thread * EACH + number)
-            found = preparer.prepare(each, checked(each))
+            found = preparer.prepare(each, pace, checked(each))
             if found != 2 * (thread * EACH + number):
                 wrong.append(found)
 
@@ -86,11 +88,11 @@ class Held:
             self._taken.set()
             assert self._free.wait(20)
 
-        self.preparer.prepare(batch(0), work)
+        self.preparer.prepare(batch(0), Pace(), work)
 
     def bring(self, each: pa.RecordBatch, work: Callable[[bool], object]) -> None:
         """From a thread of its own."""
-        thread = threading.Thread(target=lambda: self.preparer.prepare(each, work))
+        thread = threading.Thread(target=lambda: self.preparer.prepare(each, Pace(), work))
         thread.start()
         self._threads.append(thread)
 
@@ -133,5 +135,23 @@ def test_one_bad_batch_makes_no_other_pass_for_valid() -> None:
 def test_a_large_batch_waits_for_nobody() -> None:
     held = Held()
     large = pa.record_batch({"s": ["x" * SMALL_BYTES]})
-    assert held.preparer.prepare(large, lambda valid: valid) is False
+    assert held.preparer.prepare(large, Pace(), lambda valid: valid) is False
+    held.free()
+
+
+def _busy(valid: bool) -> bool:
+    until = time.thread_time() + 2 * LONG_S
+    while time.thread_time() < until:
+        pass
+    return valid
+
+
+def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_quick() -> None:
+    pace = Pace()
+    Preparer().prepare(batch(1), pace, _busy)
+    held = Held()
+    # Would wait for the place that is held, were the stream not known to be slow.
+    assert held.preparer.prepare(batch(2), pace, _busy) is False
+    assert held.preparer.prepare(batch(3), pace, lambda valid: valid) is False
+    assert not pace.long
     held.free()
