@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
@@ -23,6 +23,7 @@ import trio
 
 from ingester.adopted_rows import AdoptedRows
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.commit_groups import CommitGroups, Group
 from ingester.errors import StoreAway
 from ingester.installing import Installation
 from ingester.origin_claims import NO_CLAIMS, Claims, OriginClaims
@@ -33,11 +34,8 @@ from persist.manifest import (
     CommitUnclear,
     Fenced,
     Manifest,
-    OriginMoved,
-    PartlyCovered,
     Proposal,
     TableState,
-    UploadExpired,
     WriterIdentity,
     commit,
     unmoved,
@@ -68,12 +66,10 @@ class Commits:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.on_version: Callable[[TableBuffer], None] = lambda table: None
-        self.encode_rest: Callable[[PersistedBuffer], Awaitable[tuple[Action, ...]]]
-        """Uploads what of a buffer is for us to commit; set by who persists, as is the next."""
-        self.upload_again: Callable[[PersistedBuffer], Awaitable[None]]
         tree.ingester_id = writer.ingester_id
         self.claims = OriginClaims(tree.origins, writer)
         self.adopted = AdoptedRows(tree, writer.ingester_id, self.claims)
+        self.groups = CommitGroups(self.claims, writer, self._commit_with_retries)
         self._tree = tree
         self._writer = writer
         self._installation = Installation(tree, spill)
@@ -174,96 +170,56 @@ class Commits:
         gate.grown.set()
         gate.grown = trio.Event()
 
-    async def joined(self, persisted: PersistedBuffer) -> None:
+    async def joined(self, persisted: PersistedBuffer) -> bool:
         """Commit a buffer's files and release it; returns when both have happened.
 
         Retries while the store is away. Buffers of one table are committed in the order in which
         they joined, those that wait together in one version.
 
+        Returns:
+            False for the buffer of a keyed table that cannot go in as it is: make it anew, on top
+            of a newer version and as its ``left_out`` and ``covered_to`` say, and join again.
+
         Raises:
             Fenced: another process has taken over this identity.
-            RewriteVoid: files that this one replaces were replaced by somebody else.
         """
         table = persisted.table
         gate = self._gates[table.key]
         async with gate.lock:
-            if persisted.committed:
-                return  # an earlier caller has taken it along
-            group = list(gate.waiting)
-            state = await self._commit_group(table, table.state, group)
-            while behind := self.adopted.freeze_behind(table, state, {m.handle for m in group}):
-                while not any(member.handle in behind for member in gate.waiting[len(group) :]):
-                    await gate.grown.wait()
-                further = gate.waiting[len(group) :]
-                state = await self._commit_group(table, state, further)
-                group += further
-            await self._install(table, state, group)
-            for member in group:
-                member.committed = True
-            del gate.waiting[: len(group)]
+            if persisted in gate.waiting:  # else an earlier caller has taken it along
+                group = list(gate.waiting)
+                if table.definition.keyed:
+                    await self._commit_keyed(table, gate, group)
+                else:
+                    await self._commit_all(table, gate, group)
+        return persisted.committed
 
-    async def alone(self, persisted: PersistedBuffer, base: TableState) -> None:
-        """Commit a keyed buffer's files in a version of their own; see :meth:`joined`.
+    async def _commit_all(self, table: TableBuffer, gate: Gate, group: Group) -> None:
+        state = await self.groups.commit_all(table, table.state, group)
+        while behind := self.adopted.freeze_behind(table, state, {m.handle for m in group}):
+            while not any(member.handle in behind for member in gate.waiting[len(group) :]):
+                await gate.grown.wait()
+            further = gate.waiting[len(group) :]
+            state = await self.groups.commit_all(table, state, further)
+            group += further
+        await self._install(table, state, group)
+        del gate.waiting[: len(group)]
 
-        Raises:
-            OriginMoved: some of its operations are not ours any more; encode it without them.
-        """
-        table = persisted.table
-        async with self._gates[table.key].lock:
-            base = max(base, table.state, key=lambda state: state.version)
-            claims = self.claims.of(base, [persisted.handle], persisted.actions)
-            state = await self._commit_with_retries(table, base, persisted.actions, claims)
-            await self._install(table, state, [persisted])
-
-    async def _commit_group(
-        self, table: TableBuffer, base: TableState, group: list[PersistedBuffer]
-    ) -> TableState:
-        """One version with all that is not in files; its files stand for the whole buffers' too.
-
-        What an adoption has put into files meanwhile is left out, and so is what is not ours any
-        more; whoever reads a buffer then goes on in the files that have all of it, which were
-        uploaded and are in no version. Expired files go up again within the gate: no later buffer
-        may go in before. Where the store's clock went back, all uploads are too late for a while.
-        """
-        backoff = Backoff(0.1, 60.0, Random())
-        while True:
-            await self._leave_out(group, base)
-            actions = tuple(action for member in group for action in member.actions)
-            claims = self.claims.of(base, [member.handle for member in group], actions)
-            actions += self.claims.due_to_expire(table.key, base, actions)
-            try:
-                state = await self._commit_with_retries(table, base, actions, claims)
-            except PartlyCovered as exc:
-                for member in group:
-                    upto = exc.covered.get(member.applied_key(self._writer.ingester_id), -1)
-                    if member.handle.first_seq <= upto < member.handle.last_seq:
-                        member.covered_to = upto
-                        member.actions = await self.encode_rest(member)
-            except OriginMoved as exc:
-                base = exc.state
-            except UploadExpired as exc:
-                log.info("upload expired, uploading again", table=table.key, error=str(exc))
-                await trio.sleep(backoff.next_s())
-                for member in group:
-                    if any(add in member.actions for add in exc.adds):
-                        await self.upload_again(member)
-            else:
-                for member in group:
-                    member.on_committed()
-                return state
-
-    async def _leave_out(self, group: list[PersistedBuffer], base: TableState) -> None:
-        not_ours = self.claims.left_out(base, [member.handle for member in group])
-        for member, left_out in zip(group, not_ours, strict=True):
-            if left_out != member.left_out:
-                member.left_out = left_out
-                member.actions = await self.encode_rest(member)
+    async def _commit_keyed(self, table: TableBuffer, gate: Gate, group: Group) -> None:
+        bases = (table.state, *(member.base for member in group if member.base is not None))
+        newest = max(bases, key=lambda state: state.version)
+        state, taken = await self.groups.commit_keyed(table, newest, group)
+        if taken:
+            await self._install(table, state, taken)
+        del gate.waiting[: len(group)]
 
     async def _install(
         self, table: TableBuffer, state: TableState, members: Sequence[PersistedBuffer]
     ) -> None:
         persisted = [(member.handle, member.files) for member in members]
         await self._installation.install(table, state, persisted)
+        for member in members:
+            member.committed = True
         table.refreshed_at = time.monotonic()
         self.on_version(table)
 

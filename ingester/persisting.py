@@ -2,8 +2,8 @@
 
 Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh
 name for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition
-are uploaded in order and join the table's commits in that order; the next buffer is encoded while
-the one before waits for its commit, so commits are shared.
+are uploaded in order and join the table's commits in that order. In a table without a key the next
+buffer is encoded while the one before waits for its commit. Commits are shared.
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ from persist.manifest import (
     Action,
     Add,
     Applied,
-    OriginMoved,
     Remove,
-    RewriteVoid,
     TableState,
-    UploadExpired,
     WriterIdentity,
 )
 from persist.queue import PersistQueue
@@ -52,6 +49,9 @@ job costs in memory comes on top of the buffers, which stay readable until the c
 ENCODE_RETRY_S = 30.0
 MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
+
+Uploaded = tuple[Upload, float]
+"""And when its persist began, in seconds of the monotonic clock."""
 
 
 def _give_way() -> None:
@@ -85,12 +85,12 @@ class Persister:
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
         self._budget = ByteBudget(JOB_BYTES)
         self._commits = catalog.commits
-        self._commits.encode_rest = self._encode_rest
-        self._commits.upload_again = self._upload_again
+        self._commits.groups.encode_rest = self._encode_rest
+        self._commits.groups.upload_again = self._upload_again
         self._gathering = Gathering()
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
-        self._parked: dict[PartitionBuffer, deque[BufferHandle]] = {}
+        self._behind: dict[PartitionBuffer, deque[BufferHandle]] = {}
 
     def enqueue(self, handle: BufferHandle) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
@@ -109,44 +109,63 @@ class Persister:
             await self.queue.run(self._persist)
 
     async def _persist(self, handle: BufferHandle) -> None:
-        parked = self._parked.get(handle.partition)
-        if parked is not None:
+        behind = self._behind.get(handle.partition)
+        if behind is not None:
             self._gathering.forget(handle.partition.table.key, handle)
-            parked.append(handle)
+            behind.append(handle)
             return
+        started = time.monotonic()
         try:
-            await self._persist_now(handle)
+            upload = await self._upload_within_budget(handle)
         except CannotEncode:
             self._gathering.forget(handle.partition.table.key, handle)
-            assert self._nursery is not None
-            self._parked[handle.partition] = deque([handle])
-            self._nursery.start_soon(self._serve_parked, handle.partition)
+            self._serve_apart(handle)
+            return
+        await self._waiting.acquire()
+        if handle.partition.table.definition.keyed:
+            self._serve_apart(handle, (upload, started))
+        else:
+            self._join(handle, upload, started)
 
-    async def _serve_parked(self, partition: PartitionBuffer) -> None:
-        """Try a partition that cannot be encoded now and then, in order, beside all others."""
-        waiting = self._parked[partition]
+    def _serve_apart(self, handle: BufferHandle, uploaded: Uploaded | None = None) -> None:
+        assert self._nursery is not None
+        self._behind[handle.partition] = deque([handle])
+        self._nursery.start_soon(self._serve_partition, handle.partition, uploaded)
+
+    async def _serve_partition(self, partition: PartitionBuffer, uploaded: Uploaded | None) -> None:
+        """A partition's buffers one after another, beside the workers: what cannot be encoded now.
+
+        And what is keyed: the next buffer may replace files of the one before its commit adds.
+        """
+        waiting = self._behind[partition]
         while waiting:
+            handle = waiting[0]
             try:
-                await self._persist_now(waiting[0])
+                if uploaded is None:
+                    started = time.monotonic()
+                    uploaded = (await self._upload_within_budget(handle), started)
+                    await self._waiting.acquire()
+                upload, started = uploaded
+                uploaded = None
+                if partition.table.definition.keyed:
+                    await self._commit_keyed(handle, upload, started)
+                else:
+                    self._join(handle, upload, started)
                 waiting.popleft()
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
-        del self._parked[partition]
+        del self._behind[partition]
 
-    async def _persist_now(self, handle: BufferHandle) -> None:
-        started = time.monotonic()
+    async def _upload_within_budget(self, handle: BufferHandle) -> Upload:
         nbytes = handle.nbytes
         async with self._budget.spent(nbytes):
             self._ledger.jobs += nbytes
             try:
-                upload = await self._upload(handle)
+                return await self._upload(handle)
             finally:
                 self._ledger.jobs -= nbytes
-        if handle.partition.table.definition.keyed:
-            self._gathering.forget(handle.partition.table.key, handle)
-            await self._commit_keyed(handle, upload, started)
-            return
-        await self._waiting.acquire()
+
+    def _join(self, handle: BufferHandle, upload: Upload, started: float) -> None:
         assert self._nursery is not None
         ticket = self._ticket(handle, upload)
         ticket.on_committed = self._waiting.release
@@ -234,32 +253,33 @@ class Persister:
             self._ledger.jobs -= order_bytes
         self._report(handle, ticket.files.adds, started)
 
-    async def _commit_keyed(
-        self, handle: BufferHandle, upload: Upload | None, started: float
-    ) -> None:
-        """Alone, and before the next buffer of the partition, which may replace its files."""
+    async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
+        """With others, and before the next buffer of the partition, which may replace its files."""
         table = handle.partition.table
-        base = table.state
-        left_out: frozenset[int] = frozenset()
         backoff = Backoff(0.05, 5.0, Random())
-        while True:
-            (not_ours,) = self._commits.claims.left_out(base, [handle])
-            if not_ours != left_out or upload is None:
-                left_out = not_ours
-                upload = await self._upload(handle, base, left_out=left_out)
-            ticket = self._ticket(handle, upload)
-            try:
-                await self._commits.alone(ticket, base)
-                break
-            except OriginMoved as exc:
-                base, upload = exc.state, None
-            except (RewriteVoid, UploadExpired) as exc:
-                log.info("files replaced or expired meanwhile, flushing again", error=str(exc))
+        ticket = self._ticket(handle, upload)
+        try:
+            self._commits.join(ticket)
+            await self._gathering.gathered(table.key, handle, handle.nbytes)
+            while not await self._commits.joined(ticket):
                 await trio.sleep(backoff.next_s())
                 with contextlib.suppress(StoreAway):
                     await self._catalog.refresh(table, -1.0)
-                base, upload = max(base, table.state, key=lambda state: state.version), None
+                await self._make_anew(ticket)
+                self._commits.join(ticket)
+        finally:
+            self._waiting.release()
         self._report(handle, ticket.files.adds, started)
+
+    async def _make_anew(self, ticket: PersistedBuffer) -> None:
+        """On top of the newest version known, without what is not ours or in files already."""
+        states = (ticket.table.state, *([] if ticket.base is None else [ticket.base]))
+        base = max(states, key=lambda state: state.version)
+        upload = await self._upload(
+            ticket.handle, base, after_seq=ticket.covered_to, left_out=ticket.left_out
+        )
+        fresh = self._ticket(ticket.handle, upload)
+        ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, base
 
     def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
         table = handle.partition.table

@@ -12,7 +12,7 @@ import trio
 
 from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.errors import StoreAway
-from persist.manifest import Action, AppliedKey
+from persist.manifest import Action, AppliedKey, TableState
 
 
 @dataclass(slots=True, eq=False)
@@ -24,11 +24,13 @@ class PersistedBuffer:
     actions: tuple[Action, ...]
     committed: bool = False
     on_committed: Callable[[], None] = lambda: None
-    """Called once, before the release."""
+    """Called once in a table without a key, before the release."""
     covered_to: int = -1
     """Operations up to this sequence are in other files already."""
     left_out: frozenset[int] = frozenset()
     """Sequences of operations that are not ours to commit any more."""
+    base: TableState | None = None
+    """A keyed table's: the version, or an older one, that it was made for."""
 
     @property
     def table(self) -> TableBuffer:

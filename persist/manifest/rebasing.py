@@ -33,6 +33,7 @@ from persist.manifest.actions import (
     Horizon,
     Origin,
     OriginExpired,
+    PartitionKey,
     Properties,
     Remove,
     Schema,
@@ -89,9 +90,12 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     _check_removes(state, actions)
     _check_definition(state, actions)
     _check_partly_covered(state, actions)
-    if _is_covered_flush(state, actions):
-        return ()
-    left = tuple(action for action in actions if not _is_in(state, action))
+    covered = _covered_persists(state, actions)
+    left = tuple(
+        action
+        for action in actions
+        if not (_is_in(state, action) or _is_remove_of(state, action, covered))
+    )
     _check_uploads(state, left)
     return left
 
@@ -185,14 +189,18 @@ def _check_uploads(state: TableState, actions: Sequence[Action]) -> None:
         raise UploadExpired(late, horizon)
 
 
-def _is_covered_flush(state: TableState, actions: Sequence[Action]) -> bool:
-    """Whether a keyed persist is in files already: alone, its removes would take rows away."""
-    adds = [action for action in actions if isinstance(action, Add) and action.kind == "persist"]
-    return (
-        bool(adds)
-        and any(isinstance(action, Remove) for action in actions)
-        and all(_is_in(state, add) for add in adds)
-    )
+def _covered_persists(state: TableState, actions: Sequence[Action]) -> set[PartitionKey]:
+    """Partitions whose persists are in files already: alone, their removes would take rows away."""
+    covered: dict[PartitionKey, bool] = {}
+    for action in actions:
+        if isinstance(action, Applied) or (isinstance(action, Add) and action.kind == "persist"):
+            partition = (action.spec_id, action.values)
+            covered[partition] = covered.get(partition, True) and _is_in(state, action)
+    return {partition for partition, all_in in covered.items() if all_in}
+
+
+def _is_remove_of(state: TableState, action: Action, partitions: set[PartitionKey]) -> bool:
+    return isinstance(action, Remove) and state.files[action.path].partition in partitions
 
 
 def _is_in(state: TableState, action: Action) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,28 +186,35 @@ def _together(bench: Bench) -> Table:
     table = Table(
         "manifest-together",
         f"Manifest: {partitions:,} partitions that persist at once",
-        ["partitions", "commits", "partitions/commit", "seconds"],
+        ["table", "partitions", "commits", "partitions/commit", "seconds"],
     )
-    with bench.daemon(persist__workers=2) as daemon:
-        began = time.perf_counter()
-        made = persist_together(daemon.flight, partitions)
-        taken = time.perf_counter() - began
-    table.add(
-        partitions=partitions,
-        commits=made,
-        partitions__commit=f"{partitions / made:.0f}",
-        seconds=Samples((taken,), "s"),
-    )
-    table.targets.append(Target(f"commits for {partitions:,} partitions", 101, Samples((made,), ""),
-                                below=True))  # fmt: skip
+    for key, times in (((), 1), (("part",), 2)):
+        with bench.daemon(persist__workers=2) as daemon:
+            for replaces in range(times):
+                began = time.perf_counter()
+                made = persist_together(daemon.flight, partitions, key)
+                taken = time.perf_counter() - began
+                what = "keyed, replacing" if replaces else "keyed" if key else "no key"
+                table.add(
+                    table=what,
+                    partitions=partitions,
+                    commits=made,
+                    partitions__commit=f"{partitions / made:.0f}",
+                    seconds=Samples((taken,), "s"),
+                )
+                table.targets.append(Target(f"commits for {partitions:,} partitions, {what}", 101,
+                                            Samples((made,), ""), below=True))  # fmt: skip
     return table
 
 
-def persist_together(flight: str, partitions: int) -> int:
-    """Write one row to each of so many partitions, persist all; the commits that it took."""
+def persist_together(flight: str, partitions: int, key: Sequence[str] = ()) -> int:
+    """Write one row to each of so many partitions, persist all; the commits that it took.
+
+    Again where the table is there: its files are replaced if it has a key.
+    """
     body = {"namespace": "bench", "table": "together"}
     with fl.connect(flight) as client:
-        _create(client, body)
+        _create(client, body, key)
         descriptor = fl.FlightDescriptor.for_path("bench", "together")
         writer, answers = client.do_put(descriptor, _PARTITIONED)
         for first in range(0, partitions, 1_000):
@@ -224,9 +231,10 @@ def persist_together(flight: str, partitions: int) -> int:
     return int(after - before)
 
 
-def _create(client: fl.FlightClient, body: dict[str, Any]) -> None:
+def _create(client: fl.FlightClient, body: dict[str, Any], key: Sequence[str]) -> None:
     schema = base64.b64encode(_PARTITIONED.serialize().to_pybytes()).decode()
-    _asked(client, "create_table", {**body, "schema": schema, "partition_by": ["identity(part)"]})
+    wanted = {"schema": schema, "partition_by": ["identity(part)"], "primary_key": list(key)}
+    _asked(client, "create_table", {**body, **wanted})
 
 
 def _asked(client: fl.FlightClient, action: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ FILLING = "x" * 60_000
 KEYS = 20
 PARTITIONS = 3
 KEYED, SORTED, AS_THEY_CAME = "keyed", "sorted", "as they came"
-PARTITIONED = "partitioned"
-"""Sorted, and in several buffers that are committed together."""
+PARTITIONED, KEYED_PARTITIONED = "partitioned", "keyed and partitioned"
+"""In several buffers that are committed together; the one without a key is sorted."""
 SPEC = PartitionSpec.parse(["identity(p)"])
 WRITER = WriterIdentity("tested", "0" * 16, 1)
 
@@ -91,8 +91,8 @@ class Stage:
     async def create(self) -> None:
         definition = TableDefinition(
             SCHEMA,
-            SPEC if self.kind == PARTITIONED else UNPARTITIONED,
-            primary_key=("k",) if self.kind == KEYED else (),
+            SPEC if self.kind in (PARTITIONED, KEYED_PARTITIONED) else UNPARTITIONED,
+            primary_key={KEYED: ("k",), KEYED_PARTITIONED: ("p", "k")}.get(self.kind, ()),
             sort_by=("k",) if self.kind in (SORTED, PARTITIONED) else (),
         )
         self.table = await self.catalog.create("ns", "t", definition)

@@ -32,6 +32,19 @@ def test_what_is_covered_falls_out_and_no_version_is_made(manifest: Manifest) ->
     assert "data/old.parquet" not in after.files
 
 
+@pytest.mark.parametrize("empty", [False, True], ids=["with a file", "nothing left of it"])
+def test_what_a_covered_persist_would_replace_stays(manifest: Manifest, empty: bool) -> None:
+    """A keyed one, among others: its removes alone would take rows away."""
+    state = table(manifest, 3)
+    there = sorted(state.files)
+    covered: list[Action] = [Remove(there[0], "replaced"), applied(2)]
+    covered += [] if empty else [add("data/covered.parquet", 2)]
+    elsewhere: list[Action] = [add("data/e.parquet", 2, values=("x",)), applied(2, values=("x",))]
+    after = put_in(manifest, state, Proposal([*covered, *elsewhere]))
+    assert set(after.files) == {*there, "data/e.parquet"}
+    assert put_in(manifest, after, Proposal(covered)) is after
+
+
 def test_operations_of_a_complete_epoch_are_covered(manifest: Manifest) -> None:
     state = put_in(manifest, table(manifest, 3), Proposal([EpochComplete("me", 1)]))
     assert put_in(manifest, state, Proposal(persist(99))) is state

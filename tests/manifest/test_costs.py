@@ -80,3 +80,11 @@ def test_partitions_that_persist_at_once_share_commits(tmp_path: Path) -> None:
         commits = persist_together(daemon.flight, PARTITIONS)
         assert commits <= PARTITIONS / 100
         assert daemon.terminate() == 0
+
+
+def test_so_do_those_of_a_keyed_table_also_where_all_replace_files(tmp_path: Path) -> None:
+    """``persist_together`` sees to it that each partition has one file and one row in the end."""
+    with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
+        for _ in range(2):
+            assert persist_together(daemon.flight, PARTITIONS, ["part"]) <= PARTITIONS / 100
+        assert daemon.terminate() == 0

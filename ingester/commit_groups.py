@@ -1,0 +1,146 @@
+"""Persists of one table that wait together, in one version.
+
+    plain   in order and all of them: what cannot go in as it is, is uploaded anew on the spot
+    keyed   all that can go in: what cannot stands aside, is made anew by its partition, comes again
+
+Law of this file: nothing is committed that is not ours, that is in files already, or whose files
+are gone. Buffers of a plain table never overtake each other. In a keyed table a partition has one
+buffer in a group at most, and those of other partitions do not depend on it. Hold the table's gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import structlog
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.origin_claims import Claims, OriginClaims
+from ingester.waiting import PersistedBuffer
+from persist.backoff import Backoff
+from persist.manifest import (
+    Action,
+    OriginMoved,
+    PartlyCovered,
+    Remove,
+    RewriteVoid,
+    TableState,
+    UploadExpired,
+    WriterIdentity,
+)
+
+log = structlog.get_logger(__name__)
+
+Commit = Callable[[TableBuffer, TableState, tuple[Action, ...], Claims], Awaitable[TableState]]
+Group = list[PersistedBuffer]
+
+
+class CommitGroups:
+    """Commits groups. Loop only."""
+
+    def __init__(self, claims: OriginClaims, writer: WriterIdentity, commit: Commit) -> None:
+        """``commit`` tries until the store has answered."""
+        self.encode_rest: Callable[[PersistedBuffer], Awaitable[tuple[Action, ...]]]
+        """Uploads what of a buffer is for us to commit; set by who persists, as is the next."""
+        self.upload_again: Callable[[PersistedBuffer], Awaitable[None]]
+        self._claims = claims
+        self._writer = writer
+        self._commit = commit
+
+    async def commit_all(self, table: TableBuffer, base: TableState, group: Group) -> TableState:
+        """One version with all that is not in files; its files stand for the whole buffers' too.
+
+        What an adoption has put into files meanwhile is left out, and so is what is not ours any
+        more; whoever reads a buffer then goes on in the files that have all of it, which were
+        uploaded and are in no version. Expired files go up again within the gate: no later buffer
+        may go in before. Where the store's clock went back, all uploads are too late for a while.
+        """
+        backoff = Backoff(0.1, 60.0, Random())
+        while True:
+            await self._leave_out(group, base)
+            try:
+                state = await self._together(table, base, group)
+            except PartlyCovered as exc:
+                for member in group:
+                    if (upto := self._covered_to(member, exc)) is not None:
+                        member.covered_to = upto
+                        member.actions = await self.encode_rest(member)
+            except OriginMoved as exc:
+                base = exc.state
+            except UploadExpired as exc:
+                log.info("upload expired, uploading again", table=table.key, error=str(exc))
+                await trio.sleep(backoff.next_s())
+                for member in group:
+                    if _is_late(member, exc):
+                        await self.upload_again(member)
+            else:
+                for member in group:
+                    member.on_committed()
+                return state
+
+    async def commit_keyed(
+        self, table: TableBuffer, base: TableState, group: Group
+    ) -> tuple[TableState, Group]:
+        """One version with those that go in as they are, and who they are.
+
+        The others are told what to be made anew without, and on top of which version at least.
+        """
+        everybody = group
+        while group := self._as_encoded(group, base):
+            try:
+                return await self._together(table, base, group), group
+            except OriginMoved as exc:
+                base = exc.state
+                for member in everybody:
+                    member.base = base
+            except (RewriteVoid, UploadExpired, PartlyCovered) as exc:
+                log.info("flushing again what the table does not take", error=str(exc))
+                aside = [member for member in group if self._stands_aside(member, exc)] or group
+                group = [member for member in group if member not in aside]
+        return base, []
+
+    async def _together(self, table: TableBuffer, base: TableState, group: Group) -> TableState:
+        actions = tuple(action for member in group for action in member.actions)
+        claims = self._claims.of(base, [member.handle for member in group], actions)
+        actions += self._claims.due_to_expire(table.key, base, actions)
+        return await self._commit(table, base, actions, claims)
+
+    def _as_encoded(self, group: Group, base: TableState) -> Group:
+        """Those whose files have what is ours and nothing else."""
+        not_ours = self._claims.left_out(base, [member.handle for member in group])
+        before = [member.left_out for member in group]
+        for member, left_out in zip(group, not_ours, strict=True):
+            member.left_out = left_out
+        return [m for m, was, now in zip(group, before, not_ours, strict=True) if was == now]
+
+    async def _leave_out(self, group: Group, base: TableState) -> None:
+        not_ours = self._claims.left_out(base, [member.handle for member in group])
+        for member, left_out in zip(group, not_ours, strict=True):
+            if left_out != member.left_out:
+                member.left_out = left_out
+                member.actions = await self.encode_rest(member)
+
+    def _stands_aside(
+        self, member: PersistedBuffer, exc: RewriteVoid | UploadExpired | PartlyCovered
+    ) -> bool:
+        if isinstance(exc, UploadExpired):
+            return _is_late(member, exc)
+        if isinstance(exc, RewriteVoid):
+            return any(
+                isinstance(action, Remove) and action.path in exc.paths for action in member.actions
+            )
+        upto = self._covered_to(member, exc)
+        if upto is not None:
+            member.covered_to = upto
+        return upto is not None
+
+    def _covered_to(self, member: PersistedBuffer, exc: PartlyCovered) -> int | None:
+        """Up to which operation the buffer is in files already, where that is in its midst."""
+        upto = exc.covered.get(member.applied_key(self._writer.ingester_id), -1)
+        return upto if member.handle.first_seq <= upto < member.handle.last_seq else None
+
+
+def _is_late(member: PersistedBuffer, exc: UploadExpired) -> bool:
+    return any(add in member.actions for add in exc.adds)

@@ -1,0 +1,152 @@
+"""Law: persists of a keyed table share a commit; who cannot go in comes again, and holds up nobody.
+
+While three partitions are committed together, somebody else commits to one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import trio
+from msgspec import structs
+
+from ingester.buffer import BufferHandle
+from ingester.uploading import Uploader
+from persist.manifest import (
+    Action,
+    Applied,
+    Manifest,
+    Proposal,
+    Remove,
+    TableState,
+    WriterIdentity,
+    commit,
+)
+from persist.store import open_store
+from persist.store.contract import PutInfo
+from persist.store.local import LocalStore
+from tests.integration.stage import KEYED_PARTITIONED, PARTITIONS, WRITER, Stage
+
+TOUCHED = 1
+"""The partition that somebody else commits to."""
+COMPACTOR = WriterIdentity("compactor", "1" * 16, 1)
+Meddling = Callable[[Stage], None]
+
+
+class BusyStore(LocalStore):
+    """``meanwhile`` happens once, when the next commit is about to be created."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return super().create(path, data)
+
+
+def _manifest(stage: Stage) -> Manifest:
+    return Manifest(open_store(stage.store.url), "ns", "t")
+
+
+def _put_in(stage: Stage, writer: WriterIdentity, actions: list[Action]) -> TableState:
+    return commit(_manifest(stage), None, Proposal(actions), writer)
+
+
+def _handle(stage: Stage) -> BufferHandle:
+    (found,) = [h for h in stage.table.handles() if h.partition.key[1] == (TOUCHED,)]
+    return found
+
+
+def rewrite(stage: Stage) -> None:
+    """A compaction puts another file in the place of one of the partition's."""
+    manifest = _manifest(stage)
+    ((old, *_),) = [
+        adds for key, adds in manifest.load().partitions.items() if key[1] == (TOUCHED,)
+    ]
+    path = old.path.replace(".parquet", "-rewritten.parquet")
+    data = stage.store.get(f"{manifest.root}/{old.path}")
+    stage.store.put(f"{manifest.root}/{path}", data)
+    _put_in(
+        stage,
+        COMPACTOR,
+        [Remove(old.path, "compacted"), structs.replace(old, path=path, kind="rewrite")],
+    )
+
+
+def _adopt(stage: Stage, upto: int | None) -> None:
+    """A copy of our log is brought in: this partition's operations up to ``upto``, or all."""
+    handle, state = _handle(stage), _manifest(stage).load()
+    upto = handle.last_seq if upto is None else upto
+    later = range(upto + 1, handle.last_seq + 1)
+    uploader = Uploader(stage.store, WRITER, target_file_bytes=500_000)
+    upload = uploader.upload(handle, state, left_out=later)
+    spec_id, values = handle.partition.key
+    actions: list[Action] = [Remove(path, "replaced") for path in upload.replaces]
+    actions += [structs.replace(add, last_seq=upto) for add in upload.files.adds]
+    actions += [Applied(WRITER.ingester_id, handle.epoch, spec_id, values, upto)]
+    _put_in(stage, WRITER, actions)
+
+
+def adopt_half(stage: Stage) -> None:
+    """The first of the buffer's two operations."""
+    _adopt(stage, _handle(stage).first_seq)
+
+
+def adopt_all(stage: Stage) -> None:
+    """The whole buffer."""
+    _adopt(stage, None)
+
+
+async def _run(stage: Stage, store: BusyStore, meddling: Meddling) -> tuple[int, int]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.persister.run)
+        await stage.create()
+        stage.write(31)
+        await stage.persist()
+        first = stage.table.state.version
+        stage.write(17)
+        stage.write(19)
+        store.meanwhile = lambda: meddling(stage)
+        await stage.persist()
+        nursery.cancel_scope.cancel()
+    return first, stage.table.state.version
+
+
+@pytest.mark.parametrize(
+    ("meddling", "commits"),
+    [
+        (lambda stage: None, 1),
+        (rewrite, 3),
+        (adopt_half, 3),
+        # The two others; what is in already is no version.
+        (adopt_all, 2),
+    ],
+    ids=["nobody", "rewrite", "adopt half", "adopt all"],
+)
+def test_what_cannot_go_in_comes_again_and_the_others_go_together(
+    meddling: Meddling, commits: int, tmp_path: Path
+) -> None:
+    store = BusyStore(tmp_path / "store")
+    stage = Stage(tmp_path, KEYED_PARTITIONED, store)
+    first, last = trio.run(_run, stage, store, meddling)
+    assert last - first == commits
+    manifest = _manifest(stage)
+    state = manifest.load()
+    assert state == stage.table.state
+    root = tmp_path / "store" / manifest.root
+    found = [
+        (add.values[0], k, n) for add in state.files.values() for n, k in _pairs(root / add.path)
+    ]
+    expected = {(n % PARTITIONS, k): n for n, k in stage.rows}
+    assert sorted(found) == sorted((p, k, n) for (p, k), n in expected.items())
+
+
+def _pairs(path: Path) -> list[tuple[int, int]]:
+    table = pq.read_table(path, partitioning=None)
+    return list(zip(table["n"].to_pylist(), table["k"].to_pylist(), strict=True))
