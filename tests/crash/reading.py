@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.crash.history import History, now_s, shown
-from tests.crash.rows import NAMESPACE
+from tests.crash.rows import NAMESPACE, SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMNS = ["time", "host", "writer", "n", "v"]
@@ -88,7 +88,7 @@ class Reader:
             pq.ParquetFile(pa.BufferReader(opened.get(path))).read(columns=COLUMNS)
             for path in files_of(store, table)
         ]
-        rows = pa.concat_tables(tables)
+        rows = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
         self.saw(table, rows, sent, None, how="files")
         return rows
 

@@ -37,6 +37,7 @@ class TableKind:
 
     name: str
     partition_by: tuple[str, ...]
+    primary_key: tuple[str, ...] = ()
 
     def create_body(self) -> dict[str, Any]:
         """The body of ``create_table``."""
@@ -45,6 +46,7 @@ class TableKind:
             "table": self.name,
             "schema": base64.b64encode(SCHEMA.serialize().to_pybytes()).decode(),
             "partition_by": list(self.partition_by),
+            "primary_key": list(self.primary_key),
         }
 
 
@@ -53,6 +55,8 @@ TABLES = (
     TableKind("by_host", ("identity(host)",)),
     TableKind("by_bucket", ("bucket(4, n)",)),
     TableKind("plain", ()),
+    # No two rows have the same key, and most files are replaced by the next persist of the host.
+    TableKind("keyed", ("identity(host)",), ("host", "time", "writer")),
 )
 
 
