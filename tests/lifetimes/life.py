@@ -35,7 +35,8 @@ from persist.manifest import (
     claim_epoch,
     clean_up,
 )
-from persist.partitioning import split_batch
+from persist.partitioning import PartitionSpec, split_batch
+from persist.table import TableDefinition
 from tests.lifetimes.model import Model
 from tests.lifetimes.store import CrashStore
 from tests.wal.disks import CrashDisk, PowerLost
@@ -45,7 +46,10 @@ TABLE = ("ns", "t")
 FOLDER = Path("/log")
 DAY_US = 86_400_000_000
 DAYS = 3
-SCHEMA = pa.schema({"time": pa.timestamp("us", "UTC"), "i": pa.int64()})
+TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema({"time": TIME, "k": pa.int64(), "i": pa.int64()})
+KEYED = TableDefinition(SCHEMA, PartitionSpec.parse(["day(time)"]), primary_key=("time", "k"))
+"""``k`` goes up and down, so that most persists replace files of earlier ones."""
 KEEP_TWO = Retention(retain_s=0, orphan_grace_s=0, keep_versions=2)
 
 Step = tuple[str, int]
@@ -59,6 +63,7 @@ class Machine:
     store: CrashStore = field(init=False)
     model: Model = field(default_factory=Model)
     seed: int = 0
+    keyed: bool = False
 
     def __post_init__(self) -> None:
         self.store = CrashStore(self.disk)
@@ -177,6 +182,8 @@ class _Life:
     async def _write(self, sizes: list[int]) -> None:
         """Batches of these sizes, all sent before the first answer is waited for."""
         if self.stream is None:
+            if self.machine.keyed:
+                await self.runtime.catalog.create(*TABLE, KEYED)
             opened = await self.runtime.writes.open(*TABLE, None, SCHEMA, checked=True)
             assert isinstance(opened, WriteStream)
             self.stream = opened
@@ -232,7 +239,8 @@ def _exists(store: CrashStore) -> bool:
 def _operation(stream: WriteStream, numbers: range) -> Operation:
     """As the gRPC side makes it of a batch."""
     times = [number % DAYS * DAY_US for number in numbers]
-    columns = [pa.array(times, SCHEMA.field("time").type), pa.array(numbers, pa.int64())]
+    keys = [number * 7919 % 10007 for number in numbers]
+    columns = [pa.array(times, TIME), pa.array(keys, pa.int64()), pa.array(numbers, pa.int64())]
     plan = stream.plan
     batch = plan.normalise(pa.record_batch(columns, schema=SCHEMA))
     parts, bodies = as_parts(split_batch(batch, plan.normalise.definition.spec))

@@ -59,11 +59,14 @@ def check_at_rest(machine: Machine, scratch: Path) -> None:
 
 
 @pytest.mark.slow
-def test_power_is_lost_at_every_call_of_a_life_and_each_row_is_there_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyed", [False, True], ids=["no key", "keyed"])
+def test_power_is_lost_at_every_call_of_a_life_and_each_row_is_there_once(
+    keyed: bool, tmp_path: Path
+) -> None:
     """And once more at some call of the next life, which replays what the first has left."""
     at = 0
     while True:
-        machine = Machine(seed=at)
+        machine = Machine(seed=at, keyed=keyed)
         came_to_its_end = machine.live(tmp_path, SCRIPT, at, "stop")
         machine.model.in_files(machine.rows_in_files())
         if came_to_its_end:
@@ -80,11 +83,11 @@ def test_power_is_lost_at_every_call_of_a_life_and_each_row_is_there_once(tmp_pa
     max_examples=int(os.environ.get("INGESTER_TEST_LIVES", "25")),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(lives, st.integers(0, 1 << 32))
+@given(lives, st.integers(0, 1 << 32), st.booleans())
 def test_random_lives_keep_every_promise(
-    tmp_path: Path, each: list[tuple[list[Step], int, str]], seed: int
+    tmp_path: Path, each: list[tuple[list[Step], int, str]], seed: int, keyed: bool
 ) -> None:
-    machine = Machine(seed=seed)
+    machine = Machine(seed=seed, keyed=keyed)
     for script, calls, end in each:
         machine.live(tmp_path, script, calls, end)
         machine.model.in_files(machine.rows_in_files())

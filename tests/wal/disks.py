@@ -110,7 +110,7 @@ class FaultyDisk(DirectDisk):
         super().unlink(path)
 
 
-class PowerLost(Exception):
+class PowerLost(BaseException):
     """The machine is gone in the middle of a call."""
 
 
