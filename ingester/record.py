@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from ingester.ipc_messages import IpcMessage, MessageTemplate, keeps_more
 from ingester.sinks.operation import Operation, Part
 from persist.partitioning import PartitionValues
 from wal import Entry, Preamble, RecordKind
@@ -95,11 +96,11 @@ def encode_operation(
     table: tuple[str, str],
     spec_id: int,
     parts: Sequence[Part],
-    bodies: Sequence[pa.Buffer],
+    messages: Sequence[IpcMessage],
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> list[pa.Buffer | bytes]:
-    """The payload's buffers, in order; ``bodies`` are the parts' rows in their IPC form."""
+    """The payload's buffers, in order; ``messages`` are those of the parts' rows."""
     header = _encode(
         OperationHeader(
             shape=shape,
@@ -107,7 +108,8 @@ def encode_operation(
             table=table[1],
             spec_id=spec_id,
             parts=tuple(
-                PartHeader(part.values, body.size) for part, body in zip(parts, bodies, strict=True)
+                PartHeader(part.values, message.size)
+                for part, message in zip(parts, messages, strict=True)
             ),
             origin=origin[0] if origin else None,
             origin_sequence=origin[1] if origin else None,
@@ -116,32 +118,40 @@ def encode_operation(
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
-    return [_LENGTH.pack(len(header)) + header + bytes(pad), *bodies]
+    first = messages[0].metadata if messages else b""
+    pieces: list[pa.Buffer | bytes] = [_LENGTH.pack(len(header)) + header + bytes(pad) + first]
+    for message in messages:
+        if message is not messages[0] and message.metadata:
+            pieces.append(message.metadata)
+        pieces.append(message.body)
+    return pieces
 
 
 def as_parts(
-    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
-) -> tuple[tuple[Part, ...], list[pa.Buffer]]:
-    """A batch that was split by partition as an operation's parts, and their rows in IPC form."""
-    bodies = [rows.serialize() for _, rows in split]
-    if len(split) > 1:
-        # Parts live and die apart: views would keep the whole batch for one of them.
-        split = [
-            (values, pa.ipc.read_record_batch(body, rows.schema))
-            for (values, rows), body in zip(split, bodies, strict=True)
-        ]
-    # The size of the IPC form is the size in memory, and costs nothing to know.
-    parts = tuple(
-        Part(values, rows, int(body.size))
-        for (values, rows), body in zip(split, bodies, strict=True)
-    )
-    return parts, bodies
+    split: Sequence[tuple[PartitionValues, pa.RecordBatch]], template: MessageTemplate
+) -> tuple[tuple[Part, ...], list[IpcMessage]]:
+    """A batch that was split by partition as an operation's parts, and their rows' messages.
+
+    Args:
+        template: of the batch's schema.
+    """
+    messages = []
+    parts = []
+    for values, rows in split:
+        message = template.message(rows) if len(split) == 1 else IpcMessage.serialized(rows)
+        if len(split) > 1 or (not message.metadata and keeps_more(rows)):
+            # Parts live and die apart: views would keep the whole batch for one of them.
+            rows = pa.ipc.read_record_batch(message.body, rows.schema)
+        messages.append(message)
+        # The size of the message is the size in memory, and costs nothing to know.
+        parts.append(Part(values, rows, message.size))
+    return tuple(parts), messages
 
 
 def make_operation(
     table: TableBuffer,
     parts: tuple[Part, ...],
-    bodies: Sequence[pa.Buffer],
+    messages: Sequence[IpcMessage],
     *,
     shape: int,
     preambles: tuple[Preamble, ...],
@@ -151,7 +161,7 @@ def make_operation(
     """An operation with its record for the log, which holds its ``preambles`` before it.
 
     Args:
-        bodies: the parts' rows in their IPC form.
+        messages: those of the parts' rows.
         origin: its name and the sequence that it gave the operation.
     """
     payload = encode_operation(
@@ -159,7 +169,7 @@ def make_operation(
         table=table.key,
         spec_id=table.definition.spec_id,
         parts=parts,
-        bodies=bodies,
+        messages=messages,
         origin=origin,
         checkpoint=checkpoint,
     )
@@ -184,7 +194,7 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     smaller = make_operation(
         operation.table,
         left,
-        [part.batch.serialize() for part in left],
+        [IpcMessage.serialized(part.batch) for part in left],
         shape=operation.shape,
         preambles=operation.entry.preambles,
         origin=None if name is None or sequence is None else (name, sequence),

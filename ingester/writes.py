@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
 from ingester.errors import DiskFull, MemoryFull, Stopping, Superseded
 from ingester.flight.answers import PutAnswer
+from ingester.ipc_messages import MessageTemplate
 from ingester.origins import Origins
 from ingester.ownership import Ownership
 from ingester.record import encode_schema
@@ -42,6 +43,8 @@ class WritePlan:
     normalise: Normaliser
     shape: int
     preamble: Preamble
+    template: MessageTemplate = field(default_factory=MessageTemplate)
+    """Of the batches that ``normalise`` makes."""
 
 
 class WriteStream:

@@ -3,7 +3,8 @@
 Each call into Arrow lets go of the interpreter, and in a crowd has to wait for it again: eight
 threads that make their batches ready side by side wake each other more than they work. So there is
 one place. Who finds it free does its own work there, with no other thread in between; who does not
-leaves the work to a thread that takes everything that waits, and validates it in one call.
+leaves the work to a thread that takes everything that waits, and looks at batches of one kind
+together: all are valid, all are of one partition.
 
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
 no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart,
@@ -14,15 +15,39 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from persist.partitioning import PartitionSpec, PartitionValues, shared_partition
+
 T = TypeVar("T")
-Work = Callable[[bool], T]
-"""Makes a batch ready; told whether it is known to be valid."""
+
+
+class Kind(NamedTuple):
+    """What batches have in common that are looked at together."""
+
+    table: tuple[str, str]
+    shape: int
+    spec: PartitionSpec | None
+    """How they are split; None where that cannot be told from the columns that were sent."""
+
+
+class Known(NamedTuple):
+    """What is known of a batch before it is made ready."""
+
+    valid: bool = False
+    """It was validated in full."""
+    partition: PartitionValues | None = None
+    """All of its rows belong there."""
+
+
+NOTHING = Known()
+Work = Callable[[Known], T]
+"""Makes a batch ready."""
 
 SMALL_BYTES = 1 << 20
 LONG_S = 0.002
@@ -37,11 +62,11 @@ class Pace:
     def __init__(self) -> None:
         self.long = False
 
-    def run(self, work: Work[T], valid: bool) -> T:
+    def run(self, work: Work[T], known: Known) -> T:
         """Do a stream's work, and see how long it takes."""
         began = time.thread_time()
         try:
-            return work(valid)
+            return work(known)
         finally:
             self.long = time.thread_time() - began > LONG_S
 
@@ -49,8 +74,9 @@ class Pace:
 class _Request(Generic[T]):
     """One batch that waits to be made ready."""
 
-    def __init__(self, batch: pa.RecordBatch, pace: Pace, work: Work[T]) -> None:
+    def __init__(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> None:
         self.batch = batch
+        self.kind = kind
         self._pace = pace
         self._work = work
         self.error: BaseException | None = None
@@ -58,9 +84,9 @@ class _Request(Generic[T]):
         self._pending = threading.Lock()
         self._pending.acquire()
 
-    def run(self, valid: bool) -> None:
+    def run(self, known: Known) -> None:
         try:
-            self.result = self._pace.run(self._work, valid)
+            self.result = self._pace.run(self._work, known)
         except BaseException as exc:
             self.error = exc
         self._pending.release()
@@ -88,21 +114,17 @@ class Preparer:
         """Batches that the thread has to make ready."""
         return self._count
 
-    def prepare(self, batch: pa.RecordBatch, pace: Pace, work: Work[T]) -> T:
-        """What ``work`` returns or raises. It must not wait for anything.
-
-        Args:
-            work: told that the batch was validated in full, or that it has to do that itself.
-        """
+    def prepare(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> T:
+        """What ``work`` returns or raises. It must not wait for anything."""
         if pace.long or batch.get_total_buffer_size() > SMALL_BYTES:
-            return pace.run(work, False)
+            return pace.run(work, NOTHING)
         # Not past those who wait already.
         if self._count == 0 and self._place.acquire(blocking=False):
             try:
-                return pace.run(work, False)
+                return pace.run(work, NOTHING)
             finally:
                 self._place.release()
-        request = _Request(batch, pace, work)
+        request = _Request(batch, kind, pace, work)
         with self._count_lock:
             self._count += 1
         self._waiting.put(cast(_Request[object], request))
@@ -117,21 +139,32 @@ class Preparer:
                         requests.append(self._waiting.get_nowait())
                 except Empty:
                     pass
-                valid = _all_valid([request.batch for request in requests])
-                for request in requests:
-                    request.run(valid)
+                _run_all(requests)
             with self._count_lock:
                 self._count -= len(requests)
-            del requests, request  # not kept until the next one comes
+            del requests  # not kept until the next one comes
 
 
-def _all_valid(batches: list[pa.RecordBatch]) -> bool:
-    """Whether all are known to be valid; what may be wrong is found out one by one."""
+def _run_all(requests: list[_Request[object]]) -> None:
+    kinds: defaultdict[Kind, list[_Request[object]]] = defaultdict(list)
+    for request in requests:
+        kinds[request.kind].append(request)
+    for kind, alike in kinds.items():
+        known = _known([request.batch for request in alike], kind)
+        for request in alike:
+            request.run(known)
+
+
+def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
+    """What is true of all; what may be wrong is found out one by one."""
     if len(batches) == 1:
-        return False
+        return NOTHING
     try:
-        pa.Table.from_batches(batches).validate(full=True)
+        rows = pa.Table.from_batches(batches)
+        rows.validate(full=True)
+        # A table does not see a column that is short in one batch and long in another.
+        if any(len(column) != batch.num_rows for batch in batches for column in batch.columns):
+            return NOTHING
+        return Known(True, None if kind.spec is None else shared_partition(rows, kind.spec))
     except Exception:  # whatever it is, it comes again where it can be told whose it is
-        return False
-    # A table does not see a column that is short in one batch and long in another.
-    return all(len(column) == batch.num_rows for batch in batches for column in batch.columns)
+        return NOTHING

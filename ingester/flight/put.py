@@ -25,12 +25,12 @@ from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.portal import Portal
-from ingester.flight.preparing import Pace, Preparer
+from ingester.flight.preparing import NOTHING, Kind, Known, Pace, Preparer
 from ingester.flight.requests import WriteCommand, checkpoint_bytes
 from ingester.record import as_parts, make_operation
 from ingester.schema import Normaliser
 from ingester.sinks import Operation
-from ingester.writes import Outcome, Writes, WriteStream
+from ingester.writes import Outcome, WritePlan, Writes, WriteStream
 from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
 
 UNANSWERED_BYTES = 64 << 20
@@ -176,13 +176,9 @@ class PutCall:
         self._portal.post(stream.finish, lambda: self._outcomes.put(_End()))
 
     def _split(
-        self, normalise: Normaliser, chunk: Any, valid: bool = False
+        self, normalise: Normaliser, chunk: Any, known: Known = NOTHING
     ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
-        """The batch as its table keeps it, by partition; whatever a value can be refused for.
-
-        Args:
-            valid: whether it was validated in full.
-        """
+        """The batch as its table keeps it, by partition; whatever a value can be refused for."""
         batch = batch_of(chunk)
         nbytes = batch.get_total_buffer_size()
         if nbytes > self._limits.max_batch_bytes:
@@ -191,10 +187,13 @@ class PutCall:
                 " send smaller batches"
             )
         try:
-            if not valid:
+            if not known.valid:
                 batch.validate(full=True)
             self._check_plain_bytes(normalise, batch)
-            return split_batch(normalise(batch), normalise.definition.spec)
+            rows = normalise(batch)
+            if known.partition is not None and rows.num_rows:
+                return [(known.partition, rows)]
+            return split_batch(rows, normalise.definition.spec)
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
@@ -212,8 +211,14 @@ class PutCall:
             )
 
     def _prepared(self, stream: WriteStream, chunk: Any) -> Operation:
+        plan = stream.plan
+        definition = plan.normalise.definition
+        spec = definition.spec if plan.normalise.keeps_types else None
         return self._preparer.prepare(
-            batch_of(chunk), self._pace, lambda valid: self._operation(stream, chunk, valid)
+            batch_of(chunk),
+            Kind(plan.table.key, plan.shape, spec),
+            self._pace,
+            lambda known: self._operation(stream.origin, plan, chunk, known),
         )
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:
@@ -222,10 +227,9 @@ class PutCall:
             stream.would_admit(operation.nbytes, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
 
-    def _operation(self, stream: WriteStream, chunk: Any, valid: bool) -> Operation:
-        metadata = metadata_of(chunk, stream.origin)
-        plan = stream.plan
-        parts, bodies = as_parts(self._split(plan.normalise, chunk, valid))
+    def _operation(self, name: str | None, plan: WritePlan, chunk: Any, known: Known) -> Operation:
+        metadata = metadata_of(chunk, name)
+        parts, messages = as_parts(self._split(plan.normalise, chunk, known), plan.template)
         stored = sum(part.nbytes for part in parts)
         if stored > self._limits.max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
             raise InvalidRequest(
@@ -234,11 +238,11 @@ class PutCall:
             )
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
-        origin = None if sequence is None or stream.origin is None else (stream.origin, sequence)
+        origin = None if sequence is None or name is None else (name, sequence)
         return make_operation(
             plan.table,
             parts,
-            bodies,
+            messages,
             shape=plan.shape,
             preambles=(plan.preamble,),
             origin=origin,

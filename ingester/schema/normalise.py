@@ -98,6 +98,11 @@ class Normaliser:
             for index, field in self._sources
         ]
 
+    @property
+    def keeps_types(self) -> bool:
+        """Whether the columns come out as they went in, apart from what is refused."""
+        return self._as_is
+
     def plain_bytes(self, batch: pa.RecordBatch) -> float:
         """About how large a valid batch will be as the table keeps it, before it is made so."""
         total, rows = 0.0, batch.num_rows

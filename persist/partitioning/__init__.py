@@ -15,7 +15,7 @@ from persist.partitioning.spec import (
     PartitionValues,
     default_spec,
 )
-from persist.partitioning.split import PartitionValueTooLong, split_batch
+from persist.partitioning.split import PartitionValueTooLong, shared_partition, split_batch
 
 __all__ = [
     "FOLDER_NAME_BYTES",
@@ -30,5 +30,6 @@ __all__ = [
     "default_spec",
     "encode_name",
     "folder_of",
+    "shared_partition",
     "split_batch",
 ]

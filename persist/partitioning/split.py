@@ -63,18 +63,54 @@ def split_batch(
     ]
 
 
+def shared_partition(rows: pa.Table, spec: PartitionSpec) -> PartitionValues | None:
+    """The partition that all rows of several batches share, where that is quickly told.
+
+    None says nothing: split the batches one by one. Columns may be missing.
+    """
+    if rows.num_rows == 0 or not set(spec.columns) <= set(rows.column_names):
+        return None
+
+    def ends(column: str) -> tuple[pa.DataType, int, int] | None:
+        values = rows.column(column)
+        if values.null_count or not (
+            pa.types.is_timestamp(values.type) or pa.types.is_date32(values.type)
+        ):
+            return None
+        found = pc.min_max(values)
+        return values.type, found["min"].value, found["max"].value
+
+    return _between(ends, spec)
+
+
 def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValues | None:
     """The partition that all rows share, where two values of each column are enough to tell."""
-    values = []
-    for field in spec.fields:
-        column = batch.column(field.column)
-        if field.transform not in ("day", "hour") or column.null_count:
+
+    def ends(name: str) -> tuple[pa.DataType, int, int] | None:
+        column = batch.column(name)
+        if column.null_count:
             return None
         numbers = _values(column)
-        low, high = int(numbers.min()), int(numbers.max())
+        return column.type, int(numbers.min()), int(numbers.max())
+
+    return _between(ends, spec)
+
+
+def _between(
+    ends: Callable[[str], tuple[pa.DataType, int, int] | None], spec: PartitionSpec
+) -> PartitionValues | None:
+    """The partition of all rows between each column's lowest and highest value, if it is one."""
+    values = []
+    for field in spec.fields:
+        if field.transform not in ("day", "hour"):
+            return None
+        found = ends(field.column)
+        if found is None:
+            return None
+        kind, low, high = found
         unit = 1
-        if not pa.types.is_date32(column.type):
-            unit = _PER_DAY[column.type.unit] // (24 if field.transform == "hour" else 1)
+        if not pa.types.is_date32(kind):
+            unit = _PER_DAY[kind.unit] // (24 if field.transform == "hour" else 1)
         if low // unit != high // unit:
             return None
         values.append((_hour_text if field.transform == "hour" else _day_text)(low // unit))

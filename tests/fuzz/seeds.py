@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import trio
 
+from ingester.ipc_messages import IpcMessage
 from ingester.record import encode_operation, encode_origins, encode_schema
 from ingester.sinks import Part
 from persist.manifest import Manifest, write_snapshot
@@ -50,7 +51,7 @@ def operation(origin: tuple[str, int] | None = None) -> bytes:
         table=TABLE,
         spec_id=1,
         parts=parts,
-        bodies=[part.batch.serialize() for part in parts],
+        messages=[IpcMessage.serialized(part.batch) for part in parts],
         origin=origin,
     )
     return b"".join(bytes(piece) for piece in pieces)

@@ -243,5 +243,5 @@ def _operation(stream: WriteStream, numbers: range) -> Operation:
     columns = [pa.array(times, TIME), pa.array(keys, pa.int64()), pa.array(numbers, pa.int64())]
     plan = stream.plan
     batch = plan.normalise(pa.record_batch(columns, schema=SCHEMA))
-    parts, bodies = as_parts(split_batch(batch, plan.normalise.definition.spec))
-    return make_operation(plan.table, parts, bodies, shape=plan.shape, preambles=(plan.preamble,))
+    parts, messages = as_parts(split_batch(batch, plan.normalise.definition.spec), plan.template)
+    return make_operation(plan.table, parts, messages, shape=plan.shape, preambles=(plan.preamble,))

@@ -10,14 +10,23 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from ingester.flight.preparing import LONG_S, SMALL_BYTES, Pace, Preparer
+from ingester.flight.preparing import LONG_S, NOTHING, SMALL_BYTES, Kind, Known, Pace, Preparer
+from persist.partitioning import UNPARTITIONED, PartitionSpec
 
 THREADS = 8
 EACH = 60
+PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
+DAILY = Kind(("ns", "daily"), 1, PartitionSpec.parse(["day(time)"]))
+DAY_US = 86_400_000_000
 
 
 def batch(number: int) -> pa.RecordBatch:
     return pa.record_batch({"n": [number, number], "s": [f"{number}", "é"]})
+
+
+def dated(*days: int | None) -> pa.RecordBatch:
+    times = [None if day is None else day * DAY_US + 5 for day in days]
+    return pa.record_batch({"time": pa.array(times, pa.timestamp("us", "UTC"))})
 
 
 def cut_short() -> pa.RecordBatch:
@@ -31,11 +40,11 @@ def not_text() -> pa.RecordBatch:
     return pa.record_batch({"n": [1], "s": pa.array([b"\xff"], pa.binary()).view(pa.string())})
 
 
-def checked(each: pa.RecordBatch) -> Callable[[bool], int]:
+def checked(each: pa.RecordBatch) -> Callable[[Known], int]:
     """What DoPut does: validate, unless that was done; then work with the values."""
 
-    def work(valid: bool) -> int:
-        if not valid:
+    def work(known: Known) -> int:
+        if not known.valid:
             each.validate(full=True)
         return sum(each.column("n").to_pylist())
 
@@ -55,11 +64,11 @@ def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] 
             if bad is not None and thread == 3 and number % 5 == 0:
                 each = bad()
                 try:
-                    wrong.append(preparer.prepare(each, pace, checked(each)))
+                    wrong.append(preparer.prepare(each, PLAIN, pace, checked(each)))
                 except pa.ArrowInvalid:
                     continue
             each = batch(thread * EACH + number)
-            found = preparer.prepare(each, pace, checked(each))
+            found = preparer.prepare(each, PLAIN, pace, checked(each))
             if found != 2 * (thread * EACH + number):
                 wrong.append(found)
 
@@ -84,15 +93,17 @@ class Held:
         assert self._taken.wait(20)
 
     def _hold(self) -> None:
-        def work(valid: bool) -> None:
+        def work(known: Known) -> None:
             self._taken.set()
             assert self._free.wait(20)
 
-        self.preparer.prepare(batch(0), Pace(), work)
+        self.preparer.prepare(batch(0), PLAIN, Pace(), work)
 
-    def bring(self, each: pa.RecordBatch, work: Callable[[bool], object]) -> None:
+    def bring(
+        self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
+    ) -> None:
         """From a thread of its own."""
-        thread = threading.Thread(target=lambda: self.preparer.prepare(each, Pace(), work))
+        thread = threading.Thread(target=lambda: self.preparer.prepare(each, kind, Pace(), work))
         thread.start()
         self._threads.append(thread)
 
@@ -103,13 +114,13 @@ class Held:
             assert not thread.is_alive()
 
 
-def _say(said: list[tuple[int, bool]], number: int, valid: bool) -> None:
-    said.append((number, valid))
+def _say(said: list[tuple[int, Known]], number: int, known: Known) -> None:
+    said.append((number, known))
 
 
 def test_what_waits_is_validated_together_and_done_in_turn() -> None:
     held = Held()
-    said: list[tuple[int, bool]] = []
+    said: list[tuple[int, Known]] = []
     for number in range(4):
         held.bring(batch(number), partial(_say, said, number))
         while held.preparer.waiting <= number:
@@ -118,40 +129,66 @@ def test_what_waits_is_validated_together_and_done_in_turn() -> None:
     held.free()
     assert [number for number, _ in said] == [0, 1, 2, 3]
     # The thread may have taken the first of them alone.
-    assert {valid for _, valid in said[1:]} == {True}
+    assert {known for _, known in said[1:]} == {Known(True, ())}
+
+
+def _told(each: pa.RecordBatch, *others: pa.RecordBatch, kind: Kind = DAILY) -> Known:
+    """What is known of a batch that waits behind others, among batches of another kind."""
+    held = Held()
+    said: list[tuple[int, Known]] = []
+    waiting = [(dated(7), kind), *((one, kind) for one in others), (batch(1), PLAIN), (each, kind)]
+    for number, (one, its_kind) in enumerate(waiting):
+        held.bring(one, partial(_say, said, number), its_kind)
+        while held.preparer.waiting <= number:
+            pass
+    held.free()
+    return dict(said)[len(waiting) - 1]
+
+
+def test_all_of_a_kind_are_known_to_be_of_one_partition_where_they_are() -> None:
+    assert _told(dated(7), dated(7, 7)) == Known(True, ("1970-01-08",))
+    assert _told(dated(7), dated(7, 8)) == Known(True, None)
+    assert _told(dated(7, None), dated(7)) == Known(True, None)
+    assert _told(dated(), dated(7)) == Known(True, ("1970-01-08",))
+    assert _told(dated(7), dated(7), kind=DAILY._replace(spec=None)) == Known(True, None)
+    # The column is missing, or of a type that nothing is told of.
+    other = DAILY._replace(spec=PartitionSpec.parse(["day(t)"]))
+    assert _told(dated(7), dated(7), kind=other) == Known(True, None)
+    hosts = DAILY._replace(spec=PartitionSpec.parse(["identity(time)"]))
+    assert _told(dated(7), dated(7), kind=hosts) == Known(True, None)
 
 
 def test_one_bad_batch_makes_no_other_pass_for_valid() -> None:
     held = Held()
-    said: list[bool] = []
+    said: list[Known] = []
     for each in (batch(1), cut_short(), batch(2), not_text()):
         held.bring(each, said.append)
     while held.preparer.waiting < 4:
         pass
     held.free()
-    assert said == [False] * 4
+    assert said == [NOTHING] * 4
 
 
 def test_a_large_batch_waits_for_nobody() -> None:
     held = Held()
     large = pa.record_batch({"s": ["x" * SMALL_BYTES]})
-    assert held.preparer.prepare(large, Pace(), lambda valid: valid) is False
+    assert held.preparer.prepare(large, PLAIN, Pace(), lambda known: known) == NOTHING
     held.free()
 
 
-def _busy(valid: bool) -> bool:
+def _busy(known: Known) -> Known:
     until = time.thread_time() + 2 * LONG_S
     while time.thread_time() < until:
         pass
-    return valid
+    return known
 
 
 def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_quick() -> None:
     pace = Pace()
-    Preparer().prepare(batch(1), pace, _busy)
+    Preparer().prepare(batch(1), PLAIN, pace, _busy)
     held = Held()
     # Would wait for the place that is held, were the stream not known to be slow.
-    assert held.preparer.prepare(batch(2), pace, _busy) is False
-    assert held.preparer.prepare(batch(3), pace, lambda valid: valid) is False
+    assert held.preparer.prepare(batch(2), PLAIN, pace, _busy) == NOTHING
+    assert held.preparer.prepare(batch(3), PLAIN, pace, lambda known: known) == NOTHING
     assert not pace.long
     held.free()

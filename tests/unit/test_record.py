@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingester.ipc_messages import IpcMessage
 from ingester.record import (
     DamagedRecord,
     decode_operation,
@@ -49,8 +50,8 @@ def _part(value: tuple[object, ...], found: list[dict[str, object]]) -> Part:
     return Part(value, batch, batch.nbytes)  # type: ignore[arg-type]
 
 
-def _bodies(parts_: list[Part]) -> list[pa.Buffer]:
-    return [part.batch.serialize() for part in parts_]
+def _messages(parts_: list[Part]) -> list[IpcMessage]:
+    return [IpcMessage.serialized(part.batch) for part in parts_]
 
 
 def _payload(buffers: list[pa.Buffer | bytes]) -> pa.Buffer:
@@ -80,7 +81,7 @@ def test_an_operation_comes_back_whole(
             table=(namespace, table),
             spec_id=3,
             parts=encoded,
-            bodies=_bodies(encoded),
+            messages=_messages(encoded),
             origin=origin,
             checkpoint=checkpoint,
         )
@@ -108,7 +109,7 @@ EXAMPLE = _payload(
         table=("n", "t"),
         spec_id=1,
         parts=_PARTS,
-        bodies=_bodies(_PARTS),
+        messages=_messages(_PARTS),
         origin=("o", 7),
     )
 ).to_pybytes()

@@ -1,0 +1,212 @@
+"""The Arrow IPC message of a batch, without a copy of its rows where they came in one piece.
+
+    received   ── metadata of another batch, its numbers replaced │ the body as it came
+    any other  ── serialised by Arrow: one copy of all rows
+
+A batch that came over Flight lies in the body of the message that brought it, in one piece. What
+the log needs besides are the few hundred bytes that say where each column is, which depend on the
+schema and on some numbers. Arrow has no call that makes these alone, so its own are taken from a
+batch that it serialised, and the numbers are written over.
+
+Law of this file: pure; a message made either way reads as the batch that it was made of. Whatever
+is not known to be as expected is serialised by Arrow.
+
+Source: Arrow's format/Message.fbs, FlatBuffers' internals (tables, vtables, vectors).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import pyarrow as pa
+
+ALIGNMENT = 8
+WASTE_BYTES = 64 * 1024
+"""Of a body, and a quarter: what no column refers to. With more it is not kept."""
+
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_I32 = struct.Struct("<i")
+_I64 = struct.Struct("<q")
+_PREFIX_BYTES = 8  # a continuation marker and the metadata's length come before the metadata
+
+
+class IpcMessage(NamedTuple):
+    """A record batch as the bytes of ``metadata`` and then those of ``body``."""
+
+    metadata: bytes
+    body: pa.Buffer
+    size: int
+
+    @classmethod
+    def serialized(cls, batch: pa.RecordBatch) -> IpcMessage:
+        """As Arrow writes it, all in ``body``."""
+        body = batch.serialize()
+        return cls(b"", body, body.size)
+
+
+class _Numbers(NamedTuple):
+    """What the metadata of two batches of one schema differ in."""
+
+    rows: int
+    nodes: list[int]
+    """(length, nulls) of each column."""
+    buffers: list[int]
+    """(offset in the body, length) of each buffer."""
+    body_bytes: int
+
+
+class _Places(NamedTuple):
+    """Where these stand in the metadata."""
+
+    rows: int
+    nodes: int
+    buffers: int
+    body_bytes: int
+
+
+class MessageTemplate:
+    """Makes messages of batches of one schema. Any thread; what two of them make is the same."""
+
+    def __init__(self) -> None:
+        self._metadata: bytes | None = None
+        self._places: _Places | None = None
+        self._pack_nodes = self._pack_buffers = struct.Struct("")
+        self._useless = False
+
+    def message(self, batch: pa.RecordBatch) -> IpcMessage:
+        """The batch's message; its body is the one that the batch lies in, or a copy."""
+        if self._useless or not batch.num_rows:
+            return IpcMessage.serialized(batch)
+        body = _body_of(batch)
+        numbers = None if body is None else _numbers(batch, body)
+        if body is None or numbers is None:
+            return IpcMessage.serialized(batch)
+        if self._metadata is None:
+            return self._learn(batch, numbers)
+        return self._filled_in(numbers, body)
+
+    def _learn(self, batch: pa.RecordBatch, numbers: _Numbers) -> IpcMessage:
+        """Serialise the first one, and take its metadata if they are understood."""
+        message = IpcMessage.serialized(batch)
+        whole = memoryview(message.body)
+        size = _PREFIX_BYTES + _I32.unpack_from(whole, 4)[0]
+        metadata = bytes(whole[:size])
+        nodes = struct.Struct(f"<{len(numbers.nodes)}q")
+        buffers = struct.Struct(f"<{len(numbers.buffers)}q")
+        places = None if _has_more(batch.schema) else _places(metadata)
+        self._useless = places is None or not (
+            _I64.unpack_from(metadata, places.rows)[0] == numbers.rows
+            and _I64.unpack_from(metadata, places.body_bytes)[0] == message.size - size
+            and _vector(metadata, places.nodes, nodes) == tuple(numbers.nodes)
+            and _U32.unpack_from(metadata, places.buffers)[0] * 2 == len(numbers.buffers)
+        )
+        if not self._useless:
+            self._places, self._pack_nodes, self._pack_buffers = places, nodes, buffers
+            self._metadata = metadata  # last: another thread may see it from now on
+        return message
+
+    def _filled_in(self, numbers: _Numbers, body: pa.Buffer) -> IpcMessage:
+        assert self._metadata is not None
+        assert self._places is not None
+        places, metadata = self._places, bytearray(self._metadata)
+        _I64.pack_into(metadata, places.rows, numbers.rows)
+        _I64.pack_into(metadata, places.body_bytes, numbers.body_bytes)
+        self._pack_nodes.pack_into(metadata, places.nodes + _U32.size, *numbers.nodes)
+        self._pack_buffers.pack_into(metadata, places.buffers + _U32.size, *numbers.buffers)
+        return IpcMessage(bytes(metadata), body, len(metadata) + body.size)
+
+
+def keeps_more(batch: pa.RecordBatch) -> bool:
+    """Whether the batch keeps much more memory than its columns refer to."""
+    body = _body_of(batch)
+    return body is not None and _is_wasteful(body.size, batch.get_total_buffer_size())
+
+
+def _is_wasteful(size: int, referred: int) -> bool:
+    return size - referred > WASTE_BYTES + referred // 4
+
+
+def _body_of(batch: pa.RecordBatch) -> pa.Buffer | None:
+    """What the first buffer is a piece of; None where that is nothing."""
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                return buffer.parent
+    return None
+
+
+def _numbers(batch: pa.RecordBatch, body: pa.Buffer) -> _Numbers | None:
+    """Where the columns lie in ``body``; None where some lie elsewhere, or not as IPC wants it."""
+    start, size = body.address, body.size
+    if size % ALIGNMENT:
+        return None
+    nodes: list[int] = []
+    buffers: list[int] = []
+    referred = 0
+    for column in batch.columns:
+        if column.offset:
+            return None
+        nodes += (len(column), column.null_count)
+        for buffer in column.buffers():
+            length = 0 if buffer is None else buffer.size
+            at = 0 if buffer is None or not length else buffer.address - start
+            if at % ALIGNMENT or at < 0 or at + length > size:
+                return None
+            buffers += (at, length)
+            referred += length
+    if _is_wasteful(size, referred):
+        return None
+    return _Numbers(batch.num_rows, nodes, buffers, size)
+
+
+def _has_more(schema: pa.Schema) -> bool:
+    """Whether a type has more in its metadata than one length and its buffers."""
+    types = pa.types
+    return any(
+        t.num_fields
+        or types.is_dictionary(t)
+        or types.is_null(t)
+        or types.is_string_view(t)
+        or types.is_binary_view(t)
+        or isinstance(t, pa.BaseExtensionType)
+        for t in schema.types
+    )
+
+
+def _places(metadata: bytes) -> _Places | None:
+    """Where the numbers stand in a record batch's metadata; None where it has other fields."""
+    message = _followed(metadata, _PREFIX_BYTES)
+    header, body_bytes = _field(metadata, message, 2), _field(metadata, message, 3)
+    if header is None or body_bytes is None:
+        return None
+    batch = _followed(metadata, header)
+    rows, nodes, buffers = (_field(metadata, batch, index) for index in range(3))
+    if rows is None or nodes is None or buffers is None:
+        return None
+    if any(_field(metadata, batch, index) is not None for index in (3, 4)):
+        return None  # compressed, or with views
+    return _Places(rows, _followed(metadata, nodes), _followed(metadata, buffers), body_bytes)
+
+
+def _followed(data: bytes, at: int) -> int:
+    """Where the offset that stands there leads."""
+    return at + int(_U32.unpack_from(data, at)[0])
+
+
+def _field(data: bytes, table: int, index: int) -> int | None:
+    """Where a table's field stands; None where the table does not have it."""
+    vtable = table - _I32.unpack_from(data, table)[0]
+    slot = 4 + 2 * index
+    if slot >= _U16.unpack_from(data, vtable)[0]:
+        return None
+    offset = int(_U16.unpack_from(data, vtable + slot)[0])
+    return table + offset if offset else None
+
+
+def _vector(data: bytes, at: int, form: struct.Struct) -> tuple[int, ...] | None:
+    """The numbers of a vector of pairs; None where it has not as many."""
+    if _U32.unpack_from(data, at)[0] * 16 != form.size:
+        return None
+    return form.unpack_from(data, at + _U32.size)

@@ -1,0 +1,177 @@
+"""Law: a message reads as the batch that it was made of, made by Arrow or without a copy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.ipc_messages import WASTE_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.record import as_parts
+
+FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.int8(): st.integers(-128, 127),
+    pa.bool_(): st.booleans(),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.timestamp("us", "UTC"): st.integers(0, 2**50),
+    pa.date32(): st.dates(date(1, 1, 1), date(9999, 1, 1)),
+    pa.string(): st.text(max_size=12),
+    pa.large_string(): st.text(max_size=12),
+    pa.binary(): st.binary(max_size=12),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.decimal128(9, 2): st.decimals(-(10**6), 10**6, places=2).map(Decimal),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
+    """Some of one schema."""
+    types = draw(st.lists(st.sampled_from(list(FLAT)), min_size=1, max_size=5))
+    schema = pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(types)])
+    made = []
+    for rows in draw(st.lists(st.integers(0, 9), min_size=1, max_size=4)):
+        columns = [
+            pa.array(draw(st.lists(st.none() | FLAT[t], min_size=rows, max_size=rows)), t)
+            for t in types
+        ]
+        made.append(pa.record_batch(columns, schema=schema))
+    return made
+
+
+def came(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as a reader of IPC has it: all of it lies in one body."""
+    message = pa.ipc.read_message(batch.serialize())
+    return pa.ipc.read_record_batch(message, batch.schema)
+
+
+def read(message: IpcMessage, schema: pa.Schema) -> pa.RecordBatch:
+    data = message.metadata + message.body.to_pybytes()
+    assert len(data) == message.size
+    assert len(data) % 8 == 0
+    found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
+    found.validate(full=True)
+    return found
+
+
+@given(batches())
+def test_each_reads_as_its_batch(made: list[pa.RecordBatch]) -> None:
+    template = MessageTemplate()
+    for batch in [*made, *made]:
+        for one in (came(batch), batch, came(batch).slice(1)):
+            assert read(template.message(one), one.schema).equals(one)
+
+
+def test_what_came_over_flight_is_not_copied() -> None:
+    received: list[pa.RecordBatch] = []
+
+    class Server(fl.FlightServerBase):  # type: ignore[misc]
+        def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+            received.extend(chunk.data for chunk in reader)
+
+    sent = pa.record_batch(
+        {"n": list(range(100)), "s": [None, "é"] * 50, "b": [True, None, False, True] * 25}
+    )
+    with Server("grpc://127.0.0.1:0") as server:
+        threading.Thread(target=server.serve, daemon=True).start()
+        with fl.connect(f"grpc://127.0.0.1:{server.port}") as client:
+            writer, _ = client.do_put(fl.FlightDescriptor.for_path("t"), sent.schema)
+            for rows in (100, 1, 64, 99):
+                writer.write_batch(sent.slice(0, rows))
+            writer.close()
+    template = MessageTemplate()
+    assert template.message(received[0]).metadata == b""
+    for batch in received:
+        message = template.message(batch)
+        assert message.metadata
+        start, data = message.body.address, batch.column("n").buffers()[1]
+        assert start <= data.address < start + message.body.size
+        assert read(message, batch.schema).equals(batch)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[1], None, [2, 3]]),
+        pa.array([{"a": 1}, {"a": 2}, None]),
+        pa.array(["x", "y", "x"]).dictionary_encode(),
+        pa.array(["x" * 20, "y", None], pa.string_view()),
+        pa.nulls(3),
+    ],
+    ids=lambda column: str(column.type)[:8],
+)
+def test_other_types_are_serialised(column: pa.Array) -> None:
+    template = MessageTemplate()
+    for _ in range(3):
+        batch = pa.record_batch({"n": [1, 2, 3], "c": column})
+        # A dictionary is told in a message of its own, and tables have none.
+        one = batch if pa.types.is_dictionary(column.type) else came(batch)
+        message = template.message(one)
+        assert message == IpcMessage(b"", message.body, message.body.size)
+        assert message.body.equals(one.serialize())
+
+
+def in_a_large_body(rows: int) -> pa.RecordBatch:
+    """Two columns in a body of a megabyte, as nobody but a foe sends it."""
+    body = pa.py_buffer(bytes(1 << 20))
+    columns = [
+        pa.Array.from_buffers(pa.int64(), rows, [None, body.slice(at, 8 * rows)])
+        for at in (0, 8 * rows)
+    ]
+    return pa.record_batch(columns, names=["a", "b"])
+
+
+def test_a_body_with_little_in_it_is_not_kept() -> None:
+    template = MessageTemplate()
+    template.message(came(in_a_large_body(10)))
+    assert template.message(came(in_a_large_body(10))).metadata
+    batch = in_a_large_body(10)
+    assert keeps_more(batch)
+    ((part,), (message,)) = as_parts([((), batch)], template)
+    assert message.size < 1000
+    assert part.nbytes == message.size
+    assert not keeps_more(part.batch)
+    assert part.batch.equals(batch)
+
+
+def test_a_body_that_is_mostly_used_is_kept() -> None:
+    template = MessageTemplate()
+    template.message(in_a_large_body(60_000))
+    batch = in_a_large_body(60_000)
+    ((part,), (message,)) = as_parts([((), batch)], template)
+    assert WASTE_BYTES < (1 << 20) - 2 * 8 * 60_000
+    assert message.metadata
+    assert part.batch is batch
+
+
+def _elsewhere(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "b", pa.array([5] * batch.num_rows, pa.int64()))
+
+
+def _odd(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A body whose columns do not begin at multiples of 8."""
+    body = pa.py_buffer(bytes(1000))
+    columns = [pa.Array.from_buffers(pa.int64(), 10, [None, body.slice(at, 80)]) for at in (0, 84)]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+@pytest.mark.parametrize("change", [_elsewhere, _odd, lambda batch: batch.slice(2)])
+def test_what_does_not_lie_as_ipc_wants_it_is_serialised(
+    change: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> None:
+    template = MessageTemplate()
+    whole = came(in_a_large_body(10))
+    template.message(whole)
+    assert template.message(whole).metadata
+    changed = change(whole)
+    message = template.message(changed)
+    assert message.metadata == b""
+    assert read(message, changed.schema).equals(changed)
