@@ -54,7 +54,7 @@ class _Numbers(NamedTuple):
     """(length, nulls) of each column."""
     buffers: list[int]
     """(offset in the body, length) of each buffer."""
-    body_bytes: int
+    body: pa.Buffer
 
 
 class _Places(NamedTuple):
@@ -79,13 +79,12 @@ class MessageTemplate:
         """The batch's message; its body is the one that the batch lies in, or a copy."""
         if self._useless or not batch.num_rows:
             return IpcMessage.serialized(batch)
-        body = _body_of(batch)
-        numbers = None if body is None else _numbers(batch, body)
-        if body is None or numbers is None:
+        numbers = _numbers(batch)
+        if numbers is None:
             return IpcMessage.serialized(batch)
         if self._metadata is None:
             return self._learn(batch, numbers)
-        return self._filled_in(numbers, body)
+        return self._filled_in(numbers)
 
     def _learn(self, batch: pa.RecordBatch, numbers: _Numbers) -> IpcMessage:
         """Serialise the first one, and take its metadata if they are understood."""
@@ -107,15 +106,15 @@ class MessageTemplate:
             self._metadata = metadata  # last: another thread may see it from now on
         return message
 
-    def _filled_in(self, numbers: _Numbers, body: pa.Buffer) -> IpcMessage:
+    def _filled_in(self, numbers: _Numbers) -> IpcMessage:
         assert self._metadata is not None
         assert self._places is not None
         places, metadata = self._places, bytearray(self._metadata)
         _I64.pack_into(metadata, places.rows, numbers.rows)
-        _I64.pack_into(metadata, places.body_bytes, numbers.body_bytes)
+        _I64.pack_into(metadata, places.body_bytes, numbers.body.size)
         self._pack_nodes.pack_into(metadata, places.nodes + _U32.size, *numbers.nodes)
         self._pack_buffers.pack_into(metadata, places.buffers + _U32.size, *numbers.buffers)
-        return IpcMessage(bytes(metadata), body, len(metadata) + body.size)
+        return IpcMessage(bytes(metadata), numbers.body, len(metadata) + numbers.body.size)
 
 
 def keeps_more(batch: pa.RecordBatch) -> bool:
@@ -137,28 +136,34 @@ def _body_of(batch: pa.RecordBatch) -> pa.Buffer | None:
     return None
 
 
-def _numbers(batch: pa.RecordBatch, body: pa.Buffer) -> _Numbers | None:
-    """Where the columns lie in ``body``; None where some lie elsewhere, or not as IPC wants it."""
-    start, size = body.address, body.size
-    if size % ALIGNMENT:
-        return None
+def _numbers(batch: pa.RecordBatch) -> _Numbers | None:
+    """Where the columns lie in one body; None where they do not, or not as IPC wants it."""
+    body: pa.Buffer | None = None
+    start = size = referred = 0
     nodes: list[int] = []
     buffers: list[int] = []
-    referred = 0
     for column in batch.columns:
         if column.offset:
             return None
         nodes += (len(column), column.null_count)
         for buffer in column.buffers():
             length = 0 if buffer is None else buffer.size
-            at = 0 if buffer is None or not length else buffer.address - start
+            if not length:
+                buffers += (0, 0)
+                continue
+            if body is None:
+                body = buffer.parent
+                if body is None or body.size % ALIGNMENT:
+                    return None
+                start, size = body.address, body.size
+            at = buffer.address - start
             if at % ALIGNMENT or at < 0 or at + length > size:
                 return None
             buffers += (at, length)
             referred += length
-    if _is_wasteful(size, referred):
+    if body is None or _is_wasteful(size, referred):
         return None
-    return _Numbers(batch.num_rows, nodes, buffers, size)
+    return _Numbers(batch.num_rows, nodes, buffers, body)
 
 
 def _has_more(schema: pa.Schema) -> bool:
