@@ -25,6 +25,9 @@ ALIGNMENT = 8
 WASTE_BYTES = 64 * 1024
 """Of a body, and a quarter: what no column refers to. With more it is not kept."""
 
+SMALL_BYTES = 2 * 1024
+"""So little is copied in less time than it takes to find out where it lies."""
+
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
@@ -77,7 +80,7 @@ class MessageTemplate:
 
     def message(self, batch: pa.RecordBatch) -> IpcMessage:
         """The batch's message; its body is the one that the batch lies in, or a copy."""
-        if self._useless or not batch.num_rows:
+        if self._useless or batch.get_total_buffer_size() < SMALL_BYTES:
             return IpcMessage.serialized(batch)
         numbers = _numbers(batch)
         if numbers is None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.ipc_messages import WASTE_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.ipc_messages import SMALL_BYTES, WASTE_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.record import as_parts
 
 FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -37,10 +37,11 @@ def batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
     """Some of one schema."""
     types = draw(st.lists(st.sampled_from(list(FLAT)), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(types)])
+    times = draw(st.sampled_from([1, SMALL_BYTES]))
     made = []
     for rows in draw(st.lists(st.integers(0, 9), min_size=1, max_size=4)):
         columns = [
-            pa.array(draw(st.lists(st.none() | FLAT[t], min_size=rows, max_size=rows)), t)
+            pa.array(draw(st.lists(st.none() | FLAT[t], min_size=rows, max_size=rows)) * times, t)
             for t in types
         ]
         made.append(pa.record_batch(columns, schema=schema))
@@ -78,13 +79,13 @@ def test_what_came_over_flight_is_not_copied() -> None:
             received.extend(chunk.data for chunk in reader)
 
     sent = pa.record_batch(
-        {"n": list(range(100)), "s": [None, "é"] * 50, "b": [True, None, False, True] * 25}
+        {"n": list(range(400)), "s": [None, "é"] * 200, "b": [True, None, False, True] * 100}
     )
     with Server("grpc://127.0.0.1:0") as server:
         threading.Thread(target=server.serve, daemon=True).start()
         with fl.connect(f"grpc://127.0.0.1:{server.port}") as client:
             writer, _ = client.do_put(fl.FlightDescriptor.for_path("t"), sent.schema)
-            for rows in (100, 1, 64, 99):
+            for rows in (400, 300, 264, 399):
                 writer.write_batch(sent.slice(0, rows))
             writer.close()
     template = MessageTemplate()
@@ -111,7 +112,7 @@ def test_what_came_over_flight_is_not_copied() -> None:
 def test_other_types_are_serialised(column: pa.Array) -> None:
     template = MessageTemplate()
     for _ in range(3):
-        batch = pa.record_batch({"n": [1, 2, 3], "c": column})
+        batch = pa.record_batch({"n": range(900), "c": pa.concat_arrays([column] * 300)})
         # A dictionary is told in a message of its own, and tables have none.
         one = batch if pa.types.is_dictionary(column.type) else came(batch)
         message = template.message(one)
@@ -131,12 +132,12 @@ def in_a_large_body(rows: int) -> pa.RecordBatch:
 
 def test_a_body_with_little_in_it_is_not_kept() -> None:
     template = MessageTemplate()
-    template.message(came(in_a_large_body(10)))
-    assert template.message(came(in_a_large_body(10))).metadata
-    batch = in_a_large_body(10)
+    template.message(came(in_a_large_body(200)))
+    assert template.message(came(in_a_large_body(200))).metadata
+    batch = in_a_large_body(200)
     assert keeps_more(batch)
     ((part,), (message,)) = as_parts([((), batch)], template)
-    assert message.size < 1000
+    assert message.size < 4000
     assert part.nbytes == message.size
     assert not keeps_more(part.batch)
     assert part.batch.equals(batch)
@@ -158,8 +159,10 @@ def _elsewhere(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _odd(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A body whose columns do not begin at multiples of 8."""
-    body = pa.py_buffer(bytes(1000))
-    columns = [pa.Array.from_buffers(pa.int64(), 10, [None, body.slice(at, 80)]) for at in (0, 84)]
+    body = pa.py_buffer(bytes(4000))
+    columns = [
+        pa.Array.from_buffers(pa.int64(), 200, [None, body.slice(at, 1600)]) for at in (0, 1604)
+    ]
     return pa.record_batch(columns, schema=batch.schema)
 
 
@@ -168,7 +171,7 @@ def test_what_does_not_lie_as_ipc_wants_it_is_serialised(
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> None:
     template = MessageTemplate()
-    whole = came(in_a_large_body(10))
+    whole = came(in_a_large_body(200))
     template.message(whole)
     assert template.message(whole).metadata
     changed = change(whole)
