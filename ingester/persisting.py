@@ -9,12 +9,9 @@ buffer is encoded while the one before waits for its commit. Commits are shared.
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import structlog
@@ -26,37 +23,26 @@ from ingester.errors import StoreAway
 from ingester.gathering import Gathering
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
+from ingester.uploads import Uploads
 from ingester.waiting import PersistedBuffer
 from persist.backoff import Backoff
-from persist.budget import ByteBudget
 from persist.manifest import (
     Action,
     Add,
     Applied,
     Remove,
-    TableState,
     WriterIdentity,
 )
 from persist.queue import PersistQueue
-from persist.store import StoreError
 
 log = structlog.get_logger(__name__)
 
-NICENESS = 10
-JOB_BYTES = 48 << 20
-"""Buffers that are sorted and encoded at the same time, in bytes; a larger one goes alone. What a
-job costs in memory comes on top of the buffers, which stay readable until the commit."""
 ENCODE_RETRY_S = 30.0
 MAX_WAITING_COMMITS = 1024
 """Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
 
 Uploaded = tuple[Upload, float]
 """And when its persist began, in seconds of the monotonic clock."""
-
-
-def _give_way() -> None:
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 class Persister:
@@ -75,15 +61,11 @@ class Persister:
         self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = (
             None
         )
-        self.on_failed: Callable[[], None] = lambda: None
         self._catalog = catalog
         self._ledger = ledger
         self._writer = writer
-        self._uploader = Uploader(catalog.store, writer, target_file_bytes=target_file_bytes)
-        self._limiter = trio.CapacityLimiter(workers)
-        # Threads of their own: they give way to those that acknowledge writes and answer queries.
-        self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
-        self._budget = ByteBudget(JOB_BYTES)
+        uploader = Uploader(catalog.store, writer, target_file_bytes=target_file_bytes)
+        self.uploads = Uploads(uploader, ledger, workers=workers)
         self._commits = catalog.commits
         self._commits.groups.encode_rest = self._encode_rest
         self._commits.groups.upload_again = self._upload_again
@@ -91,6 +73,12 @@ class Persister:
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[BufferHandle]] = {}
+        self._behind_bytes = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Memory of the frozen buffers that wait for a worker or for another one. Any thread."""
+        return self.queue.queued_bytes + self._behind_bytes
 
     def enqueue(self, handle: BufferHandle) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
@@ -113,10 +101,11 @@ class Persister:
         if behind is not None:
             self._gathering.forget(handle.partition.table.key, handle)
             behind.append(handle)
+            self._behind_bytes += handle.nbytes
             return
         started = time.monotonic()
         try:
-            upload = await self._upload_within_budget(handle)
+            upload = await self.uploads.first(handle)
         except CannotEncode:
             self._gathering.forget(handle.partition.table.key, handle)
             self._serve_apart(handle)
@@ -143,7 +132,7 @@ class Persister:
             try:
                 if uploaded is None:
                     started = time.monotonic()
-                    uploaded = (await self._upload_within_budget(handle), started)
+                    uploaded = (await self.uploads.first(handle), started)
                     await self._waiting.acquire()
                 upload, started = uploaded
                 uploaded = None
@@ -152,18 +141,11 @@ class Persister:
                 else:
                     self._join(handle, upload, started)
                 waiting.popleft()
+                if waiting:
+                    self._behind_bytes -= waiting[0].nbytes
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
         del self._behind[partition]
-
-    async def _upload_within_budget(self, handle: BufferHandle) -> Upload:
-        nbytes = handle.nbytes
-        async with self._budget.spent(nbytes):
-            self._ledger.jobs += nbytes
-            try:
-                return await self._upload(handle)
-            finally:
-                self._ledger.jobs -= nbytes
 
     def _join(self, handle: BufferHandle, upload: Upload, started: float) -> None:
         assert self._nursery is not None
@@ -189,47 +171,11 @@ class Persister:
         """At the table's gate, where nobody else can go first: what cannot be encoded waits."""
         while True:
             try:
-                return await self._upload(ticket.handle, after_seq=after_seq, left_out=left_out)
+                return await self.uploads.until_done(
+                    ticket.handle, after_seq=after_seq, left_out=left_out
+                )
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
-
-    async def _upload(
-        self,
-        handle: BufferHandle,
-        base: TableState | None = None,
-        *,
-        after_seq: int = -1,
-        left_out: Collection[int] = (),
-    ) -> Upload:
-        backoff = Backoff(0.1, 10.0, Random())
-        while True:
-            try:
-                state = handle.partition.table.state if base is None else base
-                running = self._threads.submit(
-                    self._uploader.upload, handle, state, after_seq, left_out
-                )
-                return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
-            except (StoreError, OSError) as exc:
-                wait_s = backoff.next_s()
-                self.on_failed()
-                log.warning(
-                    "upload failed, trying again",
-                    table=handle.partition.table.key,
-                    partition=handle.partition.name,
-                    error=str(exc),
-                    wait_s=round(wait_s, 3),
-                    runbook="store-away",
-                )
-                await trio.sleep(wait_s)
-            except CannotEncode:
-                self.on_failed()
-                log.exception(
-                    "buffer cannot be encoded",
-                    table=handle.partition.table.key,
-                    partition=handle.partition.name,
-                    runbook="persist-failing",
-                )
-                raise
 
     def _ticket(self, handle: BufferHandle, upload: Upload) -> PersistedBuffer:
         spec_id, values = handle.partition.key
@@ -275,7 +221,7 @@ class Persister:
         """On top of the newest version known, without what is not ours or in files already."""
         states = (ticket.table.state, *([] if ticket.base is None else [ticket.base]))
         base = max(states, key=lambda state: state.version)
-        upload = await self._upload(
+        upload = await self.uploads.until_done(
             ticket.handle, base, after_seq=ticket.covered_to, left_out=ticket.left_out
         )
         fresh = self._ticket(ticket.handle, upload)

@@ -172,7 +172,7 @@ class Reporter:
             buffered_bytes=sum(table.nbytes for table in tables),
             buffered_partitions=sum(len(table.partitions) for table in tables),
             persist_queued_jobs=queue.queued_jobs,
-            persist_queued_bytes=queue.queued_bytes,
+            persist_queued_bytes=runtime.persister.queued_bytes,
             persist_active_jobs=queue.active,
             log_segments=statistics.segments,
             log_bytes=statistics.bytes,
@@ -224,7 +224,7 @@ class Reporter:
         rows, nbytes, files = runtime.persisted_totals
         return PersistStatus(
             queued_jobs=queue.queued_jobs,
-            queued_bytes=queue.queued_bytes,
+            queued_bytes=runtime.persister.queued_bytes,
             active=queue.active,
             persisted=Persisted(rows=rows, bytes=nbytes, files=files),
             failed_attempts=runtime.failed_attempts,

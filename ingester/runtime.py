@@ -131,7 +131,7 @@ class Runtime:
             target_file_bytes=settings.persist.target_file_bytes,
         )
         self.persister.on_persisted = self._persisted
-        self.persister.on_failed = self._persist_failed
+        self.persister.uploads.on_failed = self._persist_failed
         self.lifecycle = Lifecycle(
             self.tree,
             self.ledger,
@@ -153,7 +153,7 @@ class Runtime:
             self.ledger,
             self.admission,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
-            queued_bytes=lambda: self.persister.queue.queued_bytes,
+            queued_bytes=lambda: self.persister.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
         sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
