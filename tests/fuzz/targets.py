@@ -206,10 +206,16 @@ def _arrow_schema(data: bytes) -> int:
 
 
 def _parquet(data: bytes) -> int:
-    """Anything, under the footer's checksum that a manifest has of a seed."""
+    """Anything, under the footer's checksum that a manifest has of a seed.
+
+    A manifest has the size, too: a file of another one is told by that alone. It is read without
+    here, for what may become of it then; that pages lie where others were is no news.
+    """
     ends = [end for end in _footers() if data.endswith(end)] or _footers()
-    file = DataFile("file", None, crc32c(ends[len(data) % len(ends)]))
+    end = ends[len(data) % len(ends)]
+    file = DataFile("file", None, crc32c(end))
     groups = RowGroups(one_file_store(data))
+    of_its_size = len(data) == len(seeds.parquet_files()[_footers().index(end)])
     try:
         found = groups.footer(file)
         for index in range(found.num_row_groups):
@@ -217,7 +223,7 @@ def _parquet(data: bytes) -> int:
             batch = groups.group(file, index, tuple(seeds.PLAIN.schema.names))
             batch.validate(full=True)
             assert batch.num_rows == found.row_group(index).num_rows, "rows are missing"
-            assert _known(batch), "other values than were written"
+            assert _known(batch) or not of_its_size, "other values than were written"
     except IngesterError:
         return 0
     return int(found.num_row_groups)
