@@ -3,14 +3,15 @@
     plain   in order and all of them: what cannot go in as it is, is uploaded anew on the spot
     keyed   all that can go in: what cannot stands aside, is made anew by its partition, comes again
 
-Law of this file: nothing is committed that is not ours, that is in files already, or whose files
-are gone. Buffers of a plain table never overtake each other. In a keyed table a partition has one
-buffer in a group at most, and those of other partitions do not depend on it. Hold the table's gate.
+Law of this file: nothing is committed that is not ours, that is in files already, or that was made
+for other files than its keyed partition has. Buffers of a plain table never overtake each other. In
+a keyed table a partition has one buffer in a group at most, and those of other partitions do not
+depend on it. Hold the table's gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
 import structlog
@@ -22,10 +23,11 @@ from ingester.waiting import PersistedBuffer
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
+    Add,
     OriginMoved,
+    PartitionKey,
+    PartitionsChanged,
     PartlyCovered,
-    Remove,
-    RewriteVoid,
     TableState,
     UploadExpired,
     WriterIdentity,
@@ -33,7 +35,12 @@ from persist.manifest import (
 
 log = structlog.get_logger(__name__)
 
-Commit = Callable[[TableBuffer, TableState, tuple[Action, ...], Claims], Awaitable[TableState]]
+FilesOf = Mapping[PartitionKey, Sequence[Add] | None]
+"""Partitions that have to have these files still."""
+NO_FILES: FilesOf = {}
+Commit = Callable[
+    [TableBuffer, TableState, tuple[Action, ...], Claims, FilesOf], Awaitable[TableState]
+]
 Group = list[PersistedBuffer]
 
 
@@ -87,32 +94,38 @@ class CommitGroups:
 
         The others are told what to be made anew without, and on top of which version at least.
         """
-        everybody = group
         while group := self._as_encoded(group, base):
+            files = {member.partition: _files_of(member) for member in group}
             try:
-                return await self._together(table, base, group), group
+                return await self._together(table, base, group, files), group
             except OriginMoved as exc:
                 base = exc.state
-                for member in everybody:
-                    member.base = base
-            except (RewriteVoid, UploadExpired, PartlyCovered) as exc:
+            except PartitionsChanged as exc:
+                base = exc.state
+                for member in group:
+                    member.base = base if member.partition in exc.partitions else member.base
+                group = [member for member in group if member.partition not in exc.partitions]
+            except (UploadExpired, PartlyCovered) as exc:
                 log.info("flushing again what the table does not take", error=str(exc))
                 aside = [member for member in group if self._stands_aside(member, exc)] or group
                 group = [member for member in group if member not in aside]
         return base, []
 
-    async def _together(self, table: TableBuffer, base: TableState, group: Group) -> TableState:
+    async def _together(
+        self, table: TableBuffer, base: TableState, group: Group, files: FilesOf = NO_FILES
+    ) -> TableState:
         actions = tuple(action for member in group for action in member.actions)
         claims = self._claims.of(base, [member.handle for member in group], actions)
         actions += self._claims.due_to_expire(table.key, base, actions)
-        return await self._commit(table, base, actions, claims)
+        return await self._commit(table, base, actions, claims, files)
 
     def _as_encoded(self, group: Group, base: TableState) -> Group:
         """Those whose files have what is ours and nothing else."""
         not_ours = self._claims.left_out(base, [member.handle for member in group])
         before = [member.left_out for member in group]
         for member, left_out in zip(group, not_ours, strict=True):
-            member.left_out = left_out
+            if left_out != member.left_out:
+                member.left_out, member.base = left_out, base
         return [m for m, was, now in zip(group, before, not_ours, strict=True) if was == now]
 
     async def _leave_out(self, group: Group, base: TableState) -> None:
@@ -122,15 +135,9 @@ class CommitGroups:
                 member.left_out = left_out
                 member.actions = await self.encode_rest(member)
 
-    def _stands_aside(
-        self, member: PersistedBuffer, exc: RewriteVoid | UploadExpired | PartlyCovered
-    ) -> bool:
+    def _stands_aside(self, member: PersistedBuffer, exc: UploadExpired | PartlyCovered) -> bool:
         if isinstance(exc, UploadExpired):
             return _is_late(member, exc)
-        if isinstance(exc, RewriteVoid):
-            return any(
-                isinstance(action, Remove) and action.path in exc.paths for action in member.actions
-            )
         upto = self._covered_to(member, exc)
         if upto is not None:
             member.covered_to = upto
@@ -144,3 +151,9 @@ class CommitGroups:
 
 def _is_late(member: PersistedBuffer, exc: UploadExpired) -> bool:
     return any(add in member.actions for add in exc.adds)
+
+
+def _files_of(member: PersistedBuffer) -> Sequence[Add] | None:
+    """Those of its partition in the version that it was made for."""
+    assert member.base is not None
+    return member.base.partitions.get(member.partition)

@@ -23,7 +23,7 @@ import trio
 
 from ingester.adopted_rows import AdoptedRows
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.commit_groups import CommitGroups, Group
+from ingester.commit_groups import NO_FILES, CommitGroups, FilesOf, Group
 from ingester.errors import StoreAway
 from ingester.installing import Installation
 from ingester.origin_claims import NO_CLAIMS, Claims, OriginClaims
@@ -38,6 +38,7 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
     commit,
+    undisturbed,
     unmoved,
 )
 from persist.store import ObjectStore, StoreError, StoreUnavailable
@@ -229,12 +230,13 @@ class Commits:
         base: TableState,
         actions: tuple[Action, ...],
         claims: Claims,
+        files: FilesOf = NO_FILES,
     ) -> TableState:
         backoff = Backoff(0.1, 10.0, Random())
         proposal = Proposal((*actions, *claims.actions))
         while True:
             try:
-                return await self._commit_once(table.key, base, proposal, claims)
+                return await self._commit_once(table.key, base, proposal, claims, files)
             except (StoreError, CommitUnclear) as exc:
                 wait_s = backoff.next_s()
                 log.warning(
@@ -247,11 +249,15 @@ class Commits:
                 await trio.sleep(wait_s)
 
     async def _commit_once(
-        self, key: TableKey, base: TableState | None, proposal: Proposal, claims: Claims
+        self,
+        key: TableKey,
+        base: TableState | None,
+        proposal: Proposal,
+        claims: Claims,
+        files: FilesOf = NO_FILES,
     ) -> TableState:
-        call = partial(
-            commit, self.manifest(key), base, proposal, self._writer, rebase=unmoved(claims.seen)
-        )
+        rule = unmoved(claims.seen, undisturbed(files))
+        call = partial(commit, self.manifest(key), base, proposal, self._writer, rebase=rule)
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 ALIGNMENT = 8
-WASTE_BYTES = 64 * 1024
-"""Of a body, and a quarter: what no column refers to. With more it is not kept."""
+WASTE_BYTES = 4 * 1024
+"""Memory that rows may keep besides their own, and a quarter of it; with more they are copied."""
 
 SMALL_BYTES = 2 * 1024
 """So little is copied in less time than it takes to find out where it lies."""
@@ -120,29 +120,33 @@ class MessageTemplate:
         return IpcMessage(bytes(metadata), numbers.body, len(metadata) + numbers.body.size)
 
 
-def keeps_more(batch: pa.RecordBatch) -> bool:
-    """Whether the batch keeps much more memory than its columns refer to."""
-    body = _body_of(batch)
-    return body is not None and _is_wasteful(body.size, batch.get_total_buffer_size())
+def keeps_more(batch: pa.RecordBatch, nbytes: int) -> bool:
+    """Whether the batch keeps much more memory than the ``nbytes`` that are counted for it.
 
-
-def _is_wasteful(size: int, referred: int) -> bool:
-    return size - referred > WASTE_BYTES + referred // 4
-
-
-def _body_of(batch: pa.RecordBatch) -> pa.Buffer | None:
-    """What the first buffer is a piece of; None where that is nothing."""
+    A column may be a piece of a message's body, and that of all that came with the message.
+    """
+    kept: dict[int, int] = {}
     for column in batch.columns:
-        for buffer in column.buffers():
-            if buffer is not None and buffer.size:
-                return buffer.parent
-    return None
+        # A column was received, or made here: all its buffers are of one origin.
+        buffer = next((one for one in reversed(column.buffers()) if one is not None), None)
+        while buffer is not None:
+            buffer, part = buffer.parent, buffer
+            if buffer is None:
+                kept[part.address] = part.size
+    return _is_wasteful(sum(kept.values()), nbytes)
+
+
+def _is_wasteful(kept: int, nbytes: int) -> bool:
+    return kept - nbytes > WASTE_BYTES + nbytes // 4
 
 
 def _numbers(batch: pa.RecordBatch) -> _Numbers | None:
-    """Where the columns lie in one body; None where they do not, or not as IPC wants it."""
+    """Where the columns lie in one body; None where they do not, or not as IPC wants it.
+
+    One behind the other, as Arrow writes them: what two columns share would be counted once.
+    """
     body: pa.Buffer | None = None
-    start = size = referred = 0
+    start = size = end = referred = 0
     nodes: list[int] = []
     buffers: list[int] = []
     for column in batch.columns:
@@ -160,11 +164,12 @@ def _numbers(batch: pa.RecordBatch) -> _Numbers | None:
                     return None
                 start, size = body.address, body.size
             at = buffer.address - start
-            if at % ALIGNMENT or at < 0 or at + length > size:
+            if at % ALIGNMENT or at < end or at + length > size:
                 return None
             buffers += (at, length)
+            end = at + length
             referred += length
-    if body is None or _is_wasteful(size, referred):
+    if body is None or _is_wasteful(size if body.parent is None else body.parent.size, referred):
         return None
     return _Numbers(batch.num_rows, nodes, buffers, body)
 

@@ -8,7 +8,6 @@ buffer is encoded while the one before waits for its commit. Commits are shared.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -19,7 +18,6 @@ import trio
 
 from ingester.buffer import BufferHandle, PartitionBuffer
 from ingester.catalog import Catalog
-from ingester.errors import StoreAway
 from ingester.gathering import Gathering
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
@@ -187,7 +185,8 @@ class Persister:
             seq=handle.last_seq,
         )
         removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
-        return PersistedBuffer(handle, upload.files, (*removes, *upload.files.adds, applied))
+        actions: tuple[Action, ...] = (*removes, *upload.files.adds, applied)
+        return PersistedBuffer(handle, upload.files, actions, base=upload.base)
 
     async def _commit(self, handle: BufferHandle, ticket: PersistedBuffer, started: float) -> None:
         order_bytes = ticket.files.nbytes
@@ -209,8 +208,6 @@ class Persister:
             await self._gathering.gathered(table.key, handle, handle.nbytes)
             while not await self._commits.joined(ticket):
                 await trio.sleep(backoff.next_s())
-                with contextlib.suppress(StoreAway):
-                    await self._catalog.refresh(table, -1.0)
                 await self._make_anew(ticket)
                 self._commits.join(ticket)
         finally:
@@ -219,13 +216,13 @@ class Persister:
 
     async def _make_anew(self, ticket: PersistedBuffer) -> None:
         """On top of the newest version known, without what is not ours or in files already."""
-        states = (ticket.table.state, *([] if ticket.base is None else [ticket.base]))
-        base = max(states, key=lambda state: state.version)
+        assert ticket.base is not None
+        base = max(ticket.table.state, ticket.base, key=lambda state: state.version)
         upload = await self.uploads.until_done(
             ticket.handle, base, after_seq=ticket.covered_to, left_out=ticket.left_out
         )
         fresh = self._ticket(ticket.handle, upload)
-        ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, base
+        ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, fresh.base
 
     def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
         table = handle.partition.table

@@ -139,7 +139,7 @@ def as_parts(
     parts = []
     for values, rows in split:
         message = template.message(rows) if len(split) == 1 else IpcMessage.serialized(rows)
-        if len(split) > 1 or (not message.metadata and keeps_more(rows)):
+        if len(split) > 1 or (not message.metadata and keeps_more(rows, message.size)):
             # Parts live and die apart: views would keep the whole batch for one of them.
             rows = pa.ipc.read_record_batch(message.body, rows.schema)
         messages.append(message)

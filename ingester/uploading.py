@@ -30,6 +30,8 @@ class Upload(NamedTuple):
     files: PersistedFiles
     replaces: tuple[str, ...]
     """Paths of files whose rows it has too: a keyed table's."""
+    base: TableState
+    """The version that it was made for."""
 
 
 class CannotEncode(Exception):
@@ -71,7 +73,7 @@ class Uploader:
         folder = folder_of(definition.spec, handle.partition.key[1])
         slices = handle.rows.slices_without(after_seq, left_out)
         if not slices:
-            return Upload(PersistedFiles((), ()), ())
+            return Upload(PersistedFiles((), ()), (), state)
         first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
         try:
@@ -95,7 +97,7 @@ class Uploader:
             add = self._add(handle, definition, file, path, put.at.isoformat())
             adds.append(structs.replace(add, first_seq=first_seq))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
-        return Upload(files, tuple(add.path for add in replaced))
+        return Upload(files, tuple(add.path for add in replaced), state)
 
     def _facts(
         self, handle: BufferHandle, definition: TableDefinition, folder: str

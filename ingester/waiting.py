@@ -12,7 +12,7 @@ import trio
 
 from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.errors import StoreAway
-from persist.manifest import Action, AppliedKey, TableState
+from persist.manifest import Action, AppliedKey, PartitionKey, TableState
 
 
 @dataclass(slots=True, eq=False)
@@ -30,12 +30,17 @@ class PersistedBuffer:
     left_out: frozenset[int] = frozenset()
     """Sequences of operations that are not ours to commit any more."""
     base: TableState | None = None
-    """A keyed table's: the version, or an older one, that it was made for."""
+    """The version that it was made for, or has to be made anew for."""
 
     @property
     def table(self) -> TableBuffer:
         """Whose buffer it is."""
         return self.handle.partition.table
+
+    @property
+    def partition(self) -> PartitionKey:
+        """Where its files go."""
+        return self.handle.partition.key
 
     def applied_key(self, ingester_id: str) -> AppliedKey:
         """Whose operations it has, of which partition."""

@@ -71,6 +71,7 @@ from persist.manifest.errors import (
     ManifestError,
     NotReplaced,
     OriginMoved,
+    PartitionsChanged,
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
@@ -81,7 +82,7 @@ from persist.manifest.errors import (
 from persist.manifest.history import Step, kept_versions, walk
 from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
-from persist.manifest.rebasing import check_fence, check_replaced, rebase, unmoved
+from persist.manifest.rebasing import check_fence, check_replaced, rebase, undisturbed, unmoved
 from persist.manifest.removals import Removals
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
@@ -119,6 +120,7 @@ __all__ = [
     "OriginRun",
     "Owner",
     "PartitionKey",
+    "PartitionsChanged",
     "PartlyCovered",
     "Patience",
     "Plan",
@@ -156,6 +158,7 @@ __all__ = [
     "plan_clean_up",
     "rebase",
     "snapshot_due",
+    "undisturbed",
     "unmoved",
     "verify",
     "walk",

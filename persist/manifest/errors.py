@@ -1,7 +1,7 @@
 """What can go wrong with a manifest, by who must act.
 
-The caller plans anew: ``RewriteVoid``, ``PartlyCovered``, ``UploadExpired``, ``ProposalConflict``,
-``ActionRefused``.
+The caller plans anew: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``, ``UploadExpired``,
+``OriginMoved``, ``ProposalConflict``, ``ActionRefused``.
 The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``.
 The caller tries the same again later: ``CommitUnclear``.
 An adoption takes the identity over first: ``NotReplaced``.
@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from persist.manifest.actions import Add, AppliedKey
+    from persist.manifest.actions import Add, AppliedKey, PartitionKey
     from persist.manifest.state import TableState
 
 
@@ -125,6 +125,17 @@ class UploadExpired(ManifestError):
         )
         self.adds = adds
         self.horizon = horizon
+
+
+class PartitionsChanged(ManifestError):
+    """Partitions have other files than the proposal was made for; ``state`` has them."""
+
+    def __init__(self, partitions: Collection[PartitionKey], state: TableState) -> None:
+        super().__init__(
+            f"{len(partitions)} partitions have other files in version {state.version}"
+        )
+        self.partitions = frozenset(partitions)
+        self.state = state
 
 
 class OriginMoved(ManifestError):

@@ -10,6 +10,7 @@ already, which falls out:
     its removes with it, where all adds of a persist are dropped                      dropped
     applied up to what is applied                                                     dropped
     remove of a file that is gone                                                     RewriteVoid
+    a keyed partition that has other files than the persist was made for        PartitionsChanged
     schema, spec, properties, owner, writer, origin as they are now                   dropped
     a horizon that is not later than the state's                                      dropped
     the end of an origin that has been written since                                  dropped
@@ -46,6 +47,7 @@ from persist.manifest.errors import (
     Fenced,
     NotReplaced,
     OriginMoved,
+    PartitionsChanged,
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
@@ -113,6 +115,23 @@ def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
             if state.origins.get(name) != origin:
                 raise OriginMoved(name, state)
         return then(state, tuple(actions))
+
+    return guarded
+
+
+def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
+    """The usual rule, where these partitions have the files that they had.
+
+    A keyed persist has the rows of files that it replaces, and its keys are in no other file: one
+    that somebody has added meanwhile may have them, too. So the rule that is returned raises
+    :class:`PartitionsChanged` where a partition has other files by now.
+    """
+
+    def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+        changed = [key for key, had in files.items() if state.partitions.get(key) != had]
+        if changed:
+            raise PartitionsChanged(changed, state)
+        return rebase(state, actions)
 
     return guarded
 

@@ -97,7 +97,7 @@ class Stage:
         )
         self.table = await self.catalog.create("ns", "t", definition)
 
-    def write(self, count: int) -> None:
+    def write(self, count: int, origin: str | None = None) -> None:
         first = len(self.rows)
         numbers = range(first, first + count)
         if self.kind == AS_THEY_CAME:
@@ -111,7 +111,16 @@ class Stage:
             OperationPart(values, part, part.nbytes)
             for values, part in split_batch(batch, self.table.definition.spec)
         )
-        operation = Operation(self.table, parts, count, batch.nbytes, shape=1)
+        sequence = None if origin is None else first + 1
+        operation = Operation(
+            self.table,
+            parts,
+            count,
+            batch.nbytes,
+            shape=1,
+            origin=origin,
+            origin_sequence=sequence,
+        )
         operation.seq, operation.epoch = first + 1, 1
         self.tree.apply(operation)
 

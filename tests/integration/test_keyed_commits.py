@@ -6,6 +6,7 @@ While three partitions are committed together, somebody else commits to one of t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from persist.manifest import (
     Proposal,
     Remove,
     TableState,
+    Writer,
     WriterIdentity,
     commit,
 )
+from persist.manifest.origins import fresh, taken_over
 from persist.store import open_store
 from persist.store.contract import PutInfo
 from persist.store.local import LocalStore
@@ -33,7 +36,9 @@ from tests.integration.stage import KEYED_PARTITIONED, PARTITIONS, WRITER, Stage
 
 TOUCHED = 1
 """The partition that somebody else commits to."""
+ORIGIN = "source"
 COMPACTOR = WriterIdentity("compactor", "1" * 16, 1)
+OTHER = WriterIdentity("other", "2" * 16, 1)
 Meddling = Callable[[Stage], None]
 
 
@@ -103,6 +108,42 @@ def adopt_all(stage: Stage) -> None:
     _adopt(stage, None)
 
 
+def adopt_replayed_half(stage: Stage) -> None:
+    """The same, of a buffer that we have from our log, too."""
+    stage.catalog.commits.adopted.note_replayed(_handle(stage))
+    adopt_half(stage)
+
+
+def nothing(stage: Stage) -> None:
+    """Nobody else is there."""
+
+
+def add(stage: Stage) -> None:
+    """Another daemon has the same keys, and nothing to replace."""
+    _add(stage, [])
+
+
+def take_over(stage: Stage) -> None:
+    """And it has taken the origin over, from behind our last sequence on."""
+    known = _manifest(stage).load().origins.get(ORIGIN)
+    ours = (WRITER.ingester_id, 1)
+    start = fresh(ORIGIN, ours) if known is None else known
+    theirs = (OTHER.ingester_id, OTHER.epoch)
+    _add(stage, [taken_over(start, theirs, 1000, None, {ours})])
+
+
+def _add(stage: Stage, further: list[Action]) -> None:
+    handle, state = _handle(stage), _manifest(stage).load()
+    partitions = state.partitions.delete(handle.partition.key)
+    uploader = Uploader(stage.store, OTHER, target_file_bytes=500_000)
+    upload = uploader.upload(handle, replace(state, partitions=partitions))
+    assert not upload.replaces
+    spec_id, values = handle.partition.key
+    applied = Applied(OTHER.ingester_id, handle.epoch, spec_id, values, handle.last_seq)
+    writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
+    _put_in(stage, OTHER, [writer, *upload.files.adds, applied, *further])
+
+
 async def _run(stage: Stage, store: BusyStore, meddling: Meddling) -> tuple[int, int]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.persister.run)
@@ -110,8 +151,8 @@ async def _run(stage: Stage, store: BusyStore, meddling: Meddling) -> tuple[int,
         stage.write(31)
         await stage.persist()
         first = stage.table.state.version
-        stage.write(17)
-        stage.write(19)
+        stage.write(17, ORIGIN)
+        stage.write(19, ORIGIN)
         store.meanwhile = lambda: meddling(stage)
         await stage.persist()
         nursery.cancel_scope.cancel()
@@ -121,13 +162,15 @@ async def _run(stage: Stage, store: BusyStore, meddling: Meddling) -> tuple[int,
 @pytest.mark.parametrize(
     ("meddling", "commits"),
     [
-        (lambda stage: None, 1),
+        (nothing, 1),
         (rewrite, 3),
+        (add, 3),
+        (take_over, 3),
         (adopt_half, 3),
-        # The two others; what is in already is no version.
-        (adopt_all, 2),
+        (adopt_replayed_half, 3),
+        # The last one is for the origin: its rows are in.
+        (adopt_all, 3),
     ],
-    ids=["nobody", "rewrite", "adopt half", "adopt all"],
 )
 def test_what_cannot_go_in_comes_again_and_the_others_go_together(
     meddling: Meddling, commits: int, tmp_path: Path

@@ -71,23 +71,42 @@ def test_each_reads_as_its_batch(made: list[pa.RecordBatch]) -> None:
             assert read(template.message(one), one.schema).equals(one)
 
 
-def test_what_came_over_flight_is_not_copied() -> None:
+def sent_over_flight(sent: list[pa.RecordBatch], metadata: bytes) -> list[pa.RecordBatch]:
+    """As a server receives them."""
     received: list[pa.RecordBatch] = []
 
     class Server(fl.FlightServerBase):  # type: ignore[misc]
         def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
             received.extend(chunk.data for chunk in reader)
 
-    sent = pa.record_batch(
-        {"n": list(range(400)), "s": [None, "é"] * 200, "b": [True, None, False, True] * 100}
-    )
     with Server("grpc://127.0.0.1:0") as server:
         threading.Thread(target=server.serve, daemon=True).start()
         with fl.connect(f"grpc://127.0.0.1:{server.port}") as client:
-            writer, _ = client.do_put(fl.FlightDescriptor.for_path("t"), sent.schema)
-            for rows in (400, 300, 264, 399):
-                writer.write_batch(sent.slice(0, rows))
+            writer, _ = client.do_put(fl.FlightDescriptor.for_path("t"), sent[0].schema)
+            for batch in sent:
+                writer.write_with_metadata(batch, metadata)
             writer.close()
+    return received
+
+
+SENT = pa.record_batch(
+    {"n": list(range(400)), "s": [None, "é"] * 200, "b": [True, None, False, True] * 100}
+)
+
+
+@pytest.mark.parametrize("rows", [1, 400])
+def test_what_came_beside_a_batch_is_not_kept(rows: int) -> None:
+    template = MessageTemplate()
+    for batch in sent_over_flight([SENT.slice(0, rows)] * 3, b" " * 100_000):
+        assert keeps_more(batch, batch.nbytes)
+        ((part,), (message,)) = as_parts([((), batch)], template)
+        assert part.nbytes == message.size < 10_000
+        assert not keeps_more(part.batch, part.nbytes)
+        assert part.batch.equals(batch)
+
+
+def test_what_came_over_flight_is_not_copied() -> None:
+    received = sent_over_flight([SENT.slice(0, rows) for rows in (400, 300, 264, 399)], b"{}")
     template = MessageTemplate()
     assert template.message(received[0]).metadata == b""
     for batch in received:
@@ -130,17 +149,34 @@ def in_a_large_body(rows: int) -> pa.RecordBatch:
     return pa.record_batch(columns, names=["a", "b"])
 
 
+def _elsewhere(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "b", pa.array([5] * batch.num_rows, pa.int64()))
+
+
 def test_a_body_with_little_in_it_is_not_kept() -> None:
     template = MessageTemplate()
     template.message(came(in_a_large_body(200)))
     assert template.message(came(in_a_large_body(200))).metadata
     batch = in_a_large_body(200)
-    assert keeps_more(batch)
-    ((part,), (message,)) = as_parts([((), batch)], template)
-    assert message.size < 4000
-    assert part.nbytes == message.size
-    assert not keeps_more(part.batch)
-    assert part.batch.equals(batch)
+    for foul in (batch, _elsewhere(batch), batch.set_column(0, "a", pa.array([7] * 200))):
+        assert keeps_more(foul, foul.nbytes)
+        ((part,), (message,)) = as_parts([((), foul)], template)
+        assert message.size < 4000
+        assert part.nbytes == message.size
+        assert not keeps_more(part.batch, part.nbytes)
+        assert part.batch.equals(foul)
+
+
+def test_what_columns_share_is_counted_for_each() -> None:
+    body = pa.py_buffer(bytes(8000))
+    column = pa.Array.from_buffers(pa.int64(), 1000, [None, body.slice(0, 8000)])
+    batch = pa.record_batch([column] * 50, names=[f"c{i}" for i in range(50)])
+    template = MessageTemplate()
+    for _ in range(3):
+        ((part,), (message,)) = as_parts([((), batch)], template)
+        assert message.size > 50 * 8000
+        assert part.nbytes == message.size
+        assert read(message, batch.schema).equals(batch)
 
 
 def test_a_body_that_is_mostly_used_is_kept() -> None:
@@ -151,10 +187,6 @@ def test_a_body_that_is_mostly_used_is_kept() -> None:
     assert WASTE_BYTES < (1 << 20) - 2 * 8 * 60_000
     assert message.metadata
     assert part.batch is batch
-
-
-def _elsewhere(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.set_column(1, "b", pa.array([5] * batch.num_rows, pa.int64()))
 
 
 def _odd(batch: pa.RecordBatch) -> pa.RecordBatch:
