@@ -41,11 +41,11 @@ from persist.manifest import (
     Fenced,
     Manifest,
     OriginMoved,
+    PartitionsChanged,
     PartlyCovered,
     Proposal,
     Rebase,
     Remove,
-    RewriteVoid,
     TableState,
     UploadExpired,
     Writer,
@@ -53,6 +53,7 @@ from persist.manifest import (
     check_replaced,
     commit,
     rebase,
+    undisturbed,
     unmoved,
 )
 from persist.store import StoreUnavailable
@@ -154,7 +155,7 @@ class TableAdoption:
             )
             try:
                 self._install(patiently(call))
-            except (OriginMoved, PartlyCovered, RewriteVoid, UploadExpired):
+            except (OriginMoved, PartitionsChanged, PartlyCovered, UploadExpired):
                 self._install(patiently(partial(self._manifest.refresh, self._state)))
                 continue
             # What is not there fell out: somebody else was faster.
@@ -226,15 +227,12 @@ class TableAdoption:
             return rebase
         check_order(base, left)
 
+        partitions = {(key.spec_id, key.values) for key in left}
+        undisturbed_rebase = undisturbed({each: base.partitions.get(each) for each in partitions})
+
         def keyed(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
             check_order(state, left)
-            for key in left:
-                partition = (key.spec_id, key.values)
-                now = state.partitions.get(partition, ())
-                if now != base.partitions.get(partition, ()):
-                    paths = tuple(add.path for add in now) or ("none",)
-                    raise RewriteVoid(paths, state.version)
-            return rebase(state, actions)
+            return undisturbed_rebase(state, actions)
 
         return keyed
 
