@@ -95,19 +95,30 @@ class MessageTemplate:
         whole = memoryview(message.body)
         size = _PREFIX_BYTES + _I32.unpack_from(whole, 4)[0]
         metadata = bytes(whole[:size])
-        nodes = struct.Struct(f"<{len(numbers.nodes)}q")
-        buffers = struct.Struct(f"<{len(numbers.buffers)}q")
-        places = None if _has_more(batch.schema) else _places(metadata)
-        self._useless = places is None or not (
-            _I64.unpack_from(metadata, places.rows)[0] == numbers.rows
-            and _I64.unpack_from(metadata, places.body_bytes)[0] == message.size - size
-            and _vector(metadata, places.nodes, nodes) == tuple(numbers.nodes)
-            and _U32.unpack_from(metadata, places.buffers)[0] * 2 == len(numbers.buffers)
-        )
-        if not self._useless:
-            self._places, self._pack_nodes, self._pack_buffers = places, nodes, buffers
+        if _has_more(batch.schema) or not self._understands(metadata, numbers, message.size - size):
+            self._useless = True
+        else:
             self._metadata = metadata  # last: another thread may see it from now on
         return message
+
+    def _understands(self, metadata: bytes, numbers: _Numbers, body_bytes: int) -> bool:
+        """Find the places of a batch's numbers; whether these, and nothing else, stand there."""
+        nodes = struct.Struct(f"<{len(numbers.nodes)}q")
+        buffers = struct.Struct(f"<{len(numbers.buffers)}q")
+        try:
+            places = _places(metadata)
+            if (
+                places is None
+                or _I64.unpack_from(metadata, places.rows)[0] != numbers.rows
+                or _I64.unpack_from(metadata, places.body_bytes)[0] != body_bytes
+                or _vector(metadata, places.nodes, nodes) != tuple(numbers.nodes)
+                or _vector(metadata, places.buffers, buffers) is None
+            ):
+                return False
+        except struct.error:  # an offset leads elsewhere: another layout than is known here
+            return False
+        self._places, self._pack_nodes, self._pack_buffers = places, nodes, buffers
+        return True
 
     def _filled_in(self, numbers: _Numbers) -> IpcMessage:
         assert self._metadata is not None
@@ -127,12 +138,12 @@ def keeps_more(batch: pa.RecordBatch, nbytes: int) -> bool:
     """
     kept: dict[int, int] = {}
     for column in batch.columns:
-        # A column was received, or made here: all its buffers are of one origin.
-        buffer = next((one for one in reversed(column.buffers()) if one is not None), None)
-        while buffer is not None:
-            buffer, part = buffer.parent, buffer
-            if buffer is None:
-                kept[part.address] = part.size
+        # All of them: a column that was converted may have new values and the nulls that came.
+        for buffer in column.buffers():
+            if buffer is not None:
+                while (whole := buffer.parent) is not None:
+                    buffer = whole
+                kept[buffer.address] = buffer.size
     return _is_wasteful(sum(kept.values()), nbytes)
 
 

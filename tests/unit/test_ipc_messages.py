@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.ipc_messages import SMALL_BYTES, WASTE_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.ipc_messages import (
+    SMALL_BYTES,
+    WASTE_BYTES,
+    IpcMessage,
+    MessageTemplate,
+    _numbers,
+    keeps_more,
+)
 from ingester.record import as_parts
 
 FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -165,6 +172,35 @@ def test_a_body_with_little_in_it_is_not_kept() -> None:
         assert part.nbytes == message.size
         assert not keeps_more(part.batch, part.nbytes)
         assert part.batch.equals(foul)
+
+
+@given(st.data())
+def test_another_layout_of_the_metadata_is_not_understood_and_does_no_harm(data: Any) -> None:
+    batch = came(pa.record_batch({"n": range(400), "s": ["x", None] * 200}))
+    numbers = _numbers(batch)
+    assert numbers is not None
+    whole = batch.serialize().to_pybytes()
+    size = 8 + int.from_bytes(whole[4:8], "little")
+    body_bytes = len(whole) - size
+    assert MessageTemplate()._understands(whole[:size], numbers, body_bytes)
+    metadata = bytearray(whole[: data.draw(st.integers(8, size))])
+    for _ in range(data.draw(st.integers(1, 3))):
+        metadata[data.draw(st.integers(0, len(metadata) - 1))] = data.draw(st.integers(0, 255))
+    template = MessageTemplate()
+    if not template._understands(bytes(metadata), numbers, body_bytes):
+        assert template._places is None
+
+
+def test_nulls_that_came_with_a_converted_column_keep_nothing() -> None:
+    """A cast makes new values, and takes the bitmap of nulls over."""
+    rows = 1 << 16
+    sent = pa.record_batch({"n": pa.array([1, None] * (rows // 2), pa.int32()), "m": range(rows)})
+    received = came(sent)
+    cast = pa.record_batch([received.column("n").cast(pa.int64())], names=["n"]).slice(0, 100)
+    assert keeps_more(cast, cast.nbytes)
+    ((part,), _) = as_parts([((), cast)], MessageTemplate())
+    assert not keeps_more(part.batch, part.nbytes)
+    assert part.batch.equals(cast)
 
 
 def test_what_columns_share_is_counted_for_each() -> None:
