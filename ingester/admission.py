@@ -25,6 +25,8 @@ RETRY_S = 0.25
 DISK_RETRY_S = 1.0
 FREE_HOLDS_S = 0.02
 """How long the disk's free space is taken for what it was; the log itself refuses in between."""
+OTHERS_HOLD_S = 0.005
+"""How long the memory of other threads is taken for what it was: every batch asks."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """What a batch may cost in the log beside its rows: headers, padding, a schema."""
 
@@ -81,6 +83,7 @@ class AdmissionGate:
         self._queued_bytes = queued_bytes
         self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
+        self._others_at = (-math.inf, 0)
 
     def enter(self, nbytes: int) -> IngesterError | None:
         """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
@@ -107,7 +110,7 @@ class AdmissionGate:
             found.append(FencedOff("a later process runs under this ingester's id"))
         if state.stopping:
             found.append(Stopping("the daemon is stopping", retry_after_s=1.0))
-        used, high = ledger.used, ledger.watermarks.high
+        used, high = ledger.own + self._others(), ledger.watermarks.high
         if used + nbytes > high and ledger.pending + ledger.buffered + ledger.frozen:
             found.append(
                 MemoryFull(
@@ -133,3 +136,11 @@ class AdmissionGate:
                 )
             )
         return found
+
+    def _others(self) -> int:
+        asked_at, others = self._others_at
+        now = time.monotonic()
+        if now - asked_at > OTHERS_HOLD_S:
+            others = self._ledger.others
+            self._others_at = (now, others)
+        return others

@@ -89,7 +89,9 @@ class OldLog:
         if record.kind != RecordKind.OPERATION:
             return None
         writer = _identity(self._facts[record.segment])
-        return OldOperation(writer, record.first_seq, decode_operation(record.payload, schemas))
+        return OldOperation(
+            writer, record.first_seq, decode_operation(record.payload, schemas, record.operations)
+        )
 
 
 def _identity(facts: SegmentFacts) -> WriterIdentity:

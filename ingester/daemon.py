@@ -28,8 +28,10 @@ import trio
 from ingester.allocator import set_up_allocator
 from ingester.config import Settings, split_address
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
+from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
 from ingester.flight.put import PutLimits
+from ingester.flight.runs import RunMaker
 from ingester.flight.server import IngesterServer
 from ingester.http.app import create_app
 from ingester.http.server import ListenError, serve_http
@@ -165,7 +167,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
-        await workers.start(runtime.wal.run, runtime.wal_sink.apply)
+        await workers.start(runtime.wal.run, runtime.wal_sink.apply, _maker(runtime).make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await prune(runtime)
         server = await _listen(runtime)
@@ -263,6 +265,11 @@ async def _replay(runtime: Runtime) -> bool:
         seconds=round(time.monotonic() - began, 3),
     )
     return True
+
+
+def _maker(runtime: Runtime) -> RunMaker:
+    operations = OperationMaker(runtime.settings.flight.max_batch_bytes)
+    return RunMaker(runtime.sink, operations, Portal().post)
 
 
 async def _listen(runtime: Runtime) -> IngesterServer:

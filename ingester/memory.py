@@ -42,8 +42,17 @@ class MemoryLedger:
     @property
     def used(self) -> int:
         """All bytes held now."""
-        own = self.pending + self.buffered + self.frozen + self.jobs
-        return own + sum(read() for read in self._gauges.values())
+        return self.own + self.others
+
+    @property
+    def own(self) -> int:
+        """What the event loop counts."""
+        return self.pending + self.buffered + self.frozen + self.jobs
+
+    @property
+    def others(self) -> int:
+        """What other threads own."""
+        return sum(read() for read in self._gauges.values())
 
     def by_kind(self) -> dict[str, int]:
         """Bytes of each kind."""

@@ -61,7 +61,7 @@ class TableMetrics:
         self, written: Written, counters: Mapping[str, Counter], namespace: str, table: str
     ) -> None:
         self.wrote = written.add
-        """Counts one acknowledged operation: its rows and bytes."""
+        """Counts acknowledged operations, their rows and bytes."""
         child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
         self._duplicates = child["duplicates"]
         self._queries = child["queries"]
@@ -204,9 +204,9 @@ class Metrics:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
         self._refusals.get(code, self._refusals["internal"]).inc()
 
-    def acknowledged(self, seconds: float) -> None:
-        """Observe the time from a decoded batch to its answer."""
-        self._ack.observe(seconds)
+    def acknowledged(self, seconds: float, operations: int = 1) -> None:
+        """Observe the time from a decoded batch, or several, to the answer."""
+        self._ack.observe(seconds, operations)
 
     def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
         """Observe one group commit."""

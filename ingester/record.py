@@ -6,6 +6,7 @@
 
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
 once per segment and shape, in a record that the log puts before the first operation that needs it.
+A run of small operations is one such record; its parts say whose their rows are.
 Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
 Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
@@ -16,13 +17,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from ingester.ipc_messages import IpcMessage, MessageTemplate, keeps_more
-from ingester.sinks.operation import Operation, Part
+from ingester.sinks.operation import Members, Operation, Part
 from persist.partitioning import PartitionValues
 from wal import Entry, Preamble, RecordKind
 
@@ -41,6 +43,7 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
     values: PartitionValues
     nbytes: int
+    members: Members | None = None
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
@@ -108,7 +111,7 @@ def encode_operation(
             table=table[1],
             spec_id=spec_id,
             parts=tuple(
-                PartHeader(part.values, message.size)
+                PartHeader(part.values, message.size, part.members)
                 for part, message in zip(parts, messages, strict=True)
             ),
             origin=origin[0] if origin else None,
@@ -128,18 +131,22 @@ def encode_operation(
 
 
 def as_parts(
-    split: Sequence[tuple[PartitionValues, pa.RecordBatch]], template: MessageTemplate
+    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
+    template: MessageTemplate,
+    *,
+    owned: bool = False,
 ) -> tuple[tuple[Part, ...], list[IpcMessage]]:
     """A batch that was split by partition as an operation's parts, and their rows' messages.
 
     Args:
         template: of the batch's schema.
+        owned: the batch was made here, of memory that holds nothing else.
     """
     messages = []
     parts = []
     for values, rows in split:
         message = template.message(rows) if len(split) == 1 else IpcMessage.serialized(rows)
-        if len(split) > 1 or (not message.metadata and keeps_more(rows, message.size)):
+        if len(split) > 1 or not (owned or message.metadata or not keeps_more(rows, message.size)):
             # Parts live and die apart: views would keep the whole batch for one of them.
             rows = pa.ipc.read_record_batch(message.body, rows.schema)
         messages.append(message)
@@ -155,6 +162,7 @@ def make_operation(
     *,
     shape: int,
     preambles: tuple[Preamble, ...],
+    operations: int = 1,
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> Operation:
@@ -162,6 +170,7 @@ def make_operation(
 
     Args:
         messages: those of the parts' rows.
+        operations: how many they are, in a run.
         origin: its name and the sequence that it gave the operation.
     """
     payload = encode_operation(
@@ -173,13 +182,14 @@ def make_operation(
         origin=origin,
         checkpoint=checkpoint,
     )
-    entry = Entry(RecordKind.OPERATION, payload, preambles)
+    entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
     return Operation(
         table=table,
         parts=parts,
         rows=sum(part.batch.num_rows for part in parts),
         nbytes=entry.payload_bytes,
         shape=shape,
+        operations=operations,
         origin=origin[0] if origin else None,
         origin_sequence=origin[1] if origin else None,
         checkpoint=checkpoint,
@@ -216,8 +226,13 @@ def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
     return _encode(list(carried))
 
 
-def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> LoggedOperation:
-    """Read an operation; its columns refer to ``payload`` and keep it alive.
+def decode_operation(
+    payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
+) -> LoggedOperation:
+    """Read an operation, or a run; its columns refer to ``payload`` and keep it alive.
+
+    Args:
+        operations: how many there are, as the log says.
 
     Raises:
         DamagedRecord: the content does not fit its own header or schema.
@@ -238,7 +253,8 @@ def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> Logge
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
             # Offsets that lead elsewhere would end the process when the rows are read.
             batch.validate(full=True)
-            parts.append(Part(part.values, batch, int(batch.nbytes)))
+            _check_members(part.members, batch.num_rows, operations)
+            parts.append(Part(part.values, batch, int(batch.nbytes), part.members))
             offset += part.nbytes
     except DamagedRecord:
         raise
@@ -247,6 +263,21 @@ def decode_operation(payload: pa.Buffer, schemas: dict[int, pa.Schema]) -> Logge
     if offset > payload.size:
         raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
     return LoggedOperation(header, tuple(parts))
+
+
+def _check_members(members: Members | None, rows: int, operations: int) -> None:
+    if members is None:
+        if operations > 1:
+            raise DamagedRecord(f"{operations} operations, and no word of whose the rows are")
+        return
+    numbers = [number for number, _ in members]
+    counts = [count for _, count in members]
+    if (
+        any(low >= high for low, high in pairwise([-1, *numbers, operations]))
+        or any(count < 1 for count in counts)
+        or sum(counts) != rows
+    ):
+        raise DamagedRecord(f"{rows} rows cannot be of operations {members} out of {operations}")
 
 
 def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:

@@ -122,7 +122,9 @@ class Replay:
                 process = (self._ingester_id, record.epoch)
                 self._origins.restore(name, (namespace, table), sequence, process)
         elif record.kind == RecordKind.OPERATION:
-            await self._apply(record, decode_operation(record.payload, self._schemas))
+            await self._apply(
+                record, decode_operation(record.payload, self._schemas, record.operations)
+            )
 
     async def _apply(self, record: Record, logged: LoggedOperation) -> None:
         header = logged.header
@@ -136,7 +138,7 @@ class Replay:
             < record.first_seq
         )
         rows = sum(part.batch.num_rows for part in parts)
-        self.report.operations += 1
+        self.report.operations += record.operations
         if not self._is_ours(table, header, record.epoch) or _left_out(table, logged, parts):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
@@ -150,6 +152,7 @@ class Replay:
                 rows=rows,
                 nbytes=sum(part.nbytes for part in parts),
                 shape=self._shape_of[header.shape],
+                operations=record.operations,
                 origin=header.origin,
                 origin_sequence=header.origin_sequence,
                 seq=record.first_seq,

@@ -159,7 +159,13 @@ class Runtime:
         sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
         self.sink = MetricsSink(self.metrics, self.rates, sink)
         self.writes = Writes(
-            self.catalog, self.tree, self.sink, self.ownership, self.gate, epoch=writer.epoch
+            self.catalog,
+            self.tree,
+            self.sink,
+            self.ownership,
+            self.gate,
+            offer=self.wal_sink.offer,
+            epoch=writer.epoch,
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
         self.writes.on_memory_full = self.lifecycle.relieve_memory

@@ -25,9 +25,9 @@ class Written:
     def __init__(self) -> None:
         self.operations = self.rows = self.nbytes = 0
 
-    def add(self, rows: int, nbytes: int) -> None:
-        """Count one operation."""
-        self.operations += 1
+    def add(self, rows: int, nbytes: int, operations: int = 1) -> None:
+        """Count an operation, or several together."""
+        self.operations += operations
         self.rows += rows
         self.nbytes += nbytes
 
@@ -79,10 +79,10 @@ class Timings(Collector):
         self._sum = 0.0
         registry.register(self)
 
-    def observe(self, seconds: float) -> None:
-        """Count one of them."""
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._sum += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        """Count one of them, or several that took as long."""
+        self._counts[bisect_left(self._bounds, seconds)] += times
+        self._sum += seconds * times
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """The family with the counts of up to each bound."""

@@ -20,6 +20,9 @@ An entry is built and appended by the thread that received it::
     entry.on_done = answer                           # on the loop, after apply, exactly once
     log.append_nowait(entry)
 
+Small operations are appended as drafts. What waits is made into entries by the log's own thread,
+all together, just before it forms the next group: ``log.run(apply, make)``.
+
 A `Preamble` is a record that entries refer to, such as a schema. The log writes it once per
 segment, before the first entry that names it, so that each segment can be read without the ones
 before it. What older segments remember and a new one needs besides comes from `carry`. So
@@ -42,12 +45,12 @@ fails is the end, `LogFailed`, after everyone who waits has been answered.
 
 Files, from the bytes up: `format`, `scan` and `group` are pure; `disk`, `segment`, `reading`,
 `recovery` block; `segments`, `commit`, `replay` and `log` live on trio's loop; `append_queue`
-stands between the threads that append, the one that writes and the loop. `inspection` and
-`repair` are an operator's tools, for a log that nobody runs.
+stands between the threads that append, the one that writes and the loop; `waiting` is its line.
+`inspection` and `repair` are an operator's tools, for a log that nobody runs.
 """
 
 from wal.disk import Disk, OsDisk
-from wal.entry import Entry, Line, Preamble
+from wal.entry import Draft, Entry, Line, Preamble
 from wal.errors import (
     DirectoryLocked,
     LogClosed,
@@ -68,6 +71,7 @@ __all__ = [
     "DirectoryLock",
     "DirectoryLocked",
     "Disk",
+    "Draft",
     "Entry",
     "Line",
     "Log",

@@ -2,9 +2,9 @@
 
 ::
 
-    any thread       append ─▶ pending ─┐
-    append thread      form group ─▶ write + sync ─▶ book ─┐  and the next group at once
-    loop                                                   └─▶ apply ─▶ on_done
+    any thread       append ─▶ waiting ─┐
+    append thread      (drafts become entries) form group ─▶ write + sync ─▶ book ─┐  and the next
+    loop                                                                  on_done ◀─ apply ◀─┘
 
 There is no delay: a group is whatever waits when the one before it is through. The thread waits for
 the loop only where a group has failed. Under "commit" nothing is applied or answered before its
@@ -25,6 +25,7 @@ from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group
 from wal.segments import SegmentSet
+from wal.waiting import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
 
 Apply = Callable[[Sequence[Entry]], None]
 
@@ -47,7 +48,7 @@ class AppendQueue:
         # What several threads use: all of it under the lock.
         self._lock = threading.Lock()
         # Not bounded here: admission bounds the bytes in flight before they come this far.
-        self._pending: deque[Entry] = deque()
+        self._waiting = Waiting()
         self._groups: deque[Group] = deque()
         self._held = True
         self._failing = False
@@ -56,6 +57,7 @@ class AppendQueue:
         self._thread: AppendThread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._apply: Apply = lambda entries: None
+        self._make: Make = no_drafts
         self._at_rest = trio.Event()
         self.stuck = False
         """What waits needs another segment first."""
@@ -63,7 +65,6 @@ class AppendQueue:
         """Groups that come back from now on are answered with it and not applied."""
         self.crash: BaseException | None = None
         """What ends the run: the disk's failure, or what a callback raised."""
-        self.pending_bytes = 0
         self.writing_bytes = 0
         self.groups = 0
         self.records = 0
@@ -71,37 +72,44 @@ class AppendQueue:
 
     @property
     def pending(self) -> int:
-        """Entries that no group has taken yet."""
-        return len(self._pending)
+        """Entries and drafts that no group has taken yet."""
+        return len(self._waiting)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What they take in the log. Any thread."""
+        return self._waiting.nbytes
 
     @property
     def unbooked_bytes(self) -> int:
         """What waits for a group, and what is being written. Any thread."""
-        return self.pending_bytes + self.writing_bytes
+        return self._waiting.nbytes + self.writing_bytes
 
     @property
     def empty(self) -> bool:
         """Nothing waits, and everything that was written is answered."""
         with self._lock:
-            return not (self._pending or self._groups)
+            return not (len(self._waiting) or self._groups)
 
-    def append(self, entry: Entry) -> None:
-        """Queue an entry. Any thread. LogClosed after `shut`: it is not answered then."""
+    def append(self, item: Item) -> None:
+        """Queue it. Any thread. LogClosed after `shut`: it is not answered then."""
+        if isinstance(item, Entry) and self._waiting.keep(item):
+            return
         with self._lock:
             if self._closed:
                 raise LogClosed("the log is closed") from self.failure
-            if (refusal := entry.line.refusal) is None:
-                self._pending.append(entry)
-                self.pending_bytes += entry.stored_bytes
+            if (refusal := refusal_of(item)) is None:
+                self._waiting.add(item)
             ring = self._wakes()
         if refusal is not None:
-            self._on_loop(self._answer_apart, entry, refusal)
+            self._on_loop(self._answer_apart, (item,), refusal)
         if ring:
             self._ring()
 
-    def open(self, apply: Apply) -> None:
+    def open(self, apply: Apply, make: Make | None = None) -> None:
         """Have a thread from now on, for groups to be handed to `apply`; still held."""
         self._apply = apply
+        self._make = make or self._make
         self._token = trio.lowlevel.current_trio_token()
         self._thread = AppendThread(self._write_groups)
 
@@ -134,14 +142,11 @@ class AppendQueue:
 
     def answer_waiting(self, error: LogError) -> None:
         """Answer everyone whose entry is in no group yet."""
-        _answer(self._take_waiting(error), error)
+        answer(self._take_waiting(error), error)
 
-    def _take_waiting(self, error: LogError) -> deque[Entry]:
+    def _take_waiting(self, error: LogError) -> list[Item]:
         with self._lock:
-            waiting, self._pending = self._pending, deque()
-            self.pending_bytes = 0
-            _end_lines(waiting, error)
-        return waiting
+            return self._waiting.take(error)
 
     def _wakes(self) -> bool:
         """Under the lock: whether the thread has to be woken now, by who asks."""
@@ -151,7 +156,7 @@ class AppendQueue:
         return True
 
     def _may_write(self) -> bool:
-        return bool(self._pending) and not (self._held or self._failing or self.stuck)
+        return self._waiting.waits and not (self._held or self._failing or self.stuck)
 
     def _ring(self) -> None:
         assert self._thread is not None
@@ -172,21 +177,33 @@ class AppendQueue:
             self._on_loop(self._lose, exc)
 
     def _next_group(self) -> Group | None:
-        with self._lock:
-            if not self._may_write():
-                self._asleep = True
-                return None
-            segment = self._segments.open
-            group = None if segment is None else form_group(self._pending, segment.ledger)
-            if group is None or not group.entries:
-                self.stuck = self._asleep = True
-                self._on_loop(self._attention)
-                return None
-            # From here until it is answered, it is this queue that answers for the group.
-            self._groups.append(group)
-            self.writing_bytes = group.end - group.start
-            self.pending_bytes -= sum(entry.stored_bytes for entry in group.entries)
-            return group
+        while True:
+            with self._lock:
+                if not self._may_write():
+                    self._asleep = True
+                    return None
+                if not self._waiting.draw():
+                    return self._form_group()
+            # Whatever came while the last group was written becomes as few entries as it can.
+            self._waiting.make(self._make)
+            with self._lock:
+                refused, error = self._waiting.end()
+            if refused:
+                self._on_loop(self._answer_apart, refused, error)
+
+    def _form_group(self) -> Group | None:
+        """Under the lock."""
+        segment = self._segments.open
+        group = None if segment is None else form_group(self._waiting.ready, segment.ledger)
+        if group is None or not group.entries:
+            self.stuck = self._asleep = True
+            self._on_loop(self._attention)
+            return None
+        # From here until it is answered, it is this queue that answers for the group.
+        self._groups.append(group)
+        self.writing_bytes = group.end - group.start
+        self._waiting.nbytes -= sum(entry.stored_bytes for entry in group.entries)
+        return group
 
     def _write(self, group: Group) -> None:
         try:
@@ -195,7 +212,7 @@ class AppendQueue:
             with self._lock:
                 # Until the loop has answered for it, nothing is written behind it.
                 self._failing = True
-                _end_lines(group.entries, exc)
+                end_lines(group.entries, exc)
                 self.writing_bytes = 0
             self._on_loop(self._back, group, exc)
         else:
@@ -223,7 +240,7 @@ class AppendQueue:
     def _hand_on(self, group: Group) -> None:
         """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
         if self.failure is not None:
-            _answer(group.entries, self.failure)
+            answer(group.entries, self.failure)
             return
         try:
             self._segments.note_written()
@@ -232,16 +249,17 @@ class AppendQueue:
             # The log holds what the sink refuses: only a restart can make them agree again. Groups
             # that were written behind this one are not applied either.
             self.failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
-            _answer(group.entries, self.failure)
+            answer(group.entries, self.failure)
             raise self.failure from exc
         self.groups += 1
         self.records += len(group.records)
-        _answer(group.entries, None)
+        answer(group.entries, None)
 
-    def _answer_apart(self, entry: Entry, error: LogError) -> None:
-        """Answer an entry that was never queued."""
+    def _answer_apart(self, items: Iterable[Item], error: LogError | None) -> None:
+        """Answer what comes into no group, with its line's refusal where there is no other."""
         try:
-            _answer((entry,), error)
+            for item in items:
+                answer((item,), error or refusal_of(item))
         except BaseException as exc:
             self._break(exc)
 
@@ -252,9 +270,9 @@ class AppendQueue:
         """
         self.failed_groups += 1
         if isinstance(error, LogFailed):
-            _answer(group.entries, error)
+            answer(group.entries, error)
             raise error
-        _answer((*group.entries, *self._take_waiting(error)), error)
+        answer((*group.entries, *self._take_waiting(error)), error)
         with self._lock:
             self._failing = False
             ring = self._wakes()
@@ -264,12 +282,14 @@ class AppendQueue:
     def _lose(self, exc: BaseException) -> None:
         """The thread ended in the middle of a group: it may be in the log, or not."""
         failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
-        lost = [entry for group in self._groups for entry in group.entries]
+        lost: list[Item] = [entry for group in self._groups for entry in group.entries]
+        with self._lock:
+            lost += self._waiting.lost()
         self._groups.clear()
         self._at_rest.set()
         self._break(exc)
         with suppress(Exception):  # the run ends with what came first
-            _answer(lost, failure)
+            answer(lost, failure)
 
     def _break(self, exc: BaseException) -> None:
         """Write nothing any more: the run ends with `exc`."""
@@ -277,21 +297,3 @@ class AppendQueue:
         with self._lock:
             self._held = True
         self._attention()
-
-
-def _end_lines(entries: Iterable[Entry], error: LogError) -> None:
-    for entry in entries:
-        entry.line.refusal = error
-
-
-def _answer(entries: Iterable[Entry], error: LogError | None) -> None:
-    """Answer every entry; the first exception that a callback raised comes out afterwards."""
-    raised: Exception | None = None
-    for entry in entries:
-        if entry.on_done is not None:
-            try:
-                entry.on_done(entry, error)
-            except Exception as exc:
-                raised = raised or exc
-    if raised is not None:
-        raise raised

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from wal.append_queue import AppendQueue, Apply
-from wal.entry import Entry
+from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
+from wal.waiting import Make
 
 
 class _Rotation:
@@ -51,12 +52,12 @@ class GroupCommit:
         """Why the disk cannot be trusted any more."""
         return self.queue.failure
 
-    def append(self, entry: Entry) -> None:
-        """Queue an entry. LogClosed when nothing is taken any more: it is not answered then.
+    def append(self, item: Entry | Draft) -> None:
+        """Queue it. LogClosed when nothing is taken any more: it is not answered then.
 
         Any thread.
         """
-        self.queue.append(entry)
+        self.queue.append(item)
 
     async def rotate(self, *, force: bool) -> None:
         """Wait until the running task has rotated; the errors of `SegmentSet.rotate`."""
@@ -72,10 +73,12 @@ class GroupCommit:
             # A new one for each caller: one exception raised in several tasks mixes tracebacks.
             raise type(rotation.error)(*rotation.error.args) from rotation.error
 
-    async def run(self, apply: Apply, task_status: trio.TaskStatus[None]) -> None:
+    async def run(
+        self, apply: Apply, make: Make | None, task_status: trio.TaskStatus[None]
+    ) -> None:
         """Commit until `finish`, cancellation or failure. LogFailed ends the process."""
         self.running = True
-        self.queue.open(apply)
+        self.queue.open(apply, make)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)

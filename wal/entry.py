@@ -1,15 +1,17 @@
 """Law: all work per byte is done where an entry is built, never on the event loop.
 
-An `Entry` is one operation on its way into the log. The thread that received it builds it; from
-`Log.append_nowait` until ``on_done`` it belongs to the log and nobody else changes it.
+An `Entry` is one operation on its way into the log, or several that go as one. The thread that
+received it builds it; from `Log.append_nowait` until ``on_done`` it belongs to the log and nobody
+else changes it. A `Draft` becomes an entry only when its turn comes, together with what waits
+beside it: small operations cost less that way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wal.format import RecordKind, make_body, record_bytes
+from wal.format import MAX_OPERATIONS, RecordKind, make_body, record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,21 +59,41 @@ class Line:
         self.refusal: LogError | None = None
 
 
+class Draft:
+    """What becomes an entry when its turn comes, in the order in which it was appended.
+
+    ``on_done`` is called, on the loop, only if the log refuses it before.
+
+    Args:
+        nbytes: About what it will take in the log.
+        lines: See `Line`.
+    """
+
+    __slots__ = ("lines", "on_done", "stored_bytes")
+
+    def __init__(self, nbytes: int, lines: tuple[Line, ...] = ()) -> None:
+        self.stored_bytes = nbytes
+        self.lines = lines
+        self.on_done: Callable[[Any, BaseException | None], None] | None = None
+
+
 class Entry:
-    """One operation: built and appended in any thread.
+    """One operation, or several: built and appended in any thread.
 
     The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
     of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
 
-    ``seq`` and ``segment`` are -1 until the log forms the entry's group. Only entries of kind
-    OPERATION take a sequence; another kind carries the next operation's.
+    ``seq``, which is the first operation's, and ``segment`` are -1 until the log forms the entry's
+    group. Only entries of kind OPERATION take sequences, one for each of their ``operations``;
+    another kind carries the next operation's.
     """
 
     __slots__ = (
         "body",
         "kind",
-        "line",
+        "lines",
         "on_done",
+        "operations",
         "preambles",
         "segment",
         "seq",
@@ -85,15 +107,19 @@ class Entry:
         parts: Sequence[Buffer],
         preambles: tuple[Preamble, ...] = (),
         tag: object = None,
-        line: Line | None = None,
+        lines: tuple[Line, ...] = (),
+        operations: int = 1,
     ) -> None:
         _check_kind(kind)
+        if not 1 <= operations <= (MAX_OPERATIONS if kind == RecordKind.OPERATION else 1):
+            raise ValueError(f"a record of kind {kind} cannot hold {operations} operations")
         self.kind = int(kind)
         self.body = make_body(parts)
         self.stored_bytes = record_bytes(self.body.length)
         self.preambles = preambles
         self.tag = tag
-        self.line = line or Line()
+        self.lines = lines
+        self.operations = operations
         self.seq = -1
         self.segment = -1
         self.on_done: Callable[[Entry, BaseException | None], None] | None = None

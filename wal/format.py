@@ -21,9 +21,10 @@ A segment is one header block, then records back to back, then zeros::
 
     record (starts at a multiple of 8)
       0  magic            u32
-      4  kind             u32
+      4  kind             u16
+      6  further          u16      operations in the record beside the first; 0 for other kinds
       8  length           u64      of the payload, without padding
-     16  first sequence   u64      an operation's own; for other kinds, the next operation's
+     16  first sequence   u64      of the first operation; for other kinds, the next operation's
      24  synced_to        u64      bytes of this segment known durable when its group was formed
      32  payload CRC-32C  u32
      36  header CRC-32C   u32      of (segment number u64, offset u64, bytes 0..35)
@@ -67,6 +68,10 @@ _PLACE = struct.Struct("<QQ")
 _RECORD = struct.Struct("<IIQQQII")
 _SEAL = struct.Struct("<Q")
 _NAME = re.compile(r"(\d{20})\.wal(?:\.(tmp|(?:torn|damaged)(?:-\d+)?))?")
+_KIND_BITS = 16
+_KIND_MASK = (1 << _KIND_BITS) - 1
+MAX_OPERATIONS = 1 << 16
+"""In one record."""
 SEAL_RECORD_BYTES = RECORD_HEADER_BYTES + _SEAL.size
 
 
@@ -108,6 +113,13 @@ class RecordHeader(NamedTuple):
     first_seq: int
     synced_to: int
     payload_crc: int
+    operations: int = 1
+    """How many the record holds, if it is one of operations."""
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence of the record's last operation."""
+        return self.first_seq + self.operations - 1
 
 
 class Mismatch(NamedTuple):
@@ -232,9 +244,10 @@ def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
 
 def encode_record_header(number: int, offset: int, header: RecordHeader) -> bytes:
     """The bytes of a record header that stands at `offset` of segment `number`."""
-    kind, length, first_seq, synced_to, payload_crc = header
+    kind, length, first_seq, synced_to, payload_crc, operations = header
+    kinds = kind | (operations - 1) << _KIND_BITS
     placed = _PLACED.pack(
-        number, offset, RECORD_MAGIC, kind, length, first_seq, synced_to, payload_crc
+        number, offset, RECORD_MAGIC, kinds, length, first_seq, synced_to, payload_crc
     )
     return placed[_PLACE.size :] + _CRC.pack(crc32c(placed))
 
@@ -243,15 +256,19 @@ def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeade
     """The record header in `block`, or None when it is none of this segment at this offset."""
     if memoryview(block).nbytes < RECORD_HEADER_BYTES:
         return None
-    magic, kind, length, first_seq, synced_to, payload_crc, crc = _RECORD.unpack_from(block)
+    magic, kinds, length, first_seq, synced_to, payload_crc, crc = _RECORD.unpack_from(block)
     if magic != RECORD_MAGIC:
         return None
     placed = _PLACED.pack(
-        number, offset, RECORD_MAGIC, kind, length, first_seq, synced_to, payload_crc
+        number, offset, RECORD_MAGIC, kinds, length, first_seq, synced_to, payload_crc
     )
     if crc32c(placed) != crc:
         return None
-    return RecordHeader(kind, length, first_seq, synced_to, payload_crc)
+    if kinds & _KIND_MASK != RecordKind.OPERATION:
+        # Whole: what a newer version may mean by the upper half is not known here.
+        return RecordHeader(kinds, length, first_seq, synced_to, payload_crc)
+    operations = (kinds >> _KIND_BITS) + 1
+    return RecordHeader(RecordKind.OPERATION, length, first_seq, synced_to, payload_crc, operations)
 
 
 def encode_seal(number: int, offset: int, records: int, next_seq: int) -> bytes:

@@ -114,14 +114,14 @@ def form_group(pending: deque[Entry], ledger: Ledger) -> Group:
             place(group, preamble.kind, preamble.body, ledger.synced_to)
         entry.seq, entry.segment = group.next_seq, ledger.number
         group.entries.append(entry)
-        place(group, entry.kind, entry.body, ledger.synced_to)
+        place(group, entry.kind, entry.body, ledger.synced_to, entry.operations)
         if entry.kind == RecordKind.OPERATION:
-            group.next_seq += 1
+            group.next_seq += entry.operations
     return group
 
 
-def place(group: Group, kind: int, body: Body, synced_to: int) -> None:
+def place(group: Group, kind: int, body: Body, synced_to: int, operations: int = 1) -> None:
     """Put a record at the end of a group."""
-    header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc)
+    header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc, operations)
     group.records.append(Placed(group.end, header, body))
     group.end += record_bytes(body.length)

@@ -21,12 +21,13 @@ from wal import recovery
 from wal.commit import GroupCommit
 from wal.direct import DirectDisk
 from wal.disk import Disk, OsDisk
-from wal.entry import Entry
+from wal.entry import Draft, Entry
 from wal.errors import LogFailed, LogFull, LogWriteFailed
 from wal.format import LogIdentity
 from wal.replay import Record, ReplayCursor, read_ahead
 from wal.segments import Carry, SegmentSet
 from wal.settings import LogSettings, LogStatistics, Recovered
+from wal.waiting import Make
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -143,6 +144,7 @@ class Log:
     async def run(
         self,
         apply: Callable[[Sequence[Entry]], None],
+        make: Make | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -152,22 +154,27 @@ class Log:
         log order, then each entry's ``on_done(entry, None)``, with no await in between.
         `apply` must not fail: what it refuses is already in the log.
 
+        ``make(drafts)`` is called in the log's thread before a group is formed, with drafts that
+        were appended one behind the other. It appends entries that take their place, in an order
+        of its own, and answers for a draft that it leaves out. It must not fail.
+
         Raises:
             LogFailed: a sync or a cut failed, or `apply` raised. Everyone who waited has been
                 answered with it. The process must end.
         """
         if not self._started or self._commit.running:
             raise RuntimeError("run() comes once, after start()")
-        await self._commit.run(apply, task_status)
+        await self._commit.run(apply, make, task_status)
 
-    def append_nowait(self, entry: Entry) -> None:
-        """Queue an entry for the next group. Any thread.
+    def append_nowait(self, item: Entry | Draft) -> None:
+        """Queue an entry, or a draft of one, for the next group. Any thread.
 
-        ``entry.on_done`` is called exactly once, on the loop, if this returns: with None, or
-        with LogFull, LogWriteFailed, LogClosed or LogFailed. One error object may go to several
-        entries. Raises LogClosed, and does not call ``on_done``, when the log takes nothing.
+        An entry's ``on_done`` is called exactly once, on the loop, if this returns: with None, or
+        with LogFull, LogWriteFailed, LogClosed or LogFailed; a draft's only with one of these, if
+        it never becomes an entry. One error object may go to several. Raises LogClosed, and does
+        not call ``on_done``, when the log takes nothing.
         """
-        self._commit.append(entry)
+        self._commit.append(item)
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.

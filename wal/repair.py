@@ -212,10 +212,10 @@ class _Copy:
             if record.first_seq <= self._last_seq:
                 return
             first_lost = self._last_seq + 1
-            last_lost = record.first_seq - 1 if keep else record.first_seq
+            last_lost = record.first_seq - 1 if keep else record.last_seq
             if first_lost <= last_lost:
                 self._gaps.append(Gap(first_lost, last_lost))
-            self._last_seq = record.first_seq
+            self._last_seq = record.last_seq
         if keep:
             self._write(source, start, record)
 
@@ -229,7 +229,8 @@ class _Copy:
             length = min(READ_BYTES, start + padded(record.length) - offset)
             at = write_all(self._disk, self._fd, [source.read(offset, length)], at)
         self.records += 1
-        self.operations += record.kind == RecordKind.OPERATION
+        if record.kind == RecordKind.OPERATION:
+            self.operations += record.operations
 
     def seal(self) -> None:
         """End the new segment."""

@@ -41,8 +41,8 @@ CHUNK_RECORDS = 20_000
 class Record:
     """A record out of the log. `payload` is exactly what `allocate` gave, filled.
 
-    `first_seq` is an operation's sequence; for other kinds it is the next operation's. `epoch`
-    is the one that it was written under, whoever replays it.
+    `first_seq` is the sequence of the first of its `operations`; for other kinds it is the next
+    operation's. `epoch` is the one that it was written under, whoever replays it.
     """
 
     kind: int
@@ -51,6 +51,7 @@ class Record:
     segment: int
     offset: int
     epoch: int
+    operations: int = 1
 
 
 class ReplayCursor:
@@ -100,7 +101,15 @@ class ReplayCursor:
                 break
             payload = self._payload(source, path, offset, header)
             records.append(
-                Record(header.kind, header.first_seq, payload, facts.number, offset, facts.epoch)
+                Record(
+                    header.kind,
+                    header.first_seq,
+                    payload,
+                    facts.number,
+                    offset,
+                    facts.epoch,
+                    header.operations,
+                )
             )
             taken += header.length
             offset += record_bytes(header.length)

@@ -164,10 +164,10 @@ def _walk(source: Source, verdict: Verdict) -> None:
         else:
             verdict.records += 1
         if record.kind == RecordKind.OPERATION:
-            verdict.operations += 1
-            verdict.last_seq = record.first_seq
-            if verdict.operations == 1:
+            if verdict.operations == 0:
                 verdict.first_seq = record.first_seq
+            verdict.operations += record.operations
+            verdict.last_seq = record.last_seq
         verdict.end += record_bytes(record.length)
     if (behind := first_nonzero(source, verdict.end)) is not None:
         verdict.fault = Fault(verdict.end, "nothing behind the seal", f"data at {behind}")

@@ -14,9 +14,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import pyarrow as pa
+
+from ingester.sinks.operation import Members
 
 FAN_OUT = 16
 CHUNK_ROWS = 4096
@@ -55,22 +58,40 @@ class BufferedRows:
         self._sequences = array("Q")
         self._ends = array("Q")
 
-    def append(self, batch: pa.RecordBatch, *, seq: int, nbytes: int, shape: int) -> None:
-        """Add one operation's rows. Atomic: no await, and readers see all of it or nothing.
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        seq: int,
+        nbytes: int,
+        shape: int,
+        members: Members | None = None,
+    ) -> None:
+        """Add the rows of one operation, or of a run.
+
+        Atomic: no await, and readers see all of it or nothing.
 
         Args:
             nbytes: the batch's own size, computed off the loop.
             shape: a number that stands for the batch's schema.
+            members: of a run, the first of which has ``seq``.
         """
         rows = batch.num_rows
         chunk = Chunk(self.rows, batch, shape, nbytes, _level(rows, nbytes))
-        self._sequences.append(seq)
-        self._ends.append(self.rows + rows)
+        operations = 1
+        if members is None:
+            self._sequences.append(seq)
+            self._ends.append(self.rows + rows)
+        else:
+            operations = len(members)
+            self._sequences.extend([seq + number for number, _ in members])
+            ends = accumulate((count for _, count in members), initial=self.rows)
+            self._ends.extend(islice(ends, 1, None))
         smaller = self._smaller_than(chunk.level)
         if chunk.level == TOP_LEVEL and len(self._chunks) - smaller > 1:
             self._merge(smaller)
         self._chunks.append(chunk)
-        self.nbytes += nbytes + CHUNK_OVERHEAD_BYTES + OPERATION_BYTES
+        self.nbytes += nbytes + CHUNK_OVERHEAD_BYTES + OPERATION_BYTES * operations
         if chunk.level < TOP_LEVEL and len(self._chunks) - smaller > 1:
             # Levels fall towards the end, always: what is smaller goes into what comes behind it.
             self._merge(smaller)

@@ -61,17 +61,19 @@ class BufferTree:
         table = operation.table
         spec_id = table.definition.spec_id
         holders: list[BufferHandle] = []
-        for values, batch, nbytes in operation.parts:
+        for values, batch, nbytes, members in operation.parts:
             handle = self._active(table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
-            handle.rows.append(batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape)
-            handle.last_seq = operation.seq
+            handle.rows.append(
+                batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape, members=members
+            )
+            handle.last_seq = operation.seq + (members[-1][0] if members else 0)
             grown = handle.rows.nbytes - before
             table.nbytes += grown
             self._ledger.buffered += grown
             holders.append(handle)
         table.rows += operation.rows
-        self.applied_seq = max(self.applied_seq, operation.seq)
+        self.applied_seq = max(self.applied_seq, operation.last_seq)
         if operation.origin is not None and operation.origin_sequence is not None:
             taken = self.origins.note_applied(
                 operation.origin,

@@ -43,9 +43,12 @@ class Link:
                 raw = self._reader.read()
             except (pa.ArrowException, OSError):
                 return  # the reason is in end()
-            if not raw:  # the end, or the empty answer that tells a waiting client of it
+            if not raw:
                 return
-            yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            answer = msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            if not answer.accepted:  # the stream ends, and the reason is in end() as well
+                return
+            yield answer
 
     def finish_sending(self) -> None:
         """Tell the daemon that no batch follows; it answers the rest and ends the stream."""

@@ -160,11 +160,23 @@ def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
     if len(batches) == 1:
         return NOTHING
     try:
-        rows = pa.Table.from_batches(batches)
-        rows.validate(full=True)
-        # A table does not see a column that is short in one batch and long in another.
-        if any(len(column) != batch.num_rows for batch in batches for column in batch.columns):
-            return NOTHING
+        rows = check_together(batches)
         return Known(True, None if kind.spec is None else shared_partition(rows, kind.spec))
     except Exception:  # whatever it is, it comes again where it can be told whose it is
         return NOTHING
+
+
+def check_together(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Validate several batches of one schema in full, in few calls.
+
+    That each column has as many rows as its batch was seen by Arrow when it read the message.
+
+    Returns:
+        All of them.
+
+    Raises:
+        pa.ArrowInvalid: one of them is not good.
+    """
+    together = pa.Table.from_batches(batches)
+    together.validate(full=True)
+    return together

@@ -1,14 +1,21 @@
-"""DoPut: one stream of batches, pipelined, answered in order.
+"""DoPut: one stream of batches, answered in order.
 
-    reader thread:   read ─ prepare (check, normalise, split, encode) ─ admit ─▶ log ──┐
-    handler thread:  write the answer ◀── outcomes, in order ◀── loop (apply) ◀────────┘
+A client that waits for each answer is served by the call's own thread, in turns:
 
-A batch with a sequence goes to the log by way of the loop, which judges it first.
+    read ─ hand over ─ wait ─ answer
 
-Law of this file: everything that costs per byte is done before the loop. The handler's
-thread answers, and returns as soon as a batch is refused, which ends the call even while the reader
-waits for a client that waits for its answer. At most ``max_unanswered`` batches, or 64 MiB, are
-between the two; then the reader stops reading and gRPC's flow control stops the client.
+A client that sends ahead has two threads:
+
+    reader      read ─ hand over ─▶ log ─┐
+    handler     answer ◀── outcomes, in order ◀── loop (apply)
+
+Small batches are handed over as they are, and made into runs by the log's thread
+(:mod:`ingester.flight.runs`). Larger ones, and those of an origin, are made into operations first;
+one with a sequence goes to the log by way of the loop, which judges it.
+
+Law of this file: everything that costs per byte is done before the loop. The handler's thread
+answers, and returns as soon as a batch is refused. At most ``max_unanswered`` batches, or 64 MiB,
+are on their way; then nothing more is read and gRPC's flow control stops the client.
 """
 
 from __future__ import annotations
@@ -21,23 +28,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
 from ingester.flight.answers import encode_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
+from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
-from ingester.flight.preparing import NOTHING, Kind, Known, Pace, Preparer
+from ingester.flight.preparing import Kind, Pace, Preparer
+from ingester.flight.refusals import refusal_answer
 from ingester.flight.requests import WriteCommand, checkpoint_bytes
-from ingester.record import as_parts, make_operation
+from ingester.flight.runs import Arrival
+from ingester.flight.unanswered import Unanswered
 from ingester.schema import Normaliser
 from ingester.sinks import Operation
-from ingester.writes import Outcome, WritePlan, Writes, WriteStream
-from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
+from ingester.write_stream import Outcome, WriteStream
+from ingester.writes import Writes
 
-UNANSWERED_BYTES = 64 << 20
-BODY_OVERHEAD_BYTES = 1 << 20
-"""What the IPC form may have beside the values: padding, offsets, thousands of columns."""
+SMALL_BYTES = 64 << 10
+"""Batches up to this size are made into runs."""
+ARRIVAL_BYTES = 1 << 10
+"""What a small batch costs on its way beside its rows."""
+PATIENCE = 16
+"""Batches in a row that find nothing unanswered before them: the client waits for each answer."""
+MAX_TURNS = 256
+"""Turns between two looks whether the client sends ahead."""
 READER_LEAVES_S = 0.02
-"""How long a refused client may take to send on by itself before it is sent an empty answer."""
+"""How long a refused client may take to send on by itself before it is told by an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +62,11 @@ class PutLimits:
     max_unanswered: int
 
 
-class _End:
-    """The reader has read everything that the client sent."""
+class _Back:
+    """The reader leaves: the client waits for answers now, or has sent all."""
+
+    def __init__(self, chunk: Any) -> None:
+        self.chunk = chunk
 
 
 class PutCall:
@@ -69,12 +86,9 @@ class PutCall:
         self._writes = writes
         self._command = command
         self._limits = limits
-        self._outcomes: SimpleQueue[Outcome | _End] = SimpleQueue()
-        self._room = threading.Condition()
-        self._sizes: SimpleQueue[int] = SimpleQueue()
-        self._unanswered = 0
-        self._unanswered_bytes = 0
-        self._over = False
+        self._operations = OperationMaker(limits.max_batch_bytes)
+        self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
+        self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
 
     def serve(self, reader: Any, writer: Any) -> None:
@@ -84,20 +98,10 @@ class PutCall:
             return
         stream, first = opened
         stream.deliver = self._outcomes.put
-        threading.Thread(
-            target=self._read, args=(reader, stream, first), name="put-reader", daemon=True
-        ).start()
         try:
-            while not isinstance(outcome := self._outcomes.get(), _End):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                self._answered()
-                writer.write(pa.py_buffer(encode_answer(outcome)))
+            self._take_turns(reader, writer, stream, first)
         finally:
-            try:
-                self._portal.post(stream.close)
-            finally:
-                self._end_reading(writer)
+            self._portal.post(stream.close)
 
     def _open(self, reader: Any) -> tuple[WriteStream, Any] | None:
         """The stream, and its first chunk if that had to be looked at; None for an empty stream.
@@ -114,111 +118,153 @@ class PutCall:
         if first is None:
             return None
         checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
-        self._split(Normaliser(opened, schema), first)
+        self._operations.split(Normaliser(opened, schema), batch_of(first))
         opened = self._portal.call(self._writes.open, *names, schema, True)
         assert isinstance(opened, WriteStream)
         return opened, first
 
-    def _end_reading(self, writer: Any) -> None:
+    # The handler's thread
+
+    def _take_turns(self, reader: Any, writer: Any, stream: WriteStream, chunk: Any) -> None:
+        """Read and answer in turns; now and then see whether the client sends ahead."""
+        turns, look_at = 0, 1
+        while True:
+            chunk = next_chunk(reader) if chunk is None else chunk
+            if chunk is None:
+                return
+            turns += 1
+            looks = turns >= look_at
+            handed_over = self._hand_over(stream, chunk, judged=looks)
+            chunk = None
+            if not (looks and handed_over):
+                self._answer(writer)
+                continue
+            turns, look_at = 0, min(look_at * 2, MAX_TURNS)
+            back = self._read_ahead(reader, writer, stream)
+            if back.chunk is None:
+                return
+            chunk = back.chunk
+
+    def _read_ahead(self, reader: Any, writer: Any, stream: WriteStream) -> _Back:
+        """Answer while another thread reads, until that comes back."""
+        self._reader_left.clear()
+        threading.Thread(
+            target=self._read, args=(reader, stream), name="put-reader", daemon=True
+        ).start()
+        try:
+            while (back := self._answer(writer)) is None:
+                pass
+        except BaseException as exc:
+            self._end_reading(writer, exc)
+            raise
+        self._reader_left.wait()
+        return back
+
+    def _answer(self, writer: Any) -> _Back | None:
+        outcomes = self._outcomes.get()
+        if isinstance(outcomes, _Back):
+            return outcomes
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            self._unanswered.answered()
+            writer.write(pa.py_buffer(encode_answer(outcome)))
+        return None
+
+    def _end_reading(self, writer: Any, error: BaseException) -> None:
         """Return when the reader has left pyarrow and will not enter it again.
 
-        pyarrow frees the call with this frame, under a reader that is still inside. What the reader
-        itself refuses (bad batches, admission, a newer stream) finds it outside. Only what fails
-        behind it (the disk, a stop) can find it waiting for a client that waits for its answer: an
-        empty answer makes that client move.
+        pyarrow frees the call with this frame, under a reader that is still inside. It may be
+        waiting there for a client that waits for an answer: then the refusal is one, and an empty
+        one is the end of them; these make that client move.
         """
-        with self._room:
-            self._over = True
-            self._room.notify_all()
+        self._unanswered.end()
         if not self._reader_left.wait(READER_LEAVES_S):
             with contextlib.suppress(pa.ArrowException, OSError):  # the client has gone
+                writer.write(pa.py_buffer(refusal_answer(error)))
                 writer.write(pa.py_buffer(b""))
             self._reader_left.wait()
 
     # The reader's thread
 
-    def _read(self, reader: Any, stream: WriteStream, first: Any) -> None:
+    def _read(self, reader: Any, stream: WriteStream) -> None:
         try:
-            self._read_all(reader, stream, first)
+            self._read_all(reader, stream)
+        except BaseException as exc:
+            self._outcomes.put([exc])
         finally:
             self._reader_left.set()
 
-    def _read_all(self, reader: Any, stream: WriteStream, chunk: Any) -> None:
+    def _read_all(self, reader: Any, stream: WriteStream) -> None:
+        alone, patience = 0, 1
+        while not self._unanswered.over:
+            chunk = next_chunk(reader)
+            if chunk is None:
+                break
+            if self._unanswered:
+                alone, patience = 0, PATIENCE
+            else:
+                alone += 1
+                if alone >= patience:
+                    self._outcomes.put(_Back(chunk))
+                    return
+            if not self._unanswered.wait_for_room() or not self._hand_over(stream, chunk):
+                return
+        # Through the loop, behind the answers of everything that was handed over before.
+        self._portal.post(stream.finish, lambda: self._outcomes.put(_Back(None)))
+
+    # Whoever reads
+
+    def _hand_over(self, stream: WriteStream, chunk: Any, *, judged: bool = False) -> bool:
+        """Send a batch on its way; False if it is known to be refused, which its outcome says.
+
+        Args:
+            judged: wait until it is known.
+        """
         try:
-            while not self._over:
-                chunk = next_chunk(reader) if chunk is None else chunk
-                if chunk is None:
-                    break
-                if not self._wait_for_room():
-                    return
-                try:
-                    operation = self._prepared(stream, chunk)
-                    self._begin(stream, operation)
-                    operation.admitted_bytes = stream.admit(
-                        operation.nbytes, operation.origin_sequence
-                    )
-                except BaseException as exc:
-                    self._portal.post(stream.refuse, exc)
-                    return
-                with self._room:
-                    self._unanswered += 1
-                    self._unanswered_bytes += operation.nbytes
-                self._sizes.put(operation.nbytes)
-                if stream.origin is None:
-                    stream.submit(operation)
-                else:
-                    self._portal.post(_submit, stream, operation)
-                chunk = None
+            return self._sent_off(stream, chunk, judged)
         except BaseException as exc:
-            self._outcomes.put(exc)
-            return
-        # Through the loop, behind the answers of everything that was posted before.
-        self._portal.post(stream.finish, lambda: self._outcomes.put(_End()))
+            self._portal.post(stream.refuse, exc)
+            return False
 
-    def _split(
-        self, normalise: Normaliser, chunk: Any, known: Known = NOTHING
-    ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
-        """The batch as its table keeps it, by partition; whatever a value can be refused for."""
+    def _sent_off(self, stream: WriteStream, chunk: Any, judged: bool) -> bool:
         batch = batch_of(chunk)
-        nbytes = batch.get_total_buffer_size()
-        if nbytes > self._limits.max_batch_bytes:
-            raise InvalidRequest(
-                f"batch has {nbytes} B; flight.max_batch_bytes is {self._limits.max_batch_bytes}:"
-                " send smaller batches"
-            )
-        try:
-            if not known.valid:
-                batch.validate(full=True)
-            self._check_plain_bytes(normalise, batch)
-            rows = normalise(batch)
-            if known.partition is not None and rows.num_rows:
-                return [(known.partition, rows)]
-            return split_batch(rows, normalise.definition.spec)
-        except PartitionValueTooLong as exc:
-            raise InvalidRequest(str(exc)) from exc
-        except pa.ArrowInvalid as exc:
-            raise InvalidRequest(f"batch is not valid: {exc}") from exc
+        if stream.origin is None and chunk.app_metadata is None:
+            nbytes = batch.get_total_buffer_size()
+            if nbytes <= SMALL_BYTES:
+                return self._offer(stream, batch, nbytes + ARRIVAL_BYTES, judged)
+        operation = self._prepared(stream, chunk)
+        self._begin(stream, operation)
+        operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
+        self._unanswered.sent(operation.nbytes)
+        if stream.origin is None:
+            stream.submit(operation)
+        else:
+            self._portal.post(_submit, stream, operation)
+        return True
 
-    def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
-        """Few bytes can stand for many: see :mod:`ingester.schema.expansion`."""
-        limit = self._limits.max_batch_bytes
-        nbytes = normalise.plain_bytes(batch)
-        if nbytes > limit + BODY_OVERHEAD_BYTES:
-            raise InvalidRequest(
-                f"batch of {batch.num_rows} rows has {nbytes:.0f} B once its dictionaries, views"
-                f" and nulls are written out; flight.max_batch_bytes is {limit}: send smaller"
-                " batches"
-            )
+    def _offer(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, judged: bool) -> bool:
+        arrival = Arrival(stream, batch, stream.admit(nbytes, None))
+        if judged:
+            arrival.judged = threading.Event()
+        self._unanswered.sent(nbytes)
+        stream.offer(arrival, arrival.slot)
+        if arrival.judged is None:
+            return True
+        arrival.judged.wait()
+        return stream.line.refusal is None
 
     def _prepared(self, stream: WriteStream, chunk: Any) -> Operation:
         plan = stream.plan
+        metadata = metadata_of(chunk, stream.origin)
         definition = plan.normalise.definition
         spec = definition.spec if plan.normalise.keeps_types else None
+        batch = batch_of(chunk)
         return self._preparer.prepare(
-            batch_of(chunk),
+            batch,
             Kind(plan.table.key, plan.shape, spec),
             self._pace,
-            lambda known: self._operation(stream.origin, plan, chunk, known),
+            lambda known: self._operations.make(plan, batch, metadata, stream.origin, known),
         )
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:
@@ -226,48 +272,6 @@ class PutCall:
         if sequence is not None and stream.first_sequence is None:
             stream.would_admit(operation.nbytes, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
-
-    def _operation(self, name: str | None, plan: WritePlan, chunk: Any, known: Known) -> Operation:
-        metadata = metadata_of(chunk, name)
-        parts, messages = as_parts(self._split(plan.normalise, chunk, known), plan.template)
-        stored = sum(part.nbytes for part in parts)
-        if stored > self._limits.max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
-            raise InvalidRequest(
-                f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
-                f" {self._limits.max_batch_bytes}: send smaller batches"
-            )
-        checkpoint = checkpoint_bytes(metadata.checkpoint)
-        sequence = metadata.sequence
-        origin = None if sequence is None or name is None else (name, sequence)
-        return make_operation(
-            plan.table,
-            parts,
-            messages,
-            shape=plan.shape,
-            preambles=(plan.preamble,),
-            origin=origin,
-            checkpoint=checkpoint,
-        )
-
-    def _wait_for_room(self) -> bool:
-        with self._room:
-            self._room.wait_for(
-                lambda: (
-                    self._over
-                    or (
-                        self._unanswered < self._limits.max_unanswered
-                        and self._unanswered_bytes < UNANSWERED_BYTES
-                    )
-                )
-            )
-            return not self._over
-
-    def _answered(self) -> None:
-        nbytes = self._sizes.get()
-        with self._room:
-            self._unanswered -= 1
-            self._unanswered_bytes -= nbytes
-            self._room.notify()
 
 
 def _submit(stream: WriteStream, operation: Operation) -> None:

@@ -98,14 +98,28 @@ class Normaliser:
             for index, field in self._sources
         ]
 
+        self._fixed_row = (
+            None
+            if any(expanding for *_, expanding in self._sizes)
+            else sum(max(1.0, fixed) for _, _, fixed, _ in self._sizes)
+        )
+
     @property
     def keeps_types(self) -> bool:
         """Whether the columns come out as they went in, apart from what is refused."""
         return self._as_is
 
-    def plain_bytes(self, batch: pa.RecordBatch) -> float:
-        """About how large a valid batch will be as the table keeps it, before it is made so."""
+    def plain_bytes(self, batch: pa.RecordBatch, enough: float = 0.0) -> float:
+        """About how large a valid batch will be as the table keeps it, before it is made so.
+
+        Args:
+            enough: so much need not be told apart from less.
+        """
         total, rows = 0.0, batch.num_rows
+        if self._fixed_row is not None:
+            most = batch.get_total_buffer_size() + rows * self._fixed_row
+            if most <= enough:
+                return float(most)
         for index, kept, fixed, expanding in self._sizes:
             if index < 0:
                 total += rows * max(1.0, fixed)

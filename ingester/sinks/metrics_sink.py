@@ -24,13 +24,13 @@ class MetricsSink:
 
         def counted(done: Operation, error: BaseException | None) -> None:
             if error is None:
-                self._metrics.acknowledged(time.perf_counter() - began)
+                self._metrics.acknowledged(time.perf_counter() - began, done.operations)
                 table = self._metrics.table(done.table.namespace, done.table.name)
                 if done.duplicate:
                     table.saw_duplicate()
                 else:
-                    table.wrote(done.rows, done.nbytes)
-                    self._rates.add(rows=done.rows, nbytes=done.nbytes, operations=1)
+                    table.wrote(done.rows, done.nbytes, done.operations)
+                    self._rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
             answer(done, error)
 
         self._inner.submit(operation, counted)

@@ -1,5 +1,8 @@
 """One operation: a batch of one table, split by partition, on its way from a stream to the buffers.
 
+Small ones that wait together travel as one, a *run*: one record of the log, one chunk of a buffer.
+Each keeps a sequence of its own.
+
 Law of this file: an operation is visible whole or not at all. Its identity for ever is
 (ingester id, epoch, sequence), given by the log.
 """
@@ -18,17 +21,26 @@ if TYPE_CHECKING:
     from wal import Entry
 
 
+Members = tuple[tuple[int, int], ...]
+"""(number of the operation within its run, its rows), ascending; one without rows is left out."""
+
+
 class Part(NamedTuple):
     """The rows of an operation that belong to one partition."""
 
     values: PartitionValues
     batch: pa.RecordBatch
     nbytes: int
+    members: Members | None = None
+    """Of a run: which of its operations the rows are of, in order; None where there is one."""
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """A validated write; ``seq``, ``epoch`` and ``segment`` are set when the log has taken it."""
+    """A validated write, or a run of them.
+
+    ``seq``, of the first one, ``epoch`` and ``segment`` are set when the log has taken it.
+    """
 
     table: TableBuffer
     parts: tuple[Part, ...]
@@ -36,6 +48,8 @@ class Operation:
     nbytes: int
     shape: int
     """Stands for the batches' schema: equal numbers, equal schemas."""
+    operations: int = 1
+    """More than one in a run, none of which has an origin."""
     origin: str | None = None
     origin_sequence: int | None = None
     checkpoint: tuple[str, bytes] | None = None
@@ -46,3 +60,8 @@ class Operation:
     admitted_bytes: int = 0
     """What it counts for until it is answered."""
     duplicate: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence of the last one."""
+        return self.seq + self.operations - 1

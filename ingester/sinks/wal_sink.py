@@ -15,7 +15,7 @@ from ingester.admission import DISK_RETRY_S
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.sinks.interface import Answer, DmlSink
 from ingester.sinks.operation import Operation
-from wal import Entry, Log, LogClosed, LogFull
+from wal import Draft, Entry, Log, LogClosed, LogFull
 
 
 class WalSink:
@@ -51,31 +51,48 @@ class WalSink:
             except trio.RunFinishedError:
                 raise closed from None
 
+    def offer(self, draft: Draft) -> None:
+        """Queue what becomes operations just before the next group; see `Log.append_nowait`.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """
+        try:
+            self._log.append_nowait(draft)
+        except LogClosed as exc:
+            assert draft.on_done is not None
+            try:
+                self._loop.run_sync_soon(draft.on_done, draft, exc)
+            except trio.RunFinishedError:
+                raise Stopping("the log is closed: the daemon is stopping") from None
+
     def apply(self, entries: Sequence[Entry]) -> None:
         """Called by the log with a durable group. Atomic: no await until all are in the tree."""
-        nbytes = 0
+        nbytes = operations = 0
         for entry in entries:
             nbytes += entry.stored_bytes
+            operations += entry.operations
             operation = entry.tag
             assert isinstance(operation, Operation)
             operation.seq = entry.seq
             operation.segment = entry.segment
             operation.epoch = self._epoch
             self._inner.submit(operation, _nobody)
-        self.on_group(len(entries), nbytes)
+        self.on_group(operations, nbytes)
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
         operation.entry = None
         if isinstance(error, LogFull):
             self._on_disk_full()
-        answer(operation, None if error is None else _refusal(error))
+        answer(operation, None if error is None else log_refusal(error))
 
 
 def _nobody(_operation: Operation, error: BaseException | None) -> None:
     assert error is None, "the tree cannot refuse"
 
 
-def _refusal(error: BaseException) -> IngesterError:
+def log_refusal(error: BaseException) -> IngesterError:
+    """What the log's refusal is to a client."""
     if isinstance(error, LogFull):
         return DiskFull(
             "the log's disk is full; nothing of this batch was kept", retry_after_s=DISK_RETRY_S

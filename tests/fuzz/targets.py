@@ -16,7 +16,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
-from ingester.flight.put import PutCall, PutLimits
+from ingester.flight.operations import OperationMaker
+from ingester.flight.preparing import check_together
 from ingester.flight.requests import (
     CreateTableBody,
     OriginsBody,
@@ -158,12 +159,7 @@ def _body(data: bytes) -> int:
     return got
 
 
-class _Chunk:
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.data = batch
-
-
-_PUT = PutCall(None, None, None, PutLimits(1 << 20, 16), None)  # type: ignore[arg-type]
+_OPERATIONS = OperationMaker(1 << 20)
 
 
 def _batches(data: bytes) -> int:
@@ -179,19 +175,33 @@ def _batches(data: bytes) -> int:
         except InvalidRequest:
             continue
         got += 1
+        came: list[pa.RecordBatch] = []
         while True:
             try:
-                batch = reader.read_next_batch()
+                came.append(reader.read_next_batch())
             except (StopIteration, pa.ArrowException, OSError):
                 break
             try:
-                for _, rows in _PUT._split(normalise, _Chunk(batch)):
+                for _, rows in _OPERATIONS.split(normalise, came[-1]):
                     rows.validate(full=True)
                     rows.serialize()
                     got += 1
             except InvalidRequest:
                 break
+        got += _together(came)
     return got
+
+
+def _together(batches: list[pa.RecordBatch]) -> int:
+    """Several batches that are looked at at once: what passes there passes one by one."""
+    try:
+        check_together(batches)
+    except (pa.ArrowException, ValueError):  # none, or one that is not valid
+        return 0
+    for batch in batches:
+        batch.validate(full=True)
+    pa.concat_batches(batches).validate(full=True)
+    return 1
 
 
 def _arrow_schema(data: bytes) -> int:

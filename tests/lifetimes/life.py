@@ -21,12 +21,13 @@ import trio
 from ingester import daemon
 from ingester.config import ManifestSettings, MemorySettings, PersistSettings, Settings, WalSettings
 from ingester.errors import IngesterError
+from ingester.flight.operations import OperationMaker
+from ingester.flight.portal import Portal
+from ingester.flight.runs import Arrival, RunMaker
 from ingester.query.ticket import Ticket
-from ingester.record import as_parts, make_operation
 from ingester.runtime import Runtime, log_settings
-from ingester.sinks import Operation
 from ingester.stopping import drain_and_stop, prune, prune_log
-from ingester.writes import Outcome, WriteStream
+from ingester.write_stream import Outcome, WriteStream
 from persist.manifest import (
     Manifest,
     Retention,
@@ -35,7 +36,7 @@ from persist.manifest import (
     claim_epoch,
     clean_up,
 )
-from persist.partitioning import PartitionSpec, split_batch
+from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from tests.lifetimes.model import Model
 from tests.lifetimes.store import CrashStore
@@ -127,7 +128,8 @@ class _Life:
                 workers.start_soon(work)
             workers.start_soon(prune_log, runtime)
             await daemon._replay(runtime)
-            await workers.start(runtime.wal.run, runtime.wal_sink.apply)
+            runs = RunMaker(runtime.sink, OperationMaker(1 << 20), Portal().post)
+            await workers.start(runtime.wal.run, runtime.wal_sink.apply, runs.make)
             await self._query()
             for name, amount in script:
                 await self._do(name, amount)
@@ -192,18 +194,23 @@ class _Life:
         answered = trio.Event()
         outcomes: list[Outcome] = []
 
-        def deliver(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            if not isinstance(outcome, BaseException):
-                model.acknowledged(sent[len(outcomes) - 1])
+        def deliver(some: list[Outcome]) -> None:
+            for outcome in some:
+                outcomes.append(outcome)
+                if not isinstance(outcome, BaseException):
+                    model.acknowledged(sent[len(outcomes) - 1])
             if len(outcomes) == len(sent):
                 answered.set()
 
         stream.deliver = deliver
         for numbers in sent:
-            operation = _operation(stream, numbers)
-            operation.admitted_bytes = stream.admit(operation.nbytes, None)
-            stream.submit(operation)
+            if len(numbers) % 3:
+                arrival = Arrival(stream, _batch(numbers), stream.admit(100 * len(numbers), None))
+                stream.offer(arrival, arrival.slot)
+            else:
+                operation = OperationMaker(1 << 20).make(stream.plan, _batch(numbers))
+                operation.admitted_bytes = stream.admit(operation.nbytes, None)
+                stream.submit(operation)
         with trio.fail_after(30):
             await answered.wait()
         for outcome in outcomes:
@@ -236,12 +243,8 @@ def _exists(store: CrashStore) -> bool:
         return False
 
 
-def _operation(stream: WriteStream, numbers: range) -> Operation:
-    """As the gRPC side makes it of a batch."""
+def _batch(numbers: range) -> pa.RecordBatch:
     times = [number % DAYS * DAY_US for number in numbers]
     keys = [number * 7919 % 10007 for number in numbers]
     columns = [pa.array(times, TIME), pa.array(keys, pa.int64()), pa.array(numbers, pa.int64())]
-    plan = stream.plan
-    batch = plan.normalise(pa.record_batch(columns, schema=SCHEMA))
-    parts, messages = as_parts(split_batch(batch, plan.normalise.definition.spec), plan.template)
-    return make_operation(plan.table, parts, messages, shape=plan.shape, preambles=(plan.preamble,))
+    return pa.record_batch(columns, schema=SCHEMA)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from wal import Disk, Entry, Log, LogIdentity, LogSettings, Preamble, Record, RecordKind, Recovered
+from wal import (
+    Disk,
+    Draft,
+    Entry,
+    Log,
+    LogIdentity,
+    LogSettings,
+    Preamble,
+    Record,
+    RecordKind,
+    Recovered,
+)
 
 IDENTITY = LogIdentity("ingester-1", "incarnation-1", 1)
 SMALL = LogSettings(segment_bytes=4096)
@@ -83,6 +95,7 @@ async def running(
     *,
     clean: bool = True,
     first_seq: int | None = None,
+    make: Callable[[Log, list[Draft]], None] | None = None,
     disk: Disk | None = None,
     **more: Any,
 ) -> AsyncIterator[Running]:
@@ -92,7 +105,7 @@ async def running(
     await log.start(IDENTITY, first_seq or recovered.last_seq + 1)
     state = Running(log)
     async with trio.open_nursery() as nursery:
-        await nursery.start(log.run, state.apply)
+        await nursery.start(log.run, state.apply, None if make is None else partial(make, log))
         yield state
         if clean:
             await log.close()

@@ -28,7 +28,13 @@ from wal.format import (
 
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
-record_headers = st.builds(RecordHeader, u32, u64, u64, u64, u32)
+kinds = u32.filter(lambda kind: kind & 0xFFFF != RecordKind.OPERATION)
+record_headers = st.one_of(
+    st.builds(RecordHeader, kinds, u64, u64, u64, u32, st.just(1)),
+    st.builds(
+        RecordHeader, st.just(RecordKind.OPERATION), u64, u64, u64, u32, st.integers(1, 1 << 16)
+    ),
+)
 segment_headers = st.builds(
     SegmentHeader,
     u64,

@@ -1,0 +1,221 @@
+"""One stream of writes: admitted, submitted in order, answered in order.
+
+Law of this file: answers of one stream leave in the order of its batches. After a refusal nothing
+later from that stream is applied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ingester.admission import AdmissionGate
+from ingester.errors import DiskFull, MemoryFull
+from ingester.flight.answers import PutAnswer
+from ingester.ipc_messages import MessageTemplate
+from ingester.origins import Origins
+from ingester.schema import Normaliser
+from ingester.sinks import DmlSink, Operation
+from wal import Draft, Line, Preamble
+
+if TYPE_CHECKING:
+    from ingester.buffer import TableBuffer
+
+Outcome = PutAnswer | BaseException
+Offer = Callable[[Draft], None]
+"""Takes what becomes operations when its turn comes; see :meth:`WalSink.offer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """How batches of one schema become operations of one table."""
+
+    table: TableBuffer
+    normalise: Normaliser
+    shape: int
+    preamble: Preamble
+    template: MessageTemplate = field(default_factory=MessageTemplate)
+    """Of the batches that ``normalise`` makes."""
+
+
+class WriteStream:
+    """One DoPut stream. Loop only, but for what says otherwise.
+
+    ``deliver`` hands outcomes to the stream's own thread.
+    """
+
+    def __init__(
+        self,
+        sink: DmlSink,
+        origins: Origins,
+        gate: AdmissionGate,
+        plan: WritePlan,
+        *,
+        offer: Offer,
+        origin: str | None,
+        epoch: int,
+        newest_seq: Callable[[], int],
+    ) -> None:
+        self.plan = plan
+        self.gate = gate
+        self.origin = origin
+        self.first_sequence: int | None = None
+        """From which on the origin is this daemon's; None until a batch has one."""
+        self.refusal: BaseException | None = None
+        """Why a batch of this stream failed: nothing later from it is applied."""
+        self.ended_by: BaseException | None = None
+        """Why batches that are not read yet are refused; those on their way go on."""
+        self.deliver: Callable[[list[Outcome]], None] = lambda outcomes: None
+        self.on_disk_full: Callable[[], None] = lambda: None
+        self.on_memory_full: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[WriteStream], None] = lambda stream: None
+        self._sink = sink
+        self._offer = offer
+        self._origins = origins
+        self._epoch = epoch
+        # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.
+        self._newest_seq = newest_seq
+        # One thread adds to it, the loop takes from it.
+        self._slots: deque[list[Outcome]] = deque()
+        self.line = Line()
+        """Of its operations in the log: none stands there behind a refused one."""
+        self._on_drained: Callable[[], None] | None = None
+
+    def submit(self, operation: Operation) -> None:
+        """Send one batch on its way; its answer comes through ``deliver``.
+
+        With an origin on the loop, without one in the thread that reads the stream: nothing can
+        fail there but the log, which keeps the stream's order by its line.
+        """
+        if self.origin is None and operation.entry is not None:
+            operation.entry.lines = (self.line,)
+        slot: list[Outcome] = []
+        self._slots.append(slot)
+        if self.origin is not None and self.refusal is not None:
+            self.gate.leave(operation.admitted_bytes)
+            self._fill(slot, self.refusal)
+            return
+        self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
+
+    def offer(self, draft: Draft, slot: list[Outcome]) -> None:
+        """Send what will be an operation on its way, to be answered in its turn. Any thread.
+
+        Only without an origin.
+
+        Args:
+            slot: empty; for :meth:`accept` or :meth:`reject`.
+
+        Raises:
+            Stopping
+        """
+        self._slots.append(slot)
+        self._offer(draft)
+
+    def accept(self, slot: list[Outcome], operation: Operation, number: int) -> None:
+        """What was offered is applied, as this one of a run. :meth:`hand_out` has to follow."""
+        slot.append(self._answer(operation, number))
+
+    def reject(self, slot: list[Outcome], error: BaseException) -> None:
+        """What was offered is refused, or what stood before it. :meth:`hand_out` has to follow."""
+        self.refusal = self.refusal or error
+        slot.append(error)
+
+    def admit(self, nbytes: int, sequence: int | None) -> int:
+        """The bytes that the next batch counts for until it is answered. Any thread.
+
+        What is known to be written already costs nothing and is let in always.
+
+        Raises:
+            IngesterError: why it is refused; it ends the stream.
+        """
+        if self._is_known(sequence):
+            return 0
+        refusal = self.gate.enter(nbytes)
+        if refusal is not None:
+            raise refusal
+        return nbytes
+
+    def would_admit(self, nbytes: int, sequence: int | None) -> None:
+        """Raise what :meth:`admit` would raise now, before anything is asked of the store.
+
+        Raises:
+            IngesterError
+        """
+        if not self._is_known(sequence) and (reasons := self.gate.reasons(nbytes)):
+            raise reasons[0]
+
+    def _is_known(self, sequence: int | None) -> bool:
+        """Whether the batch is known to be written already. Raises what has ended the stream."""
+        refusal = self.ended_by or self.refusal
+        if refusal is not None:
+            raise refusal
+        return (
+            self.origin is not None
+            and sequence is not None
+            and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
+        )
+
+    def refuse(self, error: BaseException) -> None:
+        """A batch that never became an operation; it ends the stream in its turn."""
+        if isinstance(error, DiskFull):
+            self.on_disk_full()
+        elif isinstance(error, MemoryFull):
+            self.on_memory_full()
+        self.refusal = self.refusal or error
+        slot: list[Outcome] = []
+        self._slots.append(slot)
+        self._fill(slot, error)
+
+    def finish(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything submitted so far has been answered."""
+        if not self._slots:
+            then()
+        else:
+            self._on_drained = then
+
+    def close(self) -> None:
+        """The client has gone or has finished."""
+        self.on_closed(self)
+
+    def _answered(
+        self, slot: list[Outcome], operation: Operation, error: BaseException | None
+    ) -> None:
+        self.gate.leave(operation.admitted_bytes)
+        if error is not None:
+            self.reject(slot, error)
+        else:
+            self.accept(slot, operation, 0)
+        self.hand_out()
+
+    def _answer(self, operation: Operation, number: int) -> PutAnswer:
+        memory = durable = None
+        first = False
+        if self.origin is not None:
+            origin = self._origins.get(self.origin)
+            memory, durable = origin.memory_sequence, origin.durable_sequence
+            first, origin.answered = not origin.answered, True
+        return PutAnswer(
+            accepted=True,
+            sequence=operation.seq + number if operation.seq else self._newest_seq(),
+            epoch=self._epoch,
+            duplicate=operation.duplicate,
+            memory_sequence=memory,
+            durable_sequence=durable,
+            first=first,
+        )
+
+    def _fill(self, slot: list[Outcome], outcome: Outcome) -> None:
+        slot.append(outcome)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """Deliver what is known and has nothing before it that is not."""
+        outcomes = []
+        while self._slots and self._slots[0]:
+            outcomes.append(self._slots.popleft()[0])
+        if outcomes:
+            self.deliver(outcomes)
+        if not self._slots and self._on_drained is not None:
+            self._on_drained()

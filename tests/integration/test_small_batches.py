@@ -1,0 +1,249 @@
+"""Small batches of many streams travel together; each stream sees its own answers and refusals."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.daemon import Daemon
+from tests.integration.wire import (
+    Stream,
+    Table,
+    http,
+    numbers,
+    path,
+    persist,
+    query,
+    rows,
+)
+
+OPTIONS = fl.FlightCallOptions(timeout=60)
+SCHEMA = pa.schema({"i": pa.int64(), "time": pa.timestamp("ns", "UTC")})
+WRITERS = 8
+EACH = 200
+
+
+def row(number: int, *, fits: bool = True) -> pa.RecordBatch:
+    """One row; a nanosecond beside a whole microsecond does not fit a table of microseconds."""
+    times = pa.array([1000 if fits else 1001], SCHEMA.field("time").type)
+    return pa.record_batch([pa.array([number], pa.int64()), times], schema=SCHEMA)
+
+
+class Writer:
+    """A client in a thread that waits for each answer."""
+
+    def __init__(self, flight: str, table: Table, number: int, bad_at: int | None) -> None:
+        self.number = number
+        self.sequences: list[int] = []
+        self.failure: Exception | None = None
+        self._bad_at = bad_at
+        self._arguments = (flight, table)
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        flight, table = self._arguments
+        with fl.connect(flight) as client:
+            writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
+            try:
+                for turn in range(EACH):
+                    batch = row(self.number * EACH + turn, fits=turn != self._bad_at)
+                    writer.write_batch(batch)
+                    answer = json.loads(reader.read().to_pybytes())
+                    assert answer["accepted"]
+                    self.sequences.append(answer["sequence"])
+                writer.done_writing()
+            except Exception as exc:
+                self.failure = exc
+            try:
+                writer.close()
+            except Exception as exc:
+                self.failure = exc
+
+
+def test_one_bad_batch_among_many_streams_is_its_own_streams_affair(
+    shared: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    bad = {2: 57, 5: 0, 7: 199}
+    Stream(client, path(table), SCHEMA).write(row(-1))
+    writers = [Writer(shared.flight, table, n, bad.get(n)) for n in range(WRITERS)]
+    for writer in writers:
+        writer.thread.start()
+    for writer in writers:
+        writer.thread.join()
+    expected = [-1]
+    for writer in writers:
+        good = bad.get(writer.number, EACH)
+        assert len(writer.sequences) == good
+        assert writer.sequences == sorted(set(writer.sequences))
+        expected += range(writer.number * EACH, writer.number * EACH + good)
+        if writer.number in bad:
+            assert isinstance(writer.failure, pa.ArrowInvalid)
+            assert "microseconds" in str(writer.failure)
+        else:
+            assert writer.failure is None
+    everyones = [sequence for writer in writers for sequence in writer.sequences]
+    assert len(everyones) == len(set(everyones)), "each operation has a sequence of its own"
+    assert sorted(rows(client, table)) == sorted(expected)
+
+
+def test_the_first_batch_of_a_stream_is_refused_by_an_error_and_no_answer(
+    client: fl.FlightClient, table: Table
+) -> None:
+    Stream(client, path(table), SCHEMA).write(row(0))
+    writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
+    writer.write_batch(row(1, fits=False))
+    assert reader.read() is None
+    with pytest.raises(pa.ArrowInvalid, match="microseconds"):
+        writer.close()
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 5, 40])
+def test_a_client_that_waits_for_each_answer_is_refused_by_an_error(
+    client: fl.FlightClient, table: Table, before: int
+) -> None:
+    writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
+    for number in range(before):
+        writer.write_batch(row(number))
+        assert json.loads(reader.read().to_pybytes())["accepted"]
+    writer.write_batch(row(before, fits=False))
+    assert reader.read() is None
+    with pytest.raises(pa.ArrowInvalid, match="microseconds"):
+        writer.close()
+    assert rows(client, table) == list(range(before))
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+@pytest.mark.parametrize("bad_at", [1, 20, 49])
+def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
+    client: fl.FlightClient, table: Table, bad_at: int, finishes: bool
+) -> None:
+    Stream(client, path(table), SCHEMA).write(row(-1))
+    writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
+    for number in range(50):
+        writer.write_batch(row(number, fits=number != bad_at))
+    if finishes:
+        writer.done_writing()
+    answers: list[dict[str, Any]] = []
+
+    def read_all() -> None:
+        while raw := reader.read():
+            answers.append(json.loads(raw.to_pybytes()))
+        writer.close()
+
+    with pytest.raises(pa.ArrowInvalid, match="microseconds"):
+        read_all()
+    accepted = [answer for answer in answers if answer["accepted"]]
+    assert len(accepted) == bad_at
+    for refusal in answers[bad_at:]:
+        assert refusal["accepted"] is False
+        assert refusal["code"] == "invalid"
+        assert "microseconds" in refusal["message"]
+    assert rows(client, table) == [-1, *range(bad_at)]
+
+
+def test_a_client_may_send_ahead_and_wait_by_turns(client: fl.FlightClient, table: Table) -> None:
+    sent = 0
+    with Stream(client, path(table), SCHEMA) as stream:
+        for burst in [1, 1, 1, 30, 1, 1, *[1] * 40, 200, 2, 2, 2, 1, 64, *[1] * 20]:
+            for _ in range(burst):
+                stream.send(row(sent))
+                sent += 1
+            sequences = [answer["sequence"] for _ in range(burst) if (answer := stream.answer())]
+            assert len(sequences) == burst
+            assert sequences == sorted(set(sequences))
+        assert stream.rest() == []
+    assert rows(client, table) == list(range(sent))
+
+
+def test_small_and_large_batches_and_those_with_metadata_keep_the_streams_order(
+    client: fl.FlightClient, table: Table
+) -> None:
+    """Small ones wait for the log as they came, the others are ready before."""
+    checkpoint = {"checkpoint": {"partition": "p", "state": "AA=="}}
+    with Stream(client, path(table), numbers(0, 1).schema) as stream:
+        start = 0
+        for turn in range(60):
+            count = 20_000 if turn % 7 == 3 else 1 + turn % 3
+            stream.send(numbers(start, count), checkpoint if turn % 5 == 4 else None)
+            start += count
+        answers = stream.rest()
+    sequences = [answer["sequence"] for answer in answers]
+    assert len(sequences) == 60
+    assert sequences == sorted(set(sequences))
+    assert rows(client, table) == list(range(start))
+
+
+def test_what_was_answered_survives_a_kill_and_a_persist_of_a_part_of_it(tmp_path: Path) -> None:
+    """Rows of one run lie in several partitions; files have some, the log the others."""
+    table = ("ns", "days")
+    day_ns = 86_400_000_000_000
+
+    def on_day(number: int) -> pa.RecordBatch:
+        times = pa.array([number % 5 * day_ns], SCHEMA.field("time").type)
+        return pa.record_batch([pa.array([number], pa.int64()), times], schema=SCHEMA)
+
+    with Daemon.start(tmp_path / "data", persist__max_age="1d") as daemon:
+        answered: list[int] = []
+
+        def write(first: int) -> None:
+            with (
+                fl.connect(daemon.flight) as own,
+                Stream(own, path(table), SCHEMA) as stream,
+            ):
+                for number in range(first, first + 100):
+                    stream.send(on_day(number))
+                assert all(answer["accepted"] for answer in stream.rest())
+            answered.extend(range(first, first + 100))
+
+        def write_all(start: int) -> None:
+            threads = [
+                threading.Thread(target=write, args=(start + 100 * n,)) for n in range(WRITERS)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        with fl.connect(daemon.flight) as client:
+            Stream(client, path(table), SCHEMA).write(on_day(0))
+            answered.append(0)
+            write_all(100)
+            persist(client, table)
+            write_all(1000)
+            assert sorted(rows(client, table)) == sorted(answered)
+        daemon.kill()
+        with daemon.again() as second, fl.connect(second.flight) as client:
+            assert sorted(rows(client, table)) == sorted(answered)
+            assert sorted(_in_files(client, table)) == sorted(n for n in answered if n < 1000)
+
+
+def _in_files(client: fl.FlightClient, table: Table) -> list[int]:
+    found = query(client, table)
+    version = int(found.schema.metadata[b"manifest_version"])
+    return rows(client, table, scope="version", version=version)
+
+
+def test_runs_are_made_of_what_waits(shared: Daemon, client: fl.FlightClient, table: Table) -> None:
+    """Fewer groups than operations, or nothing of this file was tried."""
+
+    def groups() -> float:
+        _, _, text = http(f"{shared.http}/metrics")
+        (line,) = (
+            line
+            for line in text.decode().splitlines()
+            if line.startswith("ingester_group_operations_count")
+        )
+        return float(line.split()[1])
+
+    before = groups()
+    with Stream(client, path(table), SCHEMA) as stream:
+        for number in range(1000):
+            stream.send(row(number))
+        stream.rest()
+    assert groups() - before < 700

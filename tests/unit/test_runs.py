@@ -1,0 +1,175 @@
+"""Several small batches as one operation: each keeps its rows, its order and its sequence."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.buffer.rows import BufferedRows
+from ingester.buffer.table import TableBuffer
+from ingester.flight.operations import OperationMaker
+from ingester.ipc_messages import IpcMessage
+from ingester.record import DamagedRecord, decode_operation, encode_schema, make_operation
+from ingester.schema import Normaliser
+from ingester.sinks import Operation
+from ingester.write_stream import WritePlan
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
+from wal import Preamble, RecordKind
+
+DAY_US = 86_400_000_000
+KEPT = pa.schema({"time": pa.timestamp("us", "UTC"), "host": pa.string(), "v": pa.float64()})
+SENT = pa.schema(
+    {
+        "v": pa.float32(),
+        "host": pa.dictionary(pa.int8(), pa.string()),
+        "time": pa.timestamp("us", "UTC"),
+    }
+)
+SPECS: tuple[list[str], ...] = (
+    [],
+    ["day(time)"],
+    ["bucket(4, host)", "day(time)"],
+    ["identity(host)"],
+)
+MAKER = OperationMaker(1 << 20)
+
+rows = st.fixed_dictionaries(
+    {
+        "time": st.one_of(st.none(), st.integers(0, 3 * DAY_US)),
+        "host": st.one_of(st.none(), st.sampled_from("abc")),
+        "v": st.one_of(st.none(), st.floats(width=32, allow_nan=False)),
+    }
+)
+batches = st.lists(st.lists(rows, max_size=4), min_size=1, max_size=12)
+
+
+def _plan(spec: list[str], sent: pa.Schema) -> WritePlan:
+    definition = TableDefinition(KEPT, PartitionSpec.parse(spec))
+    normalise = Normaliser(definition, sent)
+    record = encode_schema(1, ("ns", "t"), normalise.schema)
+    table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
+    return WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+
+
+def _batch(found: list[dict[str, Any]], sent: pa.Schema) -> pa.RecordBatch:
+    columns = {
+        "time": pa.array([row["time"] for row in found], pa.timestamp("us", "UTC")),
+        "host": pa.array([row["host"] for row in found], pa.string()),
+        "v": pa.array([row["v"] for row in found], pa.float64()),
+    }
+    arrays = []
+    for field in sent:
+        column = columns[field.name]
+        if pa.types.is_dictionary(field.type):
+            column = column.dictionary_encode().cast(field.type)
+        arrays.append(column.cast(field.type))
+    # As it comes over Flight.
+    message = pa.ipc.read_message(pa.RecordBatch.from_arrays(arrays, schema=sent).serialize())
+    if any(pa.types.is_dictionary(field.type) for field in sent):
+        return pa.RecordBatch.from_arrays(arrays, schema=sent)
+    return pa.ipc.read_record_batch(message, sent)
+
+
+def _by_number(operation: Operation) -> dict[int, dict[Any, list[dict[str, Any]]]]:
+    """Whose rows are in which partition."""
+    found: dict[int, dict[Any, list[dict[str, Any]]]] = {}
+    for part in operation.parts:
+        part.batch.validate(full=True)
+        rows_, start = part.batch.to_pylist(), 0
+        for number, count in part.members or ((0, part.batch.num_rows),):
+            found.setdefault(number, {})[part.values] = rows_[start : start + count]
+            start += count
+        assert start == len(rows_)
+    return found
+
+
+@given(batches, st.sampled_from(SPECS), st.sampled_from([KEPT, SENT]))
+def test_a_run_holds_what_its_batches_would_be_one_by_one(
+    found: list[list[dict[str, Any]]], spec: list[str], sent: pa.Schema
+) -> None:
+    plan = _plan(spec, sent)
+    came = [_batch(each, sent) for each in found]
+    run = MAKER.make_run(plan, came)
+    assert run.operations == len(came)
+    assert run.rows == sum(len(each) for each in found)
+    together = _by_number(run)
+    for number, batch in enumerate(came):
+        alone = _by_number(MAKER.make(plan, batch))
+        assert together.get(number, {}) == alone.get(0, {})
+
+
+@given(batches, st.sampled_from(SPECS))
+def test_the_record_of_a_run_says_whose_its_rows_are(
+    found: list[list[dict[str, Any]]], spec: list[str]
+) -> None:
+    plan = _plan(spec, KEPT)
+    run = MAKER.make_run(plan, [_batch(each, KEPT) for each in found])
+    assert run.entry is not None
+    assert run.entry.operations == len(found)
+    payload = pa.py_buffer(b"".join(map(bytes, run.entry.body.pieces))[: run.entry.body.length])
+    logged = decode_operation(payload, {1: plan.normalise.schema}, len(found))
+    assert [(part.values, part.batch.to_pylist(), part.members) for part in logged.parts] == [
+        (part.values, part.batch.to_pylist(), part.members) for part in run.parts
+    ]
+    if run.parts:
+        with pytest.raises(DamagedRecord):
+            decode_operation(payload, {1: plan.normalise.schema}, run.parts[0].members[-1][0])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("members", "operations"),
+    [
+        (None, 2),
+        (((0, 1), (0, 1)), 2),
+        (((1, 1), (0, 1)), 2),
+        (((0, 1), (2, 1)), 2),
+        (((0, 2), (1, 0)), 2),
+        (((0, 1), (1, 2)), 2),
+        (((-1, 1), (1, 1)), 2),
+    ],
+)
+def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> None:
+    plan = _plan([], KEPT)
+    one = {"time": 1, "host": "a", "v": 0.5}
+    run = MAKER.make_run(plan, [_batch([one], KEPT), _batch([one], KEPT)])
+    parts = tuple(part._replace(members=members) for part in run.parts)
+    messages = [IpcMessage.serialized(part.batch) for part in parts]
+    made = make_operation(plan.table, parts, messages, shape=1, preambles=(), operations=2)
+    assert made.entry is not None
+    payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
+    with pytest.raises(DamagedRecord):
+        decode_operation(payload, {1: plan.normalise.schema}, operations)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=6))
+def test_a_buffer_knows_each_operation_of_a_run(runs: list[list[int]]) -> None:
+    buffer, seq, ends = BufferedRows(), 10, {9: 0}
+    for counts in runs:
+        members = tuple((number, count) for number, count in enumerate(counts) if count)
+        total = sum(counts)
+        if members:
+            batch = pa.record_batch({"n": list(range(total))})
+            buffer.append(batch, seq=seq, nbytes=8 * total, shape=1, members=members)
+        for count in counts:
+            ends[seq] = ends[seq - 1] + count
+            seq += 1
+    assert {each: buffer.rows_until(each) for each in ends} == ends
+    assert buffer.operations == sum(count > 0 for counts in runs for count in counts)
+
+
+def test_arrow_refuses_a_message_whose_columns_have_other_lengths_than_their_batch() -> None:
+    """Side by side, one too short and one too long would make up for each other."""
+    batch = pa.record_batch({"a": [1, 2], "b": [1, 2]})
+    message = bytearray(batch.serialize().to_pybytes())
+    nodes = struct.pack("<qqqq", 2, 0, 2, 0)  # (rows, nulls) of each column
+    at = message.index(nodes)
+    message[at : at + 8] = struct.pack("<q", 1)
+    with pytest.raises(OSError, match="length"):
+        pa.ipc.read_record_batch(pa.py_buffer(bytes(message)), batch.schema)

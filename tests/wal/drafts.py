@@ -1,0 +1,55 @@
+"""Drafts of a test: payloads that are joined into one entry when it is their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wal import Draft, Entry, Line, Log, LogError, LogWriteFailed, RecordKind
+
+END = b";"
+Note = Callable[[object, BaseException | None], None]
+
+
+class TextDraft(Draft):
+    """One payload, which is unfit if it has a question mark."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: bytes, note: Note, line: Line | None = None) -> None:
+        super().__init__(len(payload), (line or Line(),))
+        self.payload = payload
+        self.on_done = note
+
+
+def join(log: Log, drafts: list[Draft]) -> None:
+    """One entry of all that are fit and on a good line, with a sequence for each."""
+    fit = [draft for draft in drafts if isinstance(draft, TextDraft) and _is_fit(draft)]
+    if not fit:
+        return
+    entry = Entry(
+        RecordKind.OPERATION,
+        [draft.payload + END for draft in fit],
+        lines=tuple({line for draft in fit for line in draft.lines}),
+        operations=len(fit),
+    )
+
+    def done(_entry: object, error: BaseException | None) -> None:
+        for draft in fit:
+            _answer(draft, error)
+
+    entry.on_done = done
+    log.append_nowait(entry)
+
+
+def _is_fit(draft: TextDraft) -> bool:
+    (line,) = draft.lines
+    if line.refusal is None and b"?" in draft.payload:
+        line.refusal = LogWriteFailed(f"{draft.payload!r} is unfit")
+    if line.refusal is not None:
+        _answer(draft, line.refusal)
+    return line.refusal is None
+
+
+def _answer(draft: Draft, error: LogError | BaseException | None) -> None:
+    assert draft.on_done is not None
+    draft.on_done(draft, error)

@@ -1,0 +1,153 @@
+"""Law: what waits for a group keeps its order, from the append to its group or its refusal.
+
+::
+
+    append ─▶ came ─▶ drawn, while its drafts are made into entries ─▶ ready ─▶ group
+
+All of it is the queue's, under the queue's lock, but for `make` and what `make` calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import cast
+
+from wal.entry import Draft, Entry
+from wal.errors import LogError
+
+Item = Entry | Draft
+Make = Callable[[list[Draft]], None]
+"""Makes entries of drafts and appends them, in the thread that calls it; must not raise."""
+
+
+class Waiting:
+    """Entries and drafts that no group has taken yet."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Entry] = deque()
+        """What the next group is formed from."""
+        self.nbytes = 0
+        self._came: deque[Item] = deque()
+        self._drafts = 0
+        self._drawn: list[Item] = []
+        self._made: list[Entry] = []
+        self._refused: list[Item] = []
+        self._maker: int | None = None
+        self._refusal: LogError | None = None
+
+    def __len__(self) -> int:
+        return len(self.ready) + len(self._came) + len(self._drawn)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something for the next group."""
+        return bool(self.ready or self._came)
+
+    def add(self, item: Item) -> None:
+        """Put it at the end of the line."""
+        self._came.append(item)
+        self._drafts += isinstance(item, Draft)
+        self.nbytes += item.stored_bytes
+
+    def draw(self) -> bool:
+        """Whether there is something that came; then `make` has to be called, and `end`."""
+        if self.ready or not self._came:
+            return False
+        self._drawn = list(self._came)
+        self._came.clear()
+        self._drafts = 0
+        return True
+
+    def make(self, make: Make) -> None:
+        """Make entries of what was drawn. Without the lock: this is what takes time."""
+        self._maker = get_ident()
+        run: list[Draft] = []
+        for item in self._drawn:
+            if isinstance(item, Draft):
+                run.append(item)
+                continue
+            if run:
+                make(run)
+                run = []
+            # Not before: a draft of its line may have been refused just now.
+            if refusal_of(item) is None:
+                self._made.append(item)
+            else:
+                self._refused.append(item)
+        if run:
+            make(run)
+        self._maker = None
+
+    def keep(self, entry: Entry) -> bool:
+        """Take an entry that was made of drafts; False when it is none. Without the lock."""
+        if self._maker != get_ident():
+            return False
+        self._made.append(entry)
+        return True
+
+    def end(self) -> tuple[list[Item], LogError | None]:
+        """What was drawn is ready; what is refused instead, and why, if not for its line."""
+        made, self._made = self._made, []
+        refused, self._refused = self._refused, []
+        self.nbytes -= sum(item.stored_bytes for item in self._drawn)
+        self._drawn = []
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            end_lines(made, refusal)
+            return [*made, *refused], refusal
+        self.ready.extend(made)
+        self.nbytes += sum(entry.stored_bytes for entry in made)
+        return refused, None
+
+    def take(self, error: LogError) -> list[Item]:
+        """Everything, to be refused; what is being made into entries is refused when it is done."""
+        taken = [*self.ready, *self._came]
+        self.ready.clear()
+        self._came.clear()
+        self._drafts = 0
+        self.nbytes -= sum(item.stored_bytes for item in taken)
+        end_lines(taken, error)
+        if self._drawn:
+            end_lines(self._drawn, error)
+            self._refusal = error
+        return taken
+
+    def lost(self) -> list[Item]:
+        """What was drawn by a thread that is no more."""
+        lost, self._drawn, self._made, self._maker = self._drawn, [], [], None
+        return lost
+
+
+def refusal_of(item: Item) -> LogError | None:
+    """Why nothing of one of its lines is taken any more."""
+    for line in item.lines:
+        if line.refusal is not None:
+            return line.refusal
+    return None
+
+
+def end_lines(items: Iterable[Item], error: LogError) -> None:
+    """Nothing may stand behind these in their lines."""
+    for item in items:
+        for line in item.lines:
+            line.refusal = line.refusal or error
+
+
+def no_drafts(drafts: list[Draft]) -> None:
+    """For a log that takes entries only."""
+    raise RuntimeError(f"{len(drafts)} drafts in a log that was not told what to make of them")
+
+
+def answer(items: Iterable[Item], error: LogError | None) -> None:
+    """Answer everyone; the first exception that a callback raised comes out afterwards."""
+    raised: Exception | None = None
+    for item in items:
+        if item.on_done is not None:
+            try:
+                cast(Callable[..., None], item.on_done)(item, error)
+            except Exception as exc:
+                raised = raised or exc
+    if raised is not None:
+        raise raised
