@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
+from ingester.query.cutting import Views
 from ingester.query.group_facts import decoded_bytes, group_bounds
 from ingester.query.turns import Turns
 from persist.footers import DataFile, FileDamaged, read_footer, told
@@ -65,6 +66,8 @@ class RowGroups:
     def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
         self.turns = Turns()
         """Of those who read here."""
+        self.views = Views()
+        """Of those who send from here."""
         self.nbytes = 0
         """Of all decoded row groups, and of those that are being decoded."""
         self._store = store

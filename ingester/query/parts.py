@@ -1,30 +1,47 @@
 """Rows cut into the parts that an answer is sent in.
 
-Law of this file: a part is at most :data:`PART_BYTES`, or one row. A part that is cut from
-something larger is copied out of it, so that a client that stops reading holds that part in the
-server and nothing else.
+Law of this file: a part is at most :data:`PART_BYTES`, or one row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.buffer.rows import MIXED, Chunk
 
 PART_BYTES = 256 * 1024
-AIM_BYTES = PART_BYTES * 5 // 8
+AIM_BYTES = PART_BYTES * 15 // 16
 """What is cut is cut by the average row: aimed lower, uneven rows seldom go over."""
 
 
-def window(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
-    """As many rows from ``start`` on as make a part, at least one; a view, ``start < stop``."""
-    average = max(1, sent_bytes(batch) // max(1, batch.num_rows))
-    part = batch.slice(start, min(stop - start, max(1, AIM_BYTES // average)))
-    while part.num_rows > 1 and sent_bytes(part) > PART_BYTES:
-        part = part.slice(0, part.num_rows // 2)
-    return part
+class Piece(NamedTuple):
+    """Rows that make at most one part."""
+
+    batch: pa.RecordBatch
+    nbytes: int
+    """What they take on the wire."""
+
+
+def window(batch: pa.RecordBatch, start: int, stop: int, nbytes: int | None = None) -> Piece:
+    """As many rows from ``start`` on as make a part, at least one; a view, ``start < stop``.
+
+    Cut evenly: each part costs the same to send, whatever its size.
+
+    Args:
+        nbytes: of the whole batch, where that is known.
+    """
+    rows = stop - start
+    nbytes = (nbytes or sent_bytes(batch)) * rows // max(1, batch.num_rows)
+    part = batch.slice(start, -(-rows // max(1, -(-nbytes // AIM_BYTES))))
+    if nbytes <= PART_BYTES // 2 and part.num_rows == batch.num_rows:
+        return Piece(part, nbytes)
+    while (size := sent_bytes(part)) > PART_BYTES and part.num_rows > 1:
+        # At most halved: it may be one large row behind many small ones.
+        part = part.slice(0, max(part.num_rows // 2, part.num_rows * AIM_BYTES // size))
+    return Piece(part, size)
 
 
 def sent_bytes(batch: pa.RecordBatch) -> int:
@@ -65,6 +82,6 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """All parts of a batch as views, in order."""
     start = 0
     while start < batch.num_rows:
-        part = window(batch, start, batch.num_rows)
+        part = window(batch, start, batch.num_rows).batch
         yield part
         start += part.num_rows

@@ -158,8 +158,8 @@ class Queries:
         )
 
     def answer_bytes(self) -> int:
-        """What answers on the way may hold: one part each."""
-        return self.open_streams * PART_BYTES
+        """What answers on the way may hold: one part each, and what some parts are views of."""
+        return self.open_streams * PART_BYTES + self.row_groups.views.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Strong references: let go of them outside the lock, where a stream may be freed."""

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
-from ingester.query.align import align_batch
+from ingester.query.cutting import Cutter
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge
-from ingester.query.parts import PART_BYTES, copied, small_run, window
+from ingester.query.parts import Piece, small_run, window
 from ingester.query.predicate import Predicate
 from ingester.query.snapshot import PartitionView, Snapshot
 from ingester.query.spill import OrderFile, RowsFile
@@ -29,6 +29,9 @@ TURN_S = 0.01
 """How long an answer is worked on before others have a turn, where no part comes of it."""
 
 
+OPERATION = "_op"
+
+
 class Part(NamedTuple):
     """What is sent at once: rows of one partition, and where they came from."""
 
@@ -36,6 +39,7 @@ class Part(NamedTuple):
     partition: str
     source: str
     """``buffer`` or ``file``."""
+    nbytes: int
 
 
 class Selection(NamedTuple):
@@ -62,7 +66,12 @@ class PartReader:
         self._folder = folder
         self._working_since = time.monotonic()
         table = snapshot.definition.schema
-        self._looked_at = pa.schema([table.field(name) for name in selection.predicate.columns])
+        self._cutter = Cutter(
+            pa.schema([field for field in selection.schema if field.name != OPERATION]),
+            pa.schema([table.field(name) for name in selection.predicate.columns]),
+            selection.predicate,
+            row_groups.views,
+        )
         self._needed = tuple(dict.fromkeys((*selection.schema.names, *selection.predicate.columns)))
 
     def parts(self) -> Iterator[Part]:
@@ -70,6 +79,10 @@ class PartReader:
         for part in self._limited(self._all_parts()):
             yield part
             self._working_since = time.monotonic()
+
+    def let_go(self) -> None:
+        """Nobody wants the last part any more."""
+        self._cutter.let_go()
 
     def _limited(self, parts: Iterator[Part]) -> Iterator[Part]:
         left = self.selection.limit
@@ -113,29 +126,27 @@ class PartReader:
             if isinstance(source, FileRows):
                 yield from self._persisted_parts(source, range(row, pin.rows), name)
                 return
-            start, rows, part = self._part_at(source, row, pin.rows)
-            row = start + rows
-            if part.num_rows:
-                yield Part(part, name, "buffer")
+            rows, part = self._part_at(source, row, pin.rows)
+            row += rows
+            if part.batch.num_rows:
+                yield Part(self._marked(part.batch), name, "buffer", part.nbytes)
             else:
                 self._let_others()
 
-    def _part_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
-        """(first row, rows looked at, the matching ones) of the part that begins at a row."""
+    def _part_at(self, source: object, row: int, stop: int) -> tuple[int, Piece]:
+        """(rows looked at, the matching ones) of the part that begins at a row."""
         if isinstance(source, RowsFile):
             start, batch = self._spilled_at(source, row)
             view = batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
-            return row, view.num_rows, self._selected(view, own=False)
+            return view.num_rows, self._cutter.whole(view, own=False)
         assert isinstance(source, BufferedRows)
         chunks = source.chunks()
         index = bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
         chunk = chunks[index]
         if row == chunk.start and (run := small_run(chunks[index:], stop)) is not None:
-            return row, run.num_rows, self._selected(run, own=True)
-        first = row - chunk.start
-        view = window(chunk.batch, first, min(chunk.batch.num_rows, stop - chunk.start))
-        own = view.num_rows == chunk.batch.num_rows and chunk.nbytes <= PART_BYTES
-        return row, view.num_rows, self._selected(view, own=own)
+            return run.num_rows, self._cutter.whole(run, own=True)
+        stop = min(chunk.batch.num_rows, stop - chunk.start)
+        return self._cutter.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
 
     def _persisted_parts(self, source: FileRows, wanted: range, name: str) -> Iterator[Part]:
         """The wanted rows of a buffer that were not sent before it was released."""
@@ -167,20 +178,16 @@ class PartReader:
             while row < rows:
                 # Asked for again for each part: between two parts only the cache may hold it.
                 group = self._groups.group(file, index, self._needed, id(self))
-                view = window(group, row, rows)
-                own = False
-                looked_at = view.num_rows
-                if wanted is not None:
-                    with self.turns.given_back():
-                        numbers = wanted.numbers(start + row, looked_at)
-                    view, own = wanted.of(view, numbers)
+                if wanted is None:
+                    looked_at, part = self._cutter.part(group, row, rows)
+                else:
+                    looked_at, part = self._wanted_part(wanted, group, row, start)
                 row += looked_at
-                part = self._selected(view, own=own)
-                del group, view
+                del group
                 if row == rows:
                     self._groups.done(file.path, index, self._needed, id(self))
-                if part.num_rows:
-                    yield Part(part, name, "file")
+                if part.batch.num_rows:
+                    yield Part(self._marked(part.batch), name, "file", part.nbytes)
                 else:
                     self._let_others()
 
@@ -202,23 +209,22 @@ class PartReader:
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
                     group = self._groups.group(file, index, merge.columns, id(self))
-                    piece = window(group, row, rows)
+                    piece = window(group, row, rows).batch
                     row += piece.num_rows
-                    part = self._selected(merge.without_newer(piece), own=False)
+                    part = self._cutter.whole(merge.without_newer(piece), own=False)
                     del group, piece
                     if row == rows:
                         self._groups.done(file.path, index, merge.columns, id(self))
-                    if part.num_rows:
-                        yield Part(part, name, "file")
+                    if part.batch.num_rows:
+                        yield Part(self._marked(part.batch), name, "file", part.nbytes)
                     else:
                         self._let_others()
         row = 0
         while row < newest.num_rows:
-            piece = window(newest, row, newest.num_rows)
-            row += piece.num_rows
-            part = self._selected(piece, own=False)
-            if part.num_rows:
-                yield Part(part, name, "buffer")
+            looked_at, part = self._cutter.part(newest, row, newest.num_rows)
+            row += looked_at
+            if part.batch.num_rows:
+                yield Part(self._marked(part.batch), name, "buffer", part.nbytes)
             else:
                 self._let_others()
 
@@ -245,16 +251,19 @@ class PartReader:
             self.turns.let_others()
             self._working_since = time.monotonic()
 
-    def _selected(self, view: pa.RecordBatch, *, own: bool) -> pa.RecordBatch:
-        """Matching rows with the answer's columns, in memory that holds nothing else."""
-        predicate = self.selection.predicate
-        schema = self.selection.schema
-        if predicate.conjunctions:
-            mask = predicate.mask(align_batch(view, self._looked_at))
-            if mask is not None:
-                view, own = view.filter(mask), True
-        if self.selection.marks_operations and view.num_rows:
-            marks = pa.array(["upsert"] * view.num_rows)
-            view = view.append_column("_op", marks) if view.num_columns else view
-        batch = align_batch(view, schema)
-        return batch if own or batch.num_rows == 0 else copied(batch)
+    def _wanted_part(
+        self, wanted: WantedRows, group: pa.RecordBatch, row: int, start: int
+    ) -> tuple[int, Piece]:
+        """As :meth:`Cutter.part`, of a group whose first row is the file's row ``start``."""
+        view = window(group, row, group.num_rows).batch
+        with self.turns.given_back():
+            numbers = wanted.numbers(start + row, view.num_rows)
+        found, own = wanted.of(view, numbers)
+        return view.num_rows, self._cutter.whole(found, own=own)
+
+    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with what was done to them, where that is asked for."""
+        if not self.selection.marks_operations:
+            return batch
+        marks = pa.array(["upsert"] * batch.num_rows)
+        return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self.selection.schema)

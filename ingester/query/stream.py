@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 from ingester.errors import TooSlow
-from ingester.query.parts import sent_bytes
 from ingester.query.reader import Part, PartReader, Selection
 
 
@@ -38,6 +37,7 @@ class AnswerStream:
         self._turns = reader.turns
         self._lock = threading.Lock()
         self._closed = False
+        self._reader = reader
         self._parts = reader.parts()
 
     def __iter__(self) -> AnswerStream:
@@ -52,13 +52,16 @@ class AnswerStream:
                 )
             self.sending_since = None
         try:
-            with self._turns.taken():
+            self._turns.take()
+            try:
                 part = next(self._parts)
+            finally:
+                self._turns.give()
         except BaseException:
             self.close()
             raise
         self.rows += part.batch.num_rows
-        self.nbytes += sent_bytes(part.batch)
+        self.nbytes += part.nbytes
         with self._lock:
             self.sending_since = time.monotonic()
         return part
@@ -83,5 +86,6 @@ class AnswerStream:
             if self._closed:
                 return
             self._closed = True
+        self._reader.let_go()
         self.snapshot.close()
         self._on_close(self)

@@ -38,27 +38,28 @@ class Turns:
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Have a turn inside the block."""
-        self._take()
+        self.take()
         try:
             yield
         finally:
-            self._give()
+            self.give()
 
     @contextmanager
     def given_back(self) -> Iterator[None]:
         """Let others have the turn inside the block. Only inside :meth:`taken`."""
-        self._give()
+        self.give()
         try:
             yield
         finally:
-            self._take()
+            self.take()
 
     def let_others(self) -> None:
         """Have others at it for a moment, in the middle of a long piece of work."""
         with self.given_back():
             time.sleep(_MOMENT_S)
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Have a turn until :meth:`give`."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -68,7 +69,8 @@ class Turns:
             self._waiting.append(mine)
         mine.acquire()
 
-    def _give(self) -> None:
+    def give(self) -> None:
+        """Let the next one have it."""
         with self._lock:
             # Invariant: a turn is free only while nobody waits.
             if self._waiting:
