@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-DECAY_MS = 20
+DECAY_MS = 250
 """Free memory goes back to the system within moments: resident memory follows what the ledger
 counts. At once would be too soon: each batch would fault in anew what the one before it left."""
 

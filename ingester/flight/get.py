@@ -15,6 +15,7 @@ import pyarrow.flight as fl
 
 from ingester.flight.portal import Portal
 from ingester.flight.refusals import refusals
+from ingester.flight.thread_state import kept_thread_state
 from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import parse_ticket
@@ -58,7 +59,7 @@ def _batches(
     on_done: Callable[[AnswerStream], None],
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str], pa.Buffer] = {}
-    with refusals():
+    with kept_thread_state(), refusals():
         for part in stream:
             if not metadata:
                 on_first(time.monotonic() - began)

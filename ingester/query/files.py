@@ -13,8 +13,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,16 +40,28 @@ ROOM_PATIENCE_S = 1.0
 IDLE_S = 5.0
 """What nobody has asked for in this time is forgotten, however much room there is."""
 
+AHEAD_THREADS = 2
+MAX_AHEAD = 4
+"""Groups that wait to be decoded ahead: for few readers at a time; many keep all threads busy."""
+
 GroupKey = tuple[str, int, tuple[str, ...]]
+
+
+class Decoded(NamedTuple):
+    """A row group in memory."""
+
+    batch: pa.RecordBatch
+    nbytes: int
 
 
 class _Entry:
     """A decoded row group and who reads it: by reader, until when."""
 
-    __slots__ = ("batch", "leases", "used_at")
+    __slots__ = ("batch", "leases", "nbytes", "used_at")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
+        self.nbytes = int(batch.nbytes)
         self.used_at = 0.0
         self.leases: dict[int, float] = {}
 
@@ -80,6 +93,8 @@ class RowGroups:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
         self._under_way = 0
+        self._ahead: set[GroupKey] = set()
+        self._threads = ThreadPoolExecutor(AHEAD_THREADS, "row-groups")
 
     def shrink(self) -> None:
         """Forget all decoded row groups: their memory is wanted elsewhere."""
@@ -119,7 +134,7 @@ class RowGroups:
 
     def group(
         self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0
-    ) -> pa.RecordBatch:
+    ) -> Decoded:
         """One decoded row group; columns that the file lacks are left out.
 
         ``reader`` has a lease on it until :meth:`done`, or for :data:`LEASE_S`.
@@ -130,13 +145,45 @@ class RowGroups:
         """
         key = (file.path, index, columns)
         while True:
-            batch = self._cached(key, reader)
-            if batch is not None:
-                return batch
+            group = self._cached(key, reader)
+            if group is not None:
+                return group
             footer = self.footer(file)
             # No reference is kept while the next turn is waited for: the cache alone holds it.
             with self.turns.given_back():
                 self._load(key, footer, reader)
+
+    def prefetch(self, file: DataFile, index: int, columns: tuple[str, ...], reader: int) -> bool:
+        """Have a group decoded by another thread, for a reader that will ask for it soon.
+
+        False where there is no room for it, or too much to do already; it may be asked again.
+        """
+        key = (file.path, index, columns)
+        footer = self.footer(file)
+        nbytes = decoded_bytes(footer, index, columns)
+        with self._lock:
+            if key in self._entries or key in self._loading:
+                return True
+            if len(self._ahead) >= MAX_AHEAD or self._leased() + nbytes > self._cache_bytes // 2:
+                return False
+            self._ahead.add(key)
+        self._threads.submit(self._load_ahead, key, footer, reader)
+        return True
+
+    def _leased(self) -> int:
+        """Bytes that no other group can take the place of now."""
+        now = time.monotonic()
+        free = (entry.nbytes for entry in self._entries.values() if entry.leased_until() <= now)
+        return self.nbytes - sum(free)
+
+    def _load_ahead(self, key: GroupKey, footer: pq.FileMetaData, reader: int) -> None:
+        try:
+            self._load(key, footer, reader)
+        except (StoreAway, InternalFailure):
+            pass  # whoever asks for the group is told
+        finally:
+            with self._lock:
+                self._ahead.discard(key)
 
     def done(self, path: str, index: int, columns: tuple[str, ...], reader: int) -> None:
         """The reader has read the group to its end."""
@@ -145,14 +192,14 @@ class RowGroups:
             if entry is not None and entry.leases.pop(reader, None) is not None:
                 self._changed.notify_all()
 
-    def _cached(self, key: GroupKey, reader: int) -> pa.RecordBatch | None:
+    def _cached(self, key: GroupKey, reader: int) -> Decoded | None:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 return None
             entry.lease(reader, time.monotonic())
             self._entries.move_to_end(key)
-            return entry.batch
+            return Decoded(entry.batch, entry.nbytes)
 
     def _load(self, key: GroupKey, footer: pq.FileMetaData, reader: int) -> None:
         """Decode a group into the cache, unless somebody else has done it meanwhile."""
@@ -202,10 +249,11 @@ class RowGroups:
     def _keep(self, key: GroupKey, batch: pa.RecordBatch, reader: int, held: list[int]) -> None:
         """In the place of what was held for it."""
         with self._changed:
-            self.nbytes += batch.nbytes - held.pop()
+            entry = _Entry(batch)
+            self.nbytes += entry.nbytes - held.pop()
             if key in self._entries:
                 self._forget(key)
-            entry = self._entries[key] = _Entry(batch)
+            self._entries[key] = entry
             entry.lease(reader, time.monotonic())
             while self.nbytes > self._cache_bytes and self._forget_unleased(time.monotonic()) == 0:
                 pass
@@ -222,7 +270,7 @@ class RowGroups:
         return free_at
 
     def _forget(self, key: GroupKey) -> None:
-        self.nbytes -= self._entries.pop(key).batch.nbytes
+        self.nbytes -= self._entries.pop(key).nbytes
         self._changed.notify_all()
 
     def _decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.cutting import Cutter
+from ingester.query.file_walk import FileWalk
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge
 from ingester.query.parts import Piece, small_run, window
@@ -65,6 +66,8 @@ class PartReader:
         self.turns = row_groups.turns
         self._folder = folder
         self._working_since = time.monotonic()
+        self._sent = False
+        """A client has come back for more."""
         table = snapshot.definition.schema
         self._cutter = Cutter(
             pa.schema([field for field in selection.schema if field.name != OPERATION]),
@@ -73,11 +76,15 @@ class PartReader:
             row_groups.views,
         )
         self._needed = tuple(dict.fromkeys((*selection.schema.names, *selection.predicate.columns)))
+        self._files = FileWalk(
+            row_groups, folder, table, selection.predicate, self._needed, id(self)
+        )
 
     def parts(self) -> Iterator[Part]:
         """All parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
+            self._sent = True
             self._working_since = time.monotonic()
 
     def let_go(self) -> None:
@@ -105,8 +112,7 @@ class PartReader:
                 if definition.keyed:
                     yield from self._keyed_parts(view, name)
                 else:
-                    for add in view.files:
-                        yield from self._file_parts(add, name)
+                    yield from self._file_parts(view.files, name)
                     for pin in view.pins:
                         yield from self._pin_parts(pin, name)
             for pin in view.pins:
@@ -155,37 +161,29 @@ class PartReader:
         first = 0
         for add in source.adds:
             if len(wanted) == source.total_rows:
-                yield from self._file_parts(add, name)
+                yield from self._file_parts((add,), name)
             else:
-                yield from self._file_parts(add, name, WantedRows(order, first, wanted))
+                yield from self._file_parts((add,), name, WantedRows(order, first, wanted))
             first += add.rows
 
-    def _file_parts(self, add: Add, name: str, wanted: WantedRows | None = None) -> Iterator[Part]:
-        predicate = self.selection.predicate
-        if not predicate.may_match(add.stats, add.rows):
-            return
-        file = DataFile.of(add, self._folder)
-        footer = self._groups.footer(file)
-        stop = 0
-        for index in range(footer.num_row_groups):
-            rows = footer.row_group(index).num_rows
-            start, stop = stop, stop + rows
-            if predicate.conjunctions and not predicate.may_match(
-                self._groups.bounds(file, index, self.snapshot.definition.schema), rows
-            ):
-                continue
+    def _file_parts(
+        self, adds: Sequence[Add], name: str, wanted: WantedRows | None = None
+    ) -> Iterator[Part]:
+        for visit in self._files.visits(adds):
             row = 0
-            while row < rows:
+            while row < visit.rows:
+                if self._sent and self.selection.limit is None:
+                    self._files.decode_ahead()
                 # Asked for again for each part: between two parts only the cache may hold it.
-                group = self._groups.group(file, index, self._needed, id(self))
+                group = self._groups.group(visit.file, visit.group, self._needed, id(self))
                 if wanted is None:
-                    looked_at, part = self._cutter.part(group, row, rows)
+                    looked_at, part = self._cutter.part(group.batch, row, visit.rows, group.nbytes)
                 else:
-                    looked_at, part = self._wanted_part(wanted, group, row, start)
+                    looked_at, part = self._wanted_part(wanted, group.batch, row, visit.start)
                 row += looked_at
                 del group
-                if row == rows:
-                    self._groups.done(file.path, index, self._needed, id(self))
+                if row == visit.rows:
+                    self._groups.done(visit.file.path, visit.group, self._needed, id(self))
                 if part.batch.num_rows:
                     yield Part(self._marked(part.batch), name, "file", part.nbytes)
                 else:
@@ -208,7 +206,7 @@ class PartReader:
             for index in range(footer.num_row_groups):
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
-                    group = self._groups.group(file, index, merge.columns, id(self))
+                    group = self._groups.group(file, index, merge.columns, id(self)).batch
                     piece = window(group, row, rows).batch
                     row += piece.num_rows
                     part = self._cutter.whole(merge.without_newer(piece), own=False)

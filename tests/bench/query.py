@@ -11,8 +11,8 @@ import json
 import pyarrow.flight as fl
 
 from tests.bench.clients import Clients
-from tests.bench.effort import Bench
-from tests.bench.report import Table
+from tests.bench.effort import Bench, cpu_seconds
+from tests.bench.report import Table, Target
 from tests.bench.rivals import Rival
 from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
@@ -29,21 +29,23 @@ def run(bench: Bench) -> list[Table]:
     table = Table(
         NAME,
         f"Query: full scan of {bench.effort.scan_rows:,} rows by one reader",
-        ["source", "rows/s", "first batch", "streaming server", "of streaming"],
-        notes=["files: the daemon keeps some decoded row groups; the first scan finds none"],
+        ["source", "rows/s", "first batch", "CPU s/M rows", "limit", "limit's rows/s", "of limit"],
+        notes=[
+            "stream: a Flight server that sends the same batches from memory",
+            "dataset: a Flight server that sends what pyarrow.dataset reads of the same files",
+        ],
     )
     rows = bench.effort.scan_rows
-    with (
-        Clients(1) as clients,
-        Rival("stream", rows=rows, batch_rows=_BATCH_ROWS) as rival,
-        bench.daemon() as daemon,
-    ):
+    with Clients(1) as clients, bench.daemon() as daemon:
         total = fill(daemon, "scan", rows, _BATCH_ROWS)
-        theirs = ScanJob(rival.flight, b"")
-        mine = ScanJob(daemon.flight, _TICKET)
-        _add(bench, table, clients, "buffers", (mine, theirs), total)
+        with Rival("stream", rows=rows, batch_rows=_BATCH_ROWS) as rival:
+            ratio = _add(bench, table, clients, ("buffers", daemon), ("stream", rival), total)
+            table.targets.append(Target("scan of buffers, of a streaming server", 0.7, ratio))
         persist(daemon, "scan")
-        _add(bench, table, clients, "files", (mine, theirs), total)
+        folder = daemon.data_dir / "store"
+        with Rival("dataset", folder=str(folder)) as rival:
+            ratio = _add(bench, table, clients, ("files", daemon), ("dataset", rival), total)
+            table.targets.append(Target("scan of files, of pyarrow.dataset", 0.7, ratio))
     return [table]
 
 
@@ -75,26 +77,37 @@ def _add(
     bench: Bench,
     table: Table,
     clients: Clients,
-    source: str,
-    jobs: tuple[ScanJob, ScanJob],
+    mine: tuple[str, Daemon],
+    limit: tuple[str, Rival],
     total: int,
-) -> None:
+) -> Samples:
+    """A row of the table; the ratio."""
+    (source, daemon), (name, rival) = mine, limit
+    jobs = (ScanJob(daemon.flight, _TICKET), ScanJob(rival.flight, b""))
     found: tuple[list[ScanResult], list[ScanResult]] = ([], [])
-    for repeat in range(bench.effort.repeats):
-        bench.say(f"{source}, repeat {repeat + 1} of {bench.effort.repeats}")
-        for job, results in zip(jobs, found, strict=True):
-            result = clients.scan(job)
+    cpu = []
+    for repeat in range(bench.effort.repeats + 1):
+        bench.say(f"{source}, repeat {repeat + 1} of {bench.effort.repeats + 1}")
+        before = cpu_seconds(daemon.pid)
+        results = [clients.scan(job) for job in jobs]
+        for result, kept in zip(results, found, strict=True):
             if result.rows != total:
                 raise AssertionError(f"{result.rows} rows came, {total} are there")
-            results.append(result)
-    mine, theirs = (
+            if repeat:  # the first one warms both up: imports, connections, the disk's cache
+                kept.append(result)
+        cpu.append((cpu_seconds(daemon.pid) - before) / total * 1e6)
+    rates, theirs = (
         Samples(tuple(result.rows / result.seconds for result in results), "/s")
         for results in found
     )
+    ratio = rates.over(theirs)
     table.add(
         source=source,
-        rows__s=mine,
+        rows__s=rates,
         first_batch=Samples(tuple(result.first_s for result in found[0]), "s"),
-        streaming_server=theirs,
-        of_streaming=mine.over(theirs),
+        CPU_s__M_rows=Samples(tuple(cpu[1:]), "x"),
+        limit=name,
+        **{"limit's_rows__s": theirs},
+        of_limit=ratio,
     )
+    return ratio

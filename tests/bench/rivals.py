@@ -3,6 +3,7 @@
     discard   reads a batch, answers, forgets it        the limit of Flight itself
     keep      the same, and appends it to a list        the limit of whatever buffers
     stream    sends the same batches over and over      the limit of whatever is queried
+    dataset   sends what pyarrow.dataset reads           the same files by the same way
 
 Law of this file: batches are answered one by one, in order, after they were taken, as the daemon
 does, so that the same client can drive each of them. Nothing here is durable.
@@ -11,15 +12,17 @@ does, so that the same client can drive each of them. Nothing here is durable.
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.flight as fl
 
 from tests.bench.children import Child, leave_with
 from tests.bench.rows import SCHEMA, batches_of
 
-Kind = Literal["keep", "discard", "stream"]
+Kind = Literal["keep", "discard", "stream", "dataset"]
 _ANSWER = b'{"accepted":true,"sequence":1,"epoch":1}'
 
 
@@ -52,9 +55,22 @@ class _Reads(fl.FlightServerBase):  # type: ignore[misc]
         return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(SCHEMA, self._batches))
 
 
-def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int) -> None:
-    if kind == "stream":
-        server: fl.FlightServerBase = _Reads(batches_of(rows, batch_rows, seed=0))
+class _Files(fl.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, folder: str) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self._folder = Path(folder)
+
+    def do_get(self, context: Any, ticket: Any) -> fl.RecordBatchStream:
+        """Send all rows of the files that are there."""
+        files = sorted(str(path) for path in self._folder.rglob("*.parquet"))
+        return fl.RecordBatchStream(ds.dataset(files).scanner().to_reader())
+
+
+def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int, folder: str) -> None:
+    if kind == "dataset":
+        server: fl.FlightServerBase = _Files(folder)
+    elif kind == "stream":
+        server = _Reads(batches_of(rows, batch_rows, seed=0))
     else:
         server = _Writes(keeps=kind == "keep")
     pipe.send(f"grpc://127.0.0.1:{server.port}")
@@ -65,9 +81,9 @@ def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int) -> None:
 class Rival:
     """One of the servers above, in a process of its own."""
 
-    def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1) -> None:
-        """``rows`` and ``batch_rows`` say what a streaming one has."""
-        self._child = Child(_serve, kind, rows, batch_rows)
+    def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1, folder: str = "") -> None:
+        """``rows`` and ``batch_rows`` say what a streaming one has, ``folder`` which files."""
+        self._child = Child(_serve, kind, rows, batch_rows, folder)
         self.flight: str = self._child.receive()
         self.pid = self._child.pid
 

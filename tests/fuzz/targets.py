@@ -230,7 +230,7 @@ def _parquet(data: bytes) -> int:
         found = groups.footer(file)
         for index in range(found.num_row_groups):
             groups.bounds(file, index, seeds.PLAIN.schema)
-            batch = groups.group(file, index, tuple(seeds.PLAIN.schema.names))
+            batch = groups.group(file, index, tuple(seeds.PLAIN.schema.names)).batch
             batch.validate(full=True)
             assert batch.num_rows == found.row_group(index).num_rows, "rows are missing"
             assert _known(batch) or not of_its_size, "other values than were written"

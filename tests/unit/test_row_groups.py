@@ -58,7 +58,7 @@ def test_readers_of_one_group_decode_it_once(store: LocalStore) -> None:
 
     def read() -> None:
         together.wait()
-        found.append(groups.group(file(0), 0, ("x",)))
+        found.append(groups.group(file(0), 0, ("x",)).batch)
 
     readers = [threading.Thread(target=read) for _ in range(6)]
     for reader in readers:
@@ -77,7 +77,7 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
     def read(first: int) -> None:
         for number in range(first, FILES, 4):
             for _ in range(parts):
-                assert groups.group(file(number), 0, ("x",), first).num_rows == ROWS
+                assert groups.group(file(number), 0, ("x",), first).batch.num_rows == ROWS
                 time.sleep(0.001)
             groups.done(PATH.format(number), 0, ("x",), first)
 
@@ -103,7 +103,7 @@ def test_it_stays_within_its_bytes(store: LocalStore) -> None:
 def test_a_group_larger_than_the_cache_is_read_all_the_same(store: LocalStore) -> None:
     groups = CountedGroups(store, cache_bytes=1)
     for _ in range(5):
-        assert groups.group(file(0), 0, ("x",)).num_rows == ROWS
+        assert groups.group(file(0), 0, ("x",)).batch.num_rows == ROWS
     assert groups.decoded == {PATH.format(0): 1}
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalSt
         with pytest.raises(StoreAway, match=r"data/0\.parquet"):
             groups.group(file(0), 0, ("x",))
     assert groups.nbytes == 0
-    assert groups.group(file(1), 0, ("x",)).num_rows == ROWS
+    assert groups.group(file(1), 0, ("x",)).batch.num_rows == ROWS
 
 
 def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) -> None:
@@ -189,3 +189,24 @@ def test_decoded_sizes_are_foreseen_where_dictionaries_hide_them(tmp_path: Path)
         expected = decoded_bytes(footer, 0, columns)
         real = groups.group(file(0), 0, columns).nbytes
         assert real * 0.8 <= expected <= real * 1.5 + 1
+
+
+def test_groups_are_decoded_ahead_once_and_by_another_thread(store: LocalStore) -> None:
+    groups = CountedGroups(store)
+    assert groups.prefetch(file(0), 0, ("x",), 1)
+    deadline = time.monotonic() + 20
+    while not groups.decoded and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert groups.prefetch(file(0), 0, ("x",), 1), "it is there, or on its way"
+    assert groups.group(file(0), 0, ("x",), 1).batch.num_rows == ROWS
+    assert groups.decoded == {PATH.format(0): 1}
+
+
+def test_what_is_decoded_ahead_does_not_push_out_what_is_being_read(store: LocalStore) -> None:
+    nbytes = RowGroups(store).group(file(0), 0, ("x",)).nbytes
+    groups = RowGroups(store, cache_bytes=nbytes * 3)
+    groups.group(file(0), 0, ("x",), 1)
+    assert not groups.prefetch(file(1), 0, ("x",), 1), "two of three would be leased"
+    groups.done(PATH.format(0), 0, ("x",), 1)
+    assert groups.prefetch(file(1), 0, ("x",), 1)
+    assert groups.group(file(1), 0, ("x",), 1).batch.num_rows == ROWS

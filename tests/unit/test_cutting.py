@@ -1,0 +1,106 @@
+"""Parts cut out of larger batches: every matching row once, none too large, few bytes kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.query.cutting import Cutter, Views
+from ingester.query.parts import PART_BYTES, sent_bytes
+from ingester.query.predicate import parse_filter
+
+SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
+
+
+def _batch(sizes: list[int]) -> pa.RecordBatch:
+    texts = ["x" * size for size in sizes]
+    return pa.record_batch([pa.array(range(len(sizes)), pa.int64()), texts], schema=SCHEMA)
+
+
+def _cutter(views: Views, wanted: Any = None, columns: tuple[str, ...] = ("n", "text")) -> Cutter:
+    predicate = parse_filter(wanted, SCHEMA)
+    looked_at = pa.schema([SCHEMA.field(name) for name in predicate.columns])
+    return Cutter(pa.schema([SCHEMA.field(c) for c in columns]), looked_at, predicate, views)
+
+
+def _all(cutter: Cutter, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    found, row = [], 0
+    while row < batch.num_rows:
+        rows, part = cutter.part(batch, row, batch.num_rows)
+        assert rows > 0
+        row += rows
+        assert part.nbytes == sent_bytes(part.batch) or part.nbytes <= PART_BYTES
+        assert part.batch.num_rows <= 1 or sent_bytes(part.batch) <= PART_BYTES
+        found.append(part.batch)
+    cutter.let_go()
+    return found
+
+
+sizes = st.lists(
+    st.one_of(st.integers(0, 50), st.integers(0, 3000), st.just(PART_BYTES * 2)),
+    min_size=1,
+    max_size=300,
+).map(lambda found: found * 20)
+
+
+@given(sizes, st.sampled_from([0, PART_BYTES, 1 << 40]), st.integers(1, 40))
+def test_every_matching_row_comes_once_and_in_order(
+    found: list[int], view_bytes: int, every: int
+) -> None:
+    batch, views = _batch(found), Views(view_bytes)
+    numbers = [n for part in _all(_cutter(views), batch) for n in part["n"].to_pylist()]
+    assert numbers == list(range(len(found)))
+    chosen = list(range(0, len(found), every))
+    cutter = _cutter(views, [[["n", "in", chosen]]], ("text", "n"))
+    parts = _all(cutter, batch)
+    assert [n for part in parts for n in part["n"].to_pylist()] == chosen
+    assert all(part.schema.names == ["text", "n"] for part in parts)
+    assert views.nbytes == 0
+
+
+def test_where_few_rows_match_more_are_looked_at_for_a_part() -> None:
+    batch = _batch([100] * 50_000)
+    few = _all(_cutter(Views(), [[["n", "in", list(range(0, 50_000, 100))]]]), batch)
+    everything = _all(_cutter(Views()), batch)
+    assert sum(part.num_rows for part in few) == 500
+    assert len(few) < len(everything) / 4
+
+
+def test_views_are_sent_while_all_of_them_together_keep_little() -> None:
+    batch = _batch([1000] * 2000)
+    inside = range(
+        batch["text"].buffers()[2].address, batch["text"].buffers()[2].address + 2_000_000
+    )
+
+    def is_view(part: pa.RecordBatch) -> bool:
+        return part["text"].buffers()[2].address in inside
+
+    nbytes = sent_bytes(batch)
+    views = Views(nbytes + 1)
+    first, second = _cutter(views), _cutter(views)
+    assert is_view(first.part(batch, 0, 2000)[1].batch)
+    assert views.nbytes == nbytes
+    stalled = second.part(batch, 0, 2000)[1].batch
+    assert not is_view(stalled), "there is no room for another one"
+    assert stalled.get_total_buffer_size() <= PART_BYTES + 1024
+    rows, part = first.part(batch, 500, 2000)
+    assert is_view(part.batch), "the one before it is sent"
+    assert part.batch["n"][0].as_py() == 500
+    assert rows == part.batch.num_rows
+    first.let_go()
+    first.let_go()
+    assert views.nbytes == 0
+    assert is_view(second.part(batch, 0, 2000)[1].batch)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_not_its_own_is_copied_whole(own: bool) -> None:
+    batch = _batch([10] * 100)
+    part = _cutter(Views()).whole(batch, own=own)
+    assert part.batch.equals(batch)
+    same = part.batch["text"].buffers()[2].address == batch["text"].buffers()[2].address
+    assert same == own
