@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import sys
 
-DECAY_MS = 250
+DECAY_MS = 100
 """Free memory goes back to the system within moments: resident memory follows what the ledger
-counts. At once would be too soon: each batch would fault in anew what the one before it left."""
+counts. At once would be too soon: each batch, or row group, would fault in anew what the one before
+it left."""
 
 _HUGE_PAGES = "glibc.malloc.hugetlb"
 

@@ -1,7 +1,7 @@
 """One part after another out of a larger batch: the rows that match, in the answer's columns.
 
 A part that is a view keeps the whole batch in memory for as long as the client does not move. All
-answers together may have views of :data:`VIEW_BYTES`; beyond that parts are copied out.
+answers together may have views of :data:`VIEW_BYTES`; beyond that parts are smaller, and copied.
 
 Law of this file: a client that stops reading holds its part in the server and nothing else, but for
 those few bytes in all. Nothing is kept between two parts.
@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.query.align import align_batch
-from ingester.query.parts import PART_BYTES, Piece, copied, sent_bytes, window
+from ingester.query.parts import (
+    AIM_BYTES,
+    CROWD_BYTES,
+    PART_BYTES,
+    Piece,
+    copied,
+    sent_bytes,
+    window,
+)
 from ingester.query.predicate import Predicate
 
 VIEW_BYTES = 8 << 20
@@ -96,16 +104,24 @@ class Cutter:
         """
         self.let_go()
         wanted = align_batch(batch, self._schema)
-        view = window(wanted, start, stop, nbytes if wanted is batch else None)
+        kept = nbytes or sent_bytes(batch)
+        may_view = self._views.take(kept)
+        self._held = kept if may_view else 0
+        size = nbytes if wanted is batch else None
+        view = window(wanted, start, stop, size, AIM_BYTES if may_view else CROWD_BYTES)
         if self._predicate.conjunctions:
             times = min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
             rows = min(stop - start, int(view.batch.num_rows * times))
             mask = self._mask(batch.slice(start, rows))
             if mask is not None:
                 return self._matching(wanted.slice(start, rows), mask)
-        return view.batch.num_rows, self._sendable(view, batch, nbytes or sent_bytes(batch))
+        own = kept <= PART_BYTES and view.batch.num_rows == batch.num_rows
+        if own or may_view:
+            return view.batch.num_rows, view
+        return view.batch.num_rows, view._replace(batch=copied(view.batch))
 
     def _matching(self, view: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
+        self.let_go()
         found, rows = view.filter(mask), view.num_rows
         self._share = found.num_rows / rows
         nbytes = sent_bytes(found)
@@ -114,14 +130,6 @@ class Cutter:
             numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             rows, found = int(numbers[first.num_rows - 1]) + 1, copied(first)
         return rows, Piece(found, nbytes)
-
-    def _sendable(self, view: Piece, batch: pa.RecordBatch, nbytes: int) -> Piece:
-        if nbytes <= PART_BYTES and view.batch.num_rows == batch.num_rows:
-            return view
-        if self._views.take(nbytes):
-            self._held = nbytes
-            return view
-        return view._replace(batch=copied(view.batch))
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:
         if not self._predicate.conjunctions:

@@ -41,8 +41,10 @@ IDLE_S = 5.0
 """What nobody has asked for in this time is forgotten, however much room there is."""
 
 AHEAD_THREADS = 2
-MAX_AHEAD = 4
-"""Groups that wait to be decoded ahead: for few readers at a time; many keep all threads busy."""
+MAX_AHEAD = 3
+"""Groups that wait to be decoded ahead."""
+MAX_WAITING = 1
+"""Answers that wait for their turn: beyond so many, all processors are busy as it is."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
 
@@ -158,6 +160,8 @@ class RowGroups:
 
         False where there is no room for it, or too much to do already; it may be asked again.
         """
+        if self.turns.waiting > MAX_WAITING:
+            return False
         key = (file.path, index, columns)
         footer = self.footer(file)
         nbytes = decoded_bytes(footer, index, columns)

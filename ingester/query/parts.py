@@ -15,6 +15,8 @@ from ingester.buffer.rows import MIXED, Chunk
 PART_BYTES = 256 * 1024
 AIM_BYTES = PART_BYTES * 15 // 16
 """What is cut is cut by the average row: aimed lower, uneven rows seldom go over."""
+CROWD_BYTES = PART_BYTES * 4 // 8
+"""Aimed at where many clients hold a part each."""
 
 
 class Piece(NamedTuple):
@@ -25,17 +27,24 @@ class Piece(NamedTuple):
     """What they take on the wire."""
 
 
-def window(batch: pa.RecordBatch, start: int, stop: int, nbytes: int | None = None) -> Piece:
+def window(
+    batch: pa.RecordBatch,
+    start: int,
+    stop: int,
+    nbytes: int | None = None,
+    aim: int = AIM_BYTES,
+) -> Piece:
     """As many rows from ``start`` on as make a part, at least one; a view, ``start < stop``.
 
     Cut evenly: each part costs the same to send, whatever its size.
 
     Args:
         nbytes: of the whole batch, where that is known.
+        aim: bytes of a part.
     """
     rows = stop - start
     nbytes = (nbytes or sent_bytes(batch)) * rows // max(1, batch.num_rows)
-    part = batch.slice(start, -(-rows // max(1, -(-nbytes // AIM_BYTES))))
+    part = batch.slice(start, -(-rows // max(1, -(-nbytes // aim))))
     if nbytes <= PART_BYTES // 2 and part.num_rows == batch.num_rows:
         return Piece(part, nbytes)
     while (size := sent_bytes(part)) > PART_BYTES and part.num_rows > 1:
