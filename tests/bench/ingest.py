@@ -24,6 +24,8 @@ from tests.bench.streams import PutJob
 NAME = "ingest"
 PARTIES = ("ingester", "keep", "discard", "append")
 _ROW_BYTES = 42
+_OF_KEEP = {(10_000, 8): 0.45, (1_000, 8): 0.35}
+"""Wanted of the keeping server, by rows and writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,11 @@ def _rates(cells: list[Cell], results: Results) -> Table:
             **rates,
             **ratios,
         )
-        if (cell.rows, cell.writers) == (10_000, 8):
-            table.targets.append(
-                Target("ingest, 10,000 rows by 8 writers, of keep", 0.35, ratios["of_keep"])
-            )
+        if (wanted := _OF_KEEP.get((cell.rows, cell.writers))) is not None:
+            what = f"ingest, {cell.rows:,}-row batches by {cell.writers} writers, of keep"
+            table.targets.append(Target(what, wanted, ratios["of_keep"]))
+        if (cell.rows, cell.writers) == (1, 1):
+            table.targets.append(Target("ingest, one-row batches down one stream", 1e4, mine))
     return table
 
 
@@ -198,4 +201,24 @@ def _latencies(cells: list[Cell], results: Results) -> Table:
             of_keep=speeds["ingester"].over(speeds["keep"]),
             **named,
         )
+        if (cell.rows, cell.writers) == (1, 8):
+            table.targets.append(
+                Target(
+                    "ingest, one-row batches by 8 writers that wait, of keep",
+                    0.3,
+                    speeds["ingester"].over(speeds["keep"]),
+                )
+            )
+        if (cell.rows, cell.writers) == (1, 1):
+            # A Flight round trip is what the server that drops the batch takes.
+            least = zip(named["discard_p50"].values, named["append_p50"].values, strict=True)
+            both = Samples(tuple(flight + disk for flight, disk in least), "s")
+            table.targets.append(
+                Target(
+                    "ingest, one row by one writer, p50 of round trip + fdatasync",
+                    2.5,
+                    named["p50"].over(both),
+                    below=True,
+                )
+            )
     return table

@@ -108,4 +108,4 @@ def _fill_in(
             bytes__row=Samples((sizes[who] / rows,), "B"),
         )
     ratio = rates["daemon"].over(rates["pyarrow"])
-    table.targets.append(Target("persist, of plain pyarrow sorting and writing", 0.7, ratio))
+    table.targets.append(Target("persist, of plain pyarrow sorting and writing", 0.8, ratio))
