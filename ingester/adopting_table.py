@@ -102,7 +102,9 @@ class TableAdoption:
         header = operation.logged.header
         for part in operation.logged.parts:
             key = OldKey(operation.writer, header.spec_id, part.values)
-            old = OldPart(operation.seq, part.batch, header.origin, header.origin_sequence)
+            old = OldPart(
+                operation.seq, part.batch, header.origin, header.origin_sequence, part.members
+            )
             self._pending.setdefault(key, []).append(old)
         return sum(part.nbytes for part in operation.logged.parts)
 
@@ -198,7 +200,7 @@ class TableAdoption:
                     epoch=key.writer.epoch,
                     spec_id=key.spec_id,
                     values=key.values,
-                    seq=parts[-1].seq,
+                    seq=parts[-1].last_seq,
                 )
             )
         return files, actions
@@ -210,10 +212,12 @@ class TableAdoption:
             first_seq=parts[0].seq,
             segment=0,
         )
-        handle.last_seq = parts[-1].seq
+        handle.last_seq = parts[-1].last_seq
         for part in parts:
             nbytes = int(part.batch.nbytes)
-            handle.rows.append(part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED)
+            handle.rows.append(
+                part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED, members=part.members
+            )
         handle.total_rows = handle.rows.rows
         return handle
 

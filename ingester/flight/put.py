@@ -42,8 +42,8 @@ from ingester.sinks import Operation
 from ingester.write_stream import Outcome, WriteStream
 from ingester.writes import Writes
 
-SMALL_BYTES = 64 << 10
-"""Batches up to this size are made into runs."""
+SMALL_BYTES = 96 << 10
+"""Batches that cannot become larger than this are made into runs: who does that serves all."""
 ARRIVAL_BYTES = 1 << 10
 """What a small batch costs on its way beside its rows."""
 PATIENCE = 16
@@ -230,9 +230,9 @@ class PutCall:
     def _sent_off(self, stream: WriteStream, chunk: Any, judged: bool) -> bool:
         batch = batch_of(chunk)
         if stream.origin is None and chunk.app_metadata is None:
-            nbytes = batch.get_total_buffer_size()
-            if nbytes <= SMALL_BYTES:
-                return self._offer(stream, batch, nbytes + ARRIVAL_BYTES, judged)
+            most = stream.plan.normalise.most_bytes(batch)
+            if most is not None and most <= SMALL_BYTES:
+                return self._offer(stream, batch, int(most) + ARRIVAL_BYTES, judged)
         operation = self._prepared(stream, chunk)
         self._begin(stream, operation)
         operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)

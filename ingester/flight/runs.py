@@ -50,11 +50,14 @@ class Arrival(Draft):
     def _refused(self, _draft: object, error: BaseException | None) -> None:
         """On the loop: it did not become an operation."""
         assert error is not None, "a draft is answered only if it is refused"
+        if self.slot:
+            return  # by a log that breaks down, after it was refused
         reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
         self.stream.gate.leave(self.stored_bytes)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.pronounce()
+        self.on_done = None
 
     def pronounce(self) -> None:
         """Whoever waits for the verdict has it."""
@@ -132,6 +135,7 @@ class RunMaker:
         def answer(done: Operation, error: BaseException | None) -> None:
             arrivals[0].stream.gate.leave(done.admitted_bytes)
             for number, arrival in enumerate(arrivals):
+                arrival.on_done = None  # it refers to the arrival, and would keep the batch
                 if error is None:
                     arrival.stream.accept(arrival.slot, done, number)
                 else:

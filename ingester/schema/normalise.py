@@ -109,6 +109,15 @@ class Normaliser:
         """Whether the columns come out as they went in, apart from what is refused."""
         return self._as_is
 
+    def most_bytes(self, batch: pa.RecordBatch) -> float | None:
+        """No less than :meth:`plain_bytes`, from sizes alone, of a batch that may be not valid.
+
+        None where values decide: dictionaries and the like.
+        """
+        if self._fixed_row is None:
+            return None
+        return float(batch.get_total_buffer_size() + batch.num_rows * self._fixed_row)
+
     def plain_bytes(self, batch: pa.RecordBatch, enough: float = 0.0) -> float:
         """About how large a valid batch will be as the table keeps it, before it is made so.
 
@@ -116,10 +125,9 @@ class Normaliser:
             enough: so much need not be told apart from less.
         """
         total, rows = 0.0, batch.num_rows
-        if self._fixed_row is not None:
-            most = batch.get_total_buffer_size() + rows * self._fixed_row
-            if most <= enough:
-                return float(most)
+        most = self.most_bytes(batch)
+        if most is not None and most <= enough:
+            return most
         for index, kept, fixed, expanding in self._sizes:
             if index < 0:
                 total += rows * max(1.0, fixed)

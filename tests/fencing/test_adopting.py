@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from persist.manifest import Manifest
 from tests.daemon import DaemonEnded
 from tests.fencing.pairs import (
     adopt,
@@ -19,6 +20,7 @@ from tests.fencing.pairs import (
     files_of,
     operations_in_log,
     pause,
+    place_of,
     resume,
     rows_in_files,
     start,
@@ -26,7 +28,7 @@ from tests.fencing.pairs import (
     wal_command,
     write,
 )
-from tests.integration.wire import create, events, persist, rows
+from tests.integration.wire import Stream, create, events, path, persist, rows
 
 TABLE = ("ns", "t")
 KEYED = ("ns", "keyed")
@@ -72,6 +74,30 @@ def test_a_dead_daemons_log_is_adopted_and_replays_nothing_afterwards(tmp_path: 
             assert first.terminate() == 0
     assert adopted_rows(tmp_path, "first") == 0
     assert rows_in_files(tmp_path, TABLE) == list(range(70))
+
+
+def test_the_last_of_a_run_of_small_batches_is_what_an_adoption_says_is_applied(
+    tmp_path: Path,
+) -> None:
+    """As the daemon would have said: by that number a copy of it knows what is in files."""
+    day_us = 86_400_000_000
+    schema = pa.schema({"i": pa.int64(), "time": pa.timestamp("us", "UTC")})
+    last: dict[int, int] = {}
+    with start(tmp_path, "first") as first, fl.connect(first.flight) as client:
+        with Stream(client, path(TABLE), schema) as stream:
+            for number in range(300):
+                times = pa.array([number % 3 * day_us], schema.field("time").type)
+                stream.send(pa.record_batch([pa.array([number]), times], schema=schema))
+            for number, answer in enumerate(stream.rest()):
+                last[number % 3] = answer["sequence"]
+        first.kill()
+    done = wal_command("inspect", tmp_path / "first", "--json")
+    assert sum(one["records"] for one in json.loads(done.stdout)) < 150, "the log holds runs"
+    assert adopted_rows(tmp_path, "first") == 300
+    state = Manifest(place_of(tmp_path).store(), *TABLE).load()
+    applied = {values: seq for (_, _, _, values), seq in state.applied.items()}
+    assert applied == {(f"1970-01-0{day + 1}",): last[day] for day in range(3)}
+    assert rows_in_files(tmp_path, TABLE) == list(range(300))
 
 
 def persist_one(flight: str) -> None:

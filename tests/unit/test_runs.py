@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,14 +16,15 @@ from hypothesis import strategies as st
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
 from ingester.flight.operations import OperationMaker
+from ingester.flight.runs import Arrival, RunMaker
 from ingester.ipc_messages import IpcMessage
 from ingester.record import DamagedRecord, decode_operation, encode_schema, make_operation
 from ingester.schema import Normaliser
-from ingester.sinks import Operation
-from ingester.write_stream import WritePlan
+from ingester.sinks import DmlSink, Operation
+from ingester.write_stream import WritePlan, WriteStream
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
-from wal import Preamble, RecordKind
+from wal import Line, Preamble, RecordKind
 
 DAY_US = 86_400_000_000
 KEPT = pa.schema({"time": pa.timestamp("us", "UTC"), "host": pa.string(), "v": pa.float64()})
@@ -173,3 +176,33 @@ def test_arrow_refuses_a_message_whose_columns_have_other_lengths_than_their_bat
     message[at : at + 8] = struct.pack("<q", 1)
     with pytest.raises(OSError, match="length"):
         pa.ipc.read_record_batch(pa.py_buffer(bytes(message)), batch.schema)
+
+
+class _Stream:
+    """As much of a stream as a run needs."""
+
+
+def test_an_answered_batch_is_let_go_without_a_collection() -> None:
+    """It is counted no longer: nothing but the rows of the run may keep it."""
+    plan = _plan([], KEPT)
+    submitted: list[tuple[Operation, Any]] = []
+    sink = cast(DmlSink, SimpleNamespace(submit=lambda *pair: submitted.append(pair)))
+    gate = SimpleNamespace(leave=lambda nbytes: None)
+    stream = cast(WriteStream, _Stream())
+    vars(stream).update(
+        plan=plan, line=Line(), gate=gate, accept=lambda *_: None, hand_out=lambda: None
+    )
+    one = {"time": 1, "host": "a", "v": 0.5}
+    arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
+    kept = [weakref.ref(arrival.batch) for arrival in arrivals]
+    gc.disable()
+    try:
+        RunMaker(sink, MAKER, lambda *_: None).make(arrivals)
+        ((operation, answer),) = submitted
+        assert operation.operations == 3
+        answer(operation, None)
+        submitted.clear()
+        del arrivals, operation, answer
+        assert [each() for each in kept] == [None] * 3
+    finally:
+        gc.enable()
