@@ -130,11 +130,13 @@ def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
 ) -> None:
     Stream(client, path(table), SCHEMA).write(row(-1))
     writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
+    all_sent = False
     with contextlib.suppress(pa.ArrowInvalid):  # the server may be faster, and end the call
         for number in range(50):
             writer.write_batch(row(number, fits=number != bad_at))
         if finishes:
             writer.done_writing()
+        all_sent = True
     answers: list[dict[str, Any]] = []
 
     def read_all() -> None:
@@ -145,8 +147,9 @@ def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
     with pytest.raises(pa.ArrowInvalid, match="microseconds"):
         read_all()
     accepted = [answer for answer in answers if answer["accepted"]]
-    assert len(accepted) == bad_at
-    for refusal in answers[bad_at:]:
+    # pyarrow's client throws answers away when a write fails.
+    assert len(accepted) == bad_at or not all_sent
+    for refusal in answers[len(accepted) :]:
         assert refusal["accepted"] is False
         assert refusal["code"] == "invalid"
         assert "microseconds" in refusal["message"]
