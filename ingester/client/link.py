@@ -43,12 +43,9 @@ class Link:
                 raw = self._reader.read()
             except (pa.ArrowException, OSError):
                 return  # the reason is in end()
-            if not raw:
+            if not raw:  # the end, or the empty answer that tells a waiting client of it
                 return
-            answer = msgspec.json.decode(raw.to_pybytes(), type=Answer)
-            if not answer.accepted:  # the stream ends, and the reason is in end() as well
-                return
-            yield answer
+            yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
 
     def finish_sending(self) -> None:
         """Tell the daemon that no batch follows; it answers the rest and ends the stream."""

@@ -33,7 +33,6 @@ from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Kind, Pace, Preparer
-from ingester.flight.refusals import refusal_answer
 from ingester.flight.requests import WriteCommand, checkpoint_bytes
 from ingester.flight.runs import Arrival
 from ingester.flight.unanswered import Unanswered
@@ -154,8 +153,8 @@ class PutCall:
         try:
             while (back := self._answer(writer)) is None:
                 pass
-        except BaseException as exc:
-            self._end_reading(writer, exc)
+        except BaseException:
+            self._end_reading(writer)
             raise
         self._reader_left.wait()
         return back
@@ -171,17 +170,17 @@ class PutCall:
             writer.write(pa.py_buffer(encode_answer(outcome)))
         return None
 
-    def _end_reading(self, writer: Any, error: BaseException) -> None:
+    def _end_reading(self, writer: Any) -> None:
         """Return when the reader has left pyarrow and will not enter it again.
 
         pyarrow frees the call with this frame, under a reader that is still inside. It may be
-        waiting there for a client that waits for an answer: then the refusal is one, and an empty
-        one is the end of them; these make that client move.
+        waiting there for a client that waits for an answer: an empty answer, which stands for the
+        end of them, makes that client move. (One that says "refused" would be taken for an
+        acknowledgement by clients that count answers.)
         """
         self._unanswered.end()
         if not self._reader_left.wait(READER_LEAVES_S):
             with contextlib.suppress(pa.ArrowException, OSError):  # the client has gone
-                writer.write(pa.py_buffer(refusal_answer(error)))
                 writer.write(pa.py_buffer(b""))
             self._reader_left.wait()
 

@@ -57,18 +57,6 @@ def flight_error(error: BaseException) -> Exception:
     return failure
 
 
-def refusal_answer(error: BaseException) -> bytes:
-    """What a client is told that waits for an answer of a stream that an error ends."""
-    known = error if isinstance(error, IngesterError) else InternalFailure("see the stream's error")
-    answer = {
-        "accepted": False,
-        "code": kind_of(known).code,
-        "message": shortened(known.message),
-        "retry_after_s": known.retry_after_s,
-    }
-    return msgspec.json.encode({key: value for key, value in answer.items() if value is not None})
-
-
 def shortened(message: str) -> str:
     """The message in one line that gRPC can carry: its head and its tail where it is long."""
     printable = "".join(c if c.isprintable() else " " for c in message)

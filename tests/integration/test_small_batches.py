@@ -146,13 +146,9 @@ def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
 
     with pytest.raises(pa.ArrowInvalid, match="microseconds"):
         read_all()
-    accepted = [answer for answer in answers if answer["accepted"]]
+    assert all(answer["accepted"] for answer in answers)
     # pyarrow's client throws answers away when a write fails.
-    assert len(accepted) == bad_at or not all_sent
-    for refusal in answers[len(accepted) :]:
-        assert refusal["accepted"] is False
-        assert refusal["code"] == "invalid"
-        assert "microseconds" in refusal["message"]
+    assert len(answers) == bad_at or not all_sent
     assert rows(client, table) == [-1, *range(bad_at)]
 
 

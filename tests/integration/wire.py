@@ -58,12 +58,10 @@ class Stream:
     def answer(self) -> Json | None:
         """The next PutResult; None when none follows: closing the stream says why.
 
-        The end is a refusal, and an empty PutResult, where the server has to wake a client that
-        waits for it.
+        The end is an empty PutResult where the server has to wake a client that waits for it.
         """
         raw = self.reader.read()
-        answer: Json | None = json.loads(raw.to_pybytes()) if raw else None
-        return answer if answer is not None and answer["accepted"] else None
+        return json.loads(raw.to_pybytes()) if raw else None
 
     def write(self, batch: pa.RecordBatch, metadata: object = None) -> Json:
         """Send a batch and wait for its answer."""
