@@ -11,7 +11,7 @@ import trio
 
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import SMALL, payloads, recovered_records, running
-from wal import Log, LogDamaged, LogIdentity, LogTooNew
+from wal import Entry, Log, LogDamaged, LogIdentity, LogTooNew, RecordKind
 from wal.format import SEGMENT_HEADER_BYTES, segment_name
 from wal.inspection import Gap, inspect, repair, verify
 
@@ -224,3 +224,30 @@ def test_a_repaired_log_takes_writes_again(folder: Path) -> None:
         assert len(inspect(folder)) == 4
 
     trio.run(write)
+
+
+def test_a_damaged_run_is_a_gap_of_all_its_operations(tmp_path: Path) -> None:
+    """Three runs of 4, 5 and 6 operations, 1 to 15; the one in the middle does not check out."""
+    sizes = (4, 5, 6)
+
+    async def write() -> None:
+        async with running(tmp_path) as state:
+            for size in sizes:
+                run = Entry(RecordKind.OPERATION, [b"run%d" % size], operations=size)
+                state.answers.append(state.log, run)
+                assert await state.answers.wait(run) == [None]
+            await state.log.rotate()
+            await state.answers.write(state.log, b"after")
+
+    trio.run(write)
+    first, second = inspect(tmp_path)
+    assert (first.records, first.operations, first.first_seq, first.last_seq) == (3, 15, 1, 15)
+    assert second.first_seq == 16
+    overwrite(tmp_path, 1, at(1) + 40, b"XXXX")
+    (report,) = repair(tmp_path).segments
+    assert report.gaps == (Gap(5, 9),)
+    assert (report.records_saved, report.operations_saved) == (2, 10)
+    assert read(tmp_path) == [b"run4", b"run6", b"after"]
+    repaired = inspect(tmp_path)[0]
+    assert (repaired.operations, repaired.first_seq, repaired.last_seq) == (10, 1, 15)
+    assert [one.severity for one in verify(tmp_path)] == ["note"]
