@@ -30,7 +30,6 @@ class Waiting:
         """What the next group is formed from."""
         self.nbytes = 0
         self._came: deque[Item] = deque()
-        self._drafts = 0
         self._drawn: list[Item] = []
         self._made: list[Entry] = []
         self._refused: list[Item] = []
@@ -48,7 +47,6 @@ class Waiting:
     def add(self, item: Item) -> None:
         """Put it at the end of the line."""
         self._came.append(item)
-        self._drafts += isinstance(item, Draft)
         self.nbytes += item.stored_bytes
 
     def draw(self) -> bool:
@@ -57,7 +55,6 @@ class Waiting:
             return False
         self._drawn = list(self._came)
         self._came.clear()
-        self._drafts = 0
         return True
 
     def make(self, make: Make) -> None:
@@ -106,7 +103,6 @@ class Waiting:
         taken = [*self.ready, *self._came]
         self.ready.clear()
         self._came.clear()
-        self._drafts = 0
         self.nbytes -= sum(item.stored_bytes for item in taken)
         end_lines(taken, error)
         if self._drawn:

@@ -14,6 +14,7 @@ import trio.testing
 from tests.wal.disks import FaultyDisk
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import operation, payloads, recovered_records, running
+from tests.wal.held_disk import HeldDisk
 from wal import (
     Draft,
     Entry,
@@ -66,24 +67,17 @@ class Outcomes:
 
 @in_trio
 async def test_what_waits_while_a_group_is_written_becomes_one_entry(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    held, go = threading.Event(), threading.Event()
+    disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
         outcomes = Outcomes()
-
-        def hold(_: object) -> None:
-            if not held.is_set():
-                held.set()
-                assert go.wait(20)
-
-        disk.before("pwritev", hold)
+        disk.hold()
         first = operation(b"first")
         state.answers.append(state.log, first)
-        await trio.to_thread.run_sync(held.wait)
+        await disk.wait_until_held()
         for number in range(5):
             state.log.append_nowait(outcomes.draft(b"%d" % number))
         assert state.log.pending == 5
-        go.set()
+        disk.let_go.set()
         await state.answers.wait(first)
         assert set((await outcomes.wait(5)).values()) == {None}
         together = state.applied[1]
@@ -120,27 +114,20 @@ async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -
 
 @in_trio
 async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    held, go = threading.Event(), threading.Event()
+    disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
         outcomes, line, other = Outcomes(), Line(), Line()
-
-        def hold(_: object) -> None:
-            if not held.is_set():
-                held.set()
-                assert go.wait(20)
-
-        disk.before("pwritev", hold)
+        disk.hold()
         first = operation(b"first;")
         state.answers.append(state.log, first)
-        await trio.to_thread.run_sync(held.wait)
+        await disk.wait_until_held()
         behind = Entry(RecordKind.OPERATION, [b"entry behind;"], lines=(line,))
         state.log.append_nowait(outcomes.draft(b"good", line))
         state.log.append_nowait(outcomes.draft(b"bad?", line))
         state.log.append_nowait(outcomes.draft(b"draft behind", line))
         state.answers.append(state.log, behind)
         state.log.append_nowait(outcomes.draft(b"of another", other))
-        go.set()
+        disk.let_go.set()
         errors = await outcomes.wait(4)
         (refused,) = await state.answers.wait(behind)
         late = Entry(RecordKind.OPERATION, [b"late;"], lines=(line,))
