@@ -33,7 +33,7 @@ from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Kind, Pace, Preparer
-from ingester.flight.requests import WriteCommand, checkpoint_bytes
+from ingester.flight.requests import BatchMetadata, WriteCommand, checkpoint_bytes
 from ingester.flight.runs import Arrival
 from ingester.flight.unanswered import Unanswered
 from ingester.schema import Normaliser
@@ -232,7 +232,7 @@ class PutCall:
             most = stream.plan.normalise.most_bytes(batch)
             if most is not None and most <= SMALL_BYTES:
                 return self._offer(stream, batch, int(most) + ARRIVAL_BYTES, judged)
-        operation = self._prepared(stream, chunk)
+        operation = self._prepared(stream, batch, metadata_of(chunk, stream.origin))
         self._begin(stream, operation)
         operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
         self._unanswered.sent(operation.nbytes)
@@ -253,12 +253,12 @@ class PutCall:
         arrival.judged.wait()
         return stream.line.refusal is None
 
-    def _prepared(self, stream: WriteStream, chunk: Any) -> Operation:
+    def _prepared(
+        self, stream: WriteStream, batch: pa.RecordBatch, metadata: BatchMetadata
+    ) -> Operation:
         plan = stream.plan
-        metadata = metadata_of(chunk, stream.origin)
         definition = plan.normalise.definition
         spec = definition.spec if plan.normalise.keeps_types else None
-        batch = batch_of(chunk)
         return self._preparer.prepare(
             batch,
             Kind(plan.table.key, plan.shape, spec),

@@ -115,8 +115,10 @@ class Cutter:
             mask = self._mask(batch.slice(start, rows))
             if mask is not None:
                 return self._matching(wanted.slice(start, rows), mask)
-        own = kept <= PART_BYTES and view.batch.num_rows == batch.num_rows
-        if own or may_view:
+        if kept <= PART_BYTES and view.batch.num_rows == batch.num_rows:
+            self.let_go()  # it is no larger than a part may be
+            return view.batch.num_rows, view
+        if may_view:
             return view.batch.num_rows, view
         return view.batch.num_rows, view._replace(batch=copied(view.batch))
 
