@@ -25,6 +25,7 @@ class RowPicker:
 
     def __init__(self, table: pa.Table, instead: dict[str, pa.Array]) -> None:
         self.rows: int = table.num_rows
+        self._most = 0
         self._columns = {
             name: pa.chunked_array([instead[name]]) if name in instead else table.column(name)
             for name in table.column_names
@@ -46,18 +47,20 @@ class RowPicker:
         ascending = (both >> np.uint64(32)).astype(np.uint32)
         places = np.empty(len(numbers), dtype=np.uint32)
         places[both.astype(np.uint32)] = np.arange(len(numbers), dtype=np.uint32)
+        # By the largest pick so far: the short last one of a file is not worth a copy of the table.
+        self._most = max(self._most, len(numbers))
         picked = {}
         for name in self._columns:
-            column = self._joined_if_small(name, len(numbers))
+            column = self._joined_if_small(name)
             if column.num_chunks == 1:
                 picked[name] = column.chunk(0).take(pa.array(numbers))
             else:
                 picked[name] = _taken(column, ascending).take(pa.array(places))
         return pa.table(picked)
 
-    def _joined_if_small(self, name: str, wanted: int) -> pa.ChunkedArray:
+    def _joined_if_small(self, name: str) -> pa.ChunkedArray:
         column = self._columns[name]
-        small = wanted < column.num_chunks * MIN_ROWS_A_CHUNK
+        small = self._most < column.num_chunks * MIN_ROWS_A_CHUNK
         if column.num_chunks > 1 and small and column.nbytes < MAX_JOINED_BYTES:
             column = self._columns[name] = pa.chunked_array([pa.concat_arrays(column.chunks)])
         return column

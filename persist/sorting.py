@@ -5,7 +5,8 @@ arrival, and no row is lost; in a keyed table only the last row of a key stays.
 
 Strings are not compared row by row: each is dictionary-encoded once, the dictionary alone is
 sorted, and what remains is a sort of integers. Where the combined codes and the last column fit
-into 63 bits, that is one integer a row.
+into 63 bits, that is one integer a row. Codes are as narrow as they can be, and each is let go of
+as soon as it is part of that integer: a sort takes less memory than the rows that it orders.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Key:
     """One column as integers that compare as its values do; ``span`` is above the largest."""
 
     name: str
-    codes: Codes
+    codes: npt.NDArray[np.integer]
     span: int
     cardinality: int
 
@@ -74,13 +75,14 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
         dictionary-encoded, which is how Parquet stores them.
     """
     encoded, keys = _sort_keys(table, definition)
+    names = tuple(key.name for key in keys)
     order: npt.NDArray[np.int64] | None = None
     if keys and table.num_rows:
         order = _last_rows(keys, definition) if definition.keyed else _argsort(keys)
         if _is_identity(order, table.num_rows):
             order = None
     arrivals = None if order is None else order.astype(np.uint32)
-    return Sorted(tuple(key.name for key in keys), arrivals, RowPicker(table, encoded))
+    return Sorted(names, arrivals, RowPicker(table, encoded))
 
 
 def _sort_keys(
@@ -98,7 +100,7 @@ def _sort_keys(
     encoded: dict[str, pa.Array] = {}
     keys: list[_Key] = []
     for name in names:
-        dictionary_form, key = _key_of(name, _one_array(table.column(name)))
+        dictionary_form, key = _key_of(name, table.column(name))
         if not explicit and key.cardinality > MAX_TAG_CARDINALITY:
             continue
         if dictionary_form is not None:
@@ -107,7 +109,7 @@ def _sort_keys(
     if not definition.sort_by:
         keys.sort(key=lambda key: (key.name == "time", key.cardinality))
     if not explicit and _has_sortable_time(table):
-        keys.append(_key_of("time", _one_array(table.column("time")))[1])
+        keys.append(_key_of("time", table.column("time"))[1])
     return encoded, keys
 
 
@@ -130,30 +132,32 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
     return int(pc.count_distinct(sample).as_py()) * 2 <= SAMPLE_ROWS
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    if not isinstance(whole, pa.ChunkedArray):
-        return whole
-    if whole.num_chunks < 2:
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    # More than 2 GiB of text.
-    large = pa.large_string() if pa.types.is_string(whole.type) else pa.large_binary()
-    return pa.concat_arrays(whole.cast(large).chunks)
-
-
-def _key_of(name: str, array: pa.Array) -> tuple[pa.Array | None, _Key]:
+def _key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, _Key]:
     """Integers that sort as the column does, and its dictionary form where it has one."""
-    if pa.types.is_integer(array.type) or pa.types.is_timestamp(array.type):
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+        array = _joined(column)
         numbers = _plain_numbers(array)
         if numbers is not None:
             return None, _shifted(name, numbers, array)
-    encoded = array.dictionary_encode()
+    # Chunk by chunk, with one dictionary for all: texts are never joined.
+    encoded = _joined(column.dictionary_encode())
     ranks = _ranks(encoded.dictionary)
     count = len(encoded.dictionary)
     indices = encoded.indices.fill_null(count).to_numpy(zero_copy_only=False)
-    codes = np.append(ranks, count)[indices].astype(np.int64)
+    codes = np.append(ranks, count).astype(np.min_scalar_type(count))[indices]
     key = _Key(name, codes, count + 1, count)
-    return (encoded if pa.types.is_string(array.type) else None), key
+    return (encoded if pa.types.is_string(column.type) else None), key
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    """One array, without a copy where there is one already."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if not column.num_chunks:
+        # pyarrow makes no dictionary array of nothing, whatever its values' type.
+        empty = pa.nulls(0, getattr(column.type, "value_type", column.type))
+        return empty.dictionary_encode() if pa.types.is_dictionary(column.type) else empty
+    return column.combine_chunks()
 
 
 def _plain_numbers(array: pa.Array) -> Codes | None:
@@ -185,49 +189,62 @@ def _ranks(dictionary: pa.Array) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def _argsort(keys: list[_Key]) -> npt.NDArray[np.int64]:
-    """Stable order by the first key, then the second, …; keys are packed while they fit 62 bits."""
+def _argsort(keys: list[_Key]) -> Codes:
+    """Stable order by the first key, then the second, …; keys are packed while they fit 62 bits.
+
+    Takes the keys out of the list, so that their memory is free once they are packed.
+    """
     packed: list[tuple[Codes, int]] = []
-    for key in keys:
+    while keys:
+        key = keys.pop(0)
         if packed and packed[-1][1] * key.span < 1 << _BITS:
-            codes, span = packed[-1]
-            packed[-1] = (codes * key.span + key.codes, span * key.span)
+            codes, span = packed.pop()
+            codes *= key.span
+            codes += key.codes
+            packed.append((codes, span * key.span))
         else:
-            packed.append((key.codes, key.span))
-    if len(packed) == 1:
-        codes = packed[0][0]
-        if bool((np.diff(codes) >= 0).all()):
-            return np.arange(len(codes), dtype=np.int64)
-        return _stable(codes, packed[0][1])
-    return np.lexsort([codes for codes, _ in reversed(packed)]).astype(np.int64)
+            packed.append((key.codes.astype(np.int64), key.span))
+        del key
+    if len(packed) > 1:
+        return np.lexsort([codes for codes, _ in reversed(packed)]).astype(np.int64)
+    [(codes, span)] = packed
+    if bool((codes[1:] >= codes[:-1]).all()):
+        return np.arange(len(codes), dtype=np.int64)
+    return _stable(codes, span)
 
 
-def _stable(codes: Codes, span: int) -> npt.NDArray[np.int64]:
+def _stable(codes: Codes, span: int) -> Codes:
+    """The stable order of the codes, whose memory is used for it."""
     rows = len(codes)
     if span * rows < 1 << _BITS:
         # With the row number as last digit every code is unique: the fast sort is stable too.
-        return _in_order(codes * rows + np.arange(rows, dtype=np.int64), rows)
+        return _in_order(codes, np.arange(rows, dtype=np.int64))
     # numpy's stable sort is four times slower than its fast one: sort fast, then put equal codes
     # back into order by run number and row number.
     order = np.argsort(codes)
-    rises = np.diff(codes[order]) > 0
+    codes[:] = codes[order]
+    rises = codes[1:] > codes[:-1]
     if bool(rises.all()):
         return order
-    runs = np.concatenate(([0], np.cumsum(rises)))
-    return _in_order(runs * rows + order, rows)
+    codes[:1] = 0
+    np.cumsum(rises, out=codes[1:])
+    return _in_order(codes, order)
 
 
-def _in_order(numbered: Codes, rows: int) -> Codes:
-    """The row numbers of ``code * rows + row number``, by code."""
-    order: Codes = np.sort(numbered) % rows
-    return order
+def _in_order(codes: Codes, numbers: Codes) -> Codes:
+    """The row numbers by code, then by number; in the memory of the codes."""
+    codes *= len(codes)
+    codes += numbers
+    codes.sort()
+    codes %= len(codes)
+    return codes
 
 
 def _last_rows(keys: list[_Key], definition: TableDefinition) -> npt.NDArray[np.int64]:
     """The last row of each primary key, in sort order."""
     # By key first: in another order equal keys need not be neighbours.
     unique_by = [key for key in keys if key.name in definition.primary_key]
-    last = _last_of_each_key(_argsort(unique_by), unique_by)
+    last = _last_of_each_key(_argsort(list(unique_by)), unique_by)
     kept = [_Key(k.name, k.codes[last], k.span, k.cardinality) for k in keys]
     order: npt.NDArray[np.int64] = last[_argsort(kept)]
     return order
