@@ -3,8 +3,8 @@
 Law of this file: zstd, dictionaries where they pay, statistics, page index and checksums of pages,
 row groups of 128 Ki rows; nanoseconds only where the table asks for them. The Arrow schema is not
 stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
-manifest has the rest. Beside the rows that come in, one block of a few row groups and the encoded
-bytes are held.
+manifest has the rest. Beside the rows that come in, two blocks of a few row groups, of which one is
+put into order while the other is encoded, and the encoded bytes are held.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from persist.ahead import one_ahead
 from persist.footers import footer_checksum
 from persist.manifest import ColumnStats
 from persist.sorting import sort_rows
@@ -73,7 +74,7 @@ def encode_sorted(
                 del piece
 
         facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(stop - start)}
-        data = encode(blocks(), facts, group)
+        data = encode(one_ahead(blocks()), facts, group)
         arrivals = None if ordered.arrivals is None else ordered.arrivals[start:stop]
         yield EncodedFile(data, footer_checksum(data), stop - start, stats.stats(), arrivals)
 
@@ -83,7 +84,7 @@ def encode(
 ) -> pa.Buffer:
     """One Parquet file of the rows as they are ordered; each block, of at least one, ends a group.
 
-    One block is held at a time.
+    One block is held here at a time.
     """
     sink = pa.BufferOutputStream()
     left = iter(blocks)

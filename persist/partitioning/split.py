@@ -91,6 +91,8 @@ def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValu
         if column.null_count:
             return None
         numbers = _values(column)
+        if len(numbers) == 1:
+            return column.type, int(numbers[0]), int(numbers[0])
         # The functions themselves: the methods take longer than the work in a small batch.
         return column.type, int(np.minimum.reduce(numbers)), int(np.maximum.reduce(numbers))
 
