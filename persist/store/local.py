@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TEMPORARY = ".tmp-"
+PIECE_BYTES = 1 << 20
+"""A larger file is synced each time that so much is written. All at once at the end, the disk would
+be busy for as long as that takes, and the log, which may be on it too, would wait to be synced."""
 
 
 class LocalStore:
@@ -194,7 +197,9 @@ def _write_synced(target: str, data: Buffer) -> PutInfo:
     try:
         rest = memoryview(data).cast("B")
         while rest:
-            rest = rest[os.write(descriptor, rest) :]
+            rest = rest[os.write(descriptor, rest[:PIECE_BYTES]) :]
+            if rest:
+                os.fdatasync(descriptor)
         os.fsync(descriptor)
         found = os.fstat(descriptor)
     finally:
