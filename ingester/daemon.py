@@ -273,7 +273,8 @@ def _maker(runtime: Runtime) -> RunMaker:
 
 
 async def _listen(runtime: Runtime) -> IngesterServer:
-    settings, portal = runtime.settings, Portal()
+    # A client that asks for what was acknowledged just now finds it.
+    settings, portal = runtime.settings, Portal(before=runtime.wal.catch_up)
     host, port = split_address(settings.flight.listen)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered)
     shown = f"[{host}]" if ":" in host else host

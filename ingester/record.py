@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ingester.ipc_messages import IpcMessage, MessageTemplate, keeps_more
+from ingester.ipc_messages import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.sinks.operation import Members, Operation, Part
 from persist.partitioning import PartitionValues
 from wal import Entry, Preamble, RecordKind
@@ -135,17 +135,20 @@ def as_parts(
     template: MessageTemplate,
     *,
     owned: bool = False,
+    most_bytes: int | None = None,
 ) -> tuple[tuple[Part, ...], list[IpcMessage]]:
     """A batch that was split by partition as an operation's parts, and their rows' messages.
 
     Args:
         template: of the batch's schema.
         owned: the batch was made here, of memory that holds nothing else.
+        most_bytes: what it has at most, where that is known.
     """
+    whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
     messages = []
     parts = []
     for values, rows in split:
-        message = template.message(rows) if len(split) == 1 else IpcMessage.serialized(rows)
+        message = template.message(rows) if whole else IpcMessage.serialized(rows)
         if len(split) > 1 or not (owned or message.metadata or not keeps_more(rows, message.size)):
             # Parts live and die apart: views would keep the whole batch for one of them.
             rows = pa.ipc.read_record_batch(message.body, rows.schema)

@@ -124,7 +124,8 @@ class Reporter:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The metrics of this daemon."""
+        """The metrics of this daemon, with everything that is acknowledged now. On the loop."""
+        self._runtime.wal.catch_up()
         return self._runtime.registry
 
     def live(self) -> bool:
@@ -143,6 +144,7 @@ class Reporter:
     def status(self) -> Status:
         """Everything, at this moment."""
         runtime = self._runtime
+        runtime.wal.catch_up()
         return Status(
             identity=self._identity(),
             admission=self._admission(),

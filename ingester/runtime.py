@@ -50,6 +50,10 @@ log = structlog.get_logger(__name__)
 
 LAST_PERSISTS = 10
 
+SETTLE_S = 0.01
+"""How long a query waits for what was acknowledged just now to be applied, before it goes by way of
+the loop: the loop is on its way, and back from there is farther."""
+
 
 class Runtime:
     """The parts of one incarnation. Made on the loop, after its epoch is claimed."""
@@ -119,6 +123,7 @@ class Runtime:
         )
         self.queries.on_expired = self.metrics.stream_timed_out
         self.queries.on_opened = self._query_opened
+        self.queries.settled = lambda: self.wal.wait_settled(SETTLE_S)
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
         self.ledger.gauge("answers", self.queries.answer_bytes)
 

@@ -1,15 +1,17 @@
 """One stream of writes: admitted, submitted in order, answered in order.
 
-Law of this file: answers of one stream leave in the order of its batches. After a refusal nothing
-later from that stream is applied.
+Law of this file: answers of one stream leave in the order of its batches. Without an origin they
+leave as soon as the log has them, while the loop applies them: who asks then finds them applied.
+After a refusal nothing later from that stream is applied.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ingester.admission import AdmissionGate
 from ingester.errors import DiskFull, MemoryFull
@@ -24,8 +26,13 @@ if TYPE_CHECKING:
     from ingester.buffer import TableBuffer
 
 Outcome = PutAnswer | BaseException
-Offer = Callable[[Draft], None]
-"""Takes what becomes operations when its turn comes; see :meth:`WalSink.offer`."""
+
+
+class Offer(Protocol):
+    """Takes what becomes operations when its turn comes; see :meth:`WalSink.offer`."""
+
+    def __call__(self, draft: Draft, *, here: bool = ...) -> None:
+        """Take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +84,9 @@ class WriteStream:
         self._epoch = epoch
         # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.
         self._newest_seq = newest_seq
-        # One thread adds to it, the loop takes from it.
+        # One thread adds to it; the loop and the log's thread take from it, under the lock.
         self._slots: deque[list[Outcome]] = deque()
+        self._handing_out = threading.Lock()
         self.line = Line()
         """Of its operations in the log: none stands there behind a refused one."""
         self._on_drained: Callable[[], None] | None = None
@@ -89,33 +97,48 @@ class WriteStream:
         With an origin on the loop, without one in the thread that reads the stream: nothing can
         fail there but the log, which keeps the stream's order by its line.
         """
-        if self.origin is None and operation.entry is not None:
-            operation.entry.lines = (self.line,)
         slot: list[Outcome] = []
         self._slots.append(slot)
+        if self.origin is None and operation.entry is not None:
+            operation.entry.lines = (self.line,)
+            operation.on_logged = lambda seq: self._logged(slot, seq)
         if self.origin is not None and self.refusal is not None:
             self.gate.leave(operation.admitted_bytes)
             self._fill(slot, self.refusal)
             return
         self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 
-    def offer(self, draft: Draft, slot: list[Outcome]) -> None:
+    def offer(self, draft: Draft, slot: list[Outcome], *, here: bool = False) -> None:
         """Send what will be an operation on its way, to be answered in its turn. Any thread.
 
         Only without an origin.
 
         Args:
             slot: empty; for :meth:`accept` or :meth:`reject`.
+            here: the caller waits for the outcome; see :meth:`WalSink.offer`.
 
         Raises:
             Stopping
         """
         self._slots.append(slot)
-        self._offer(draft)
+        self._offer(draft, here=here)
 
-    def accept(self, slot: list[Outcome], operation: Operation, number: int) -> None:
-        """What was offered is applied, as this one of a run. :meth:`hand_out` has to follow."""
-        slot.append(self._answer(operation, number))
+    def accept(self, slot: list[Outcome], sequence: int) -> None:
+        """What was offered is in the log under this sequence. :meth:`hand_out` has to follow.
+
+        Any thread; whoever asks the daemon for it from now on finds it.
+        """
+        slot.append(
+            PutAnswer(
+                accepted=True,
+                sequence=sequence,
+                epoch=self._epoch,
+                duplicate=False,
+                memory_sequence=None,
+                durable_sequence=None,
+                first=False,
+            )
+        )
 
     def reject(self, slot: list[Outcome], error: BaseException) -> None:
         """What was offered is refused, or what stood before it. :meth:`hand_out` has to follow."""
@@ -170,10 +193,12 @@ class WriteStream:
 
     def finish(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything submitted so far has been answered."""
-        if not self._slots:
+        with self._handing_out:
+            drained = not self._slots
+            if not drained:
+                self._on_drained = then
+        if drained:
             then()
-        else:
-            self._on_drained = then
 
     def close(self) -> None:
         """The client has gone or has finished."""
@@ -183,13 +208,20 @@ class WriteStream:
         self, slot: list[Outcome], operation: Operation, error: BaseException | None
     ) -> None:
         self.gate.leave(operation.admitted_bytes)
+        if slot:
+            return  # it was answered when it was in the log
         if error is not None:
             self.reject(slot, error)
         else:
-            self.accept(slot, operation, 0)
+            slot.append(self._answer(operation))
         self.hand_out()
 
-    def _answer(self, operation: Operation, number: int) -> PutAnswer:
+    def _logged(self, slot: list[Outcome], sequence: int) -> None:
+        """In the log's thread."""
+        self.accept(slot, sequence)
+        self.hand_out()
+
+    def _answer(self, operation: Operation) -> PutAnswer:
         memory = durable = None
         first = False
         if self.origin is not None:
@@ -198,7 +230,7 @@ class WriteStream:
             first, origin.answered = not origin.answered, True
         return PutAnswer(
             accepted=True,
-            sequence=operation.seq + number if operation.seq else self._newest_seq(),
+            sequence=operation.seq or self._newest_seq(),
             epoch=self._epoch,
             duplicate=operation.duplicate,
             memory_sequence=memory,
@@ -211,11 +243,15 @@ class WriteStream:
         self.hand_out()
 
     def hand_out(self) -> None:
-        """Deliver what is known and has nothing before it that is not."""
-        outcomes = []
-        while self._slots and self._slots[0]:
-            outcomes.append(self._slots.popleft()[0])
-        if outcomes:
-            self.deliver(outcomes)
-        if not self._slots and self._on_drained is not None:
-            self._on_drained()
+        """Deliver what is known and has nothing before it that is not. Any thread."""
+        with self._handing_out:
+            outcomes = []
+            while self._slots and self._slots[0]:
+                outcomes.append(self._slots.popleft()[0])
+            if outcomes:
+                self.deliver(outcomes)
+            drained = None
+            if not self._slots:
+                drained, self._on_drained = self._on_drained, None
+        if drained is not None:
+            drained()

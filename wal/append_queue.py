@@ -3,12 +3,14 @@
 ::
 
     any thread       append ─▶ waiting ─┐
-    append thread      (drafts become entries) form group ─▶ write + sync ─▶ book ─┐  and the next
-    loop                                                                  on_done ◀─ apply ◀─┘
+    who writes         (drafts become entries) form group ─▶ write + sync ─▶ book ─▶ on_stored ─┐
+    loop                                                                  on_done ◀─ apply ◀────┘
 
-There is no delay: a group is whatever waits when the one before it is through. The thread waits for
-the loop only where a group has failed. Under "commit" nothing is applied or answered before its
-sync returned. Whoever appended is answered exactly once, whatever becomes of the log.
+One thread writes at a time: the append thread, or one that appends while nobody does and would wait
+anyway; it leaves what has come meanwhile to the append thread. There is no delay: a group is
+whatever waits when the one before it is through. Who writes waits for the loop only where a group
+has failed. Under "commit" nothing is applied or answered before its sync returned. Whoever appended
+is answered exactly once, whatever becomes of the log.
 """
 
 from __future__ import annotations
@@ -53,12 +55,18 @@ class AppendQueue:
         self._held = True
         self._failing = False
         self._asleep = True
+        """Nobody writes."""
         self._closed = False
         self._thread: AppendThread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._apply: Apply = lambda entries: None
         self._make: Make = no_drafts
         self._at_rest = trio.Event()
+        # Groups that were written, or failed, and of which the loop does not know yet.
+        self._came_back: deque[tuple[Group, LogError | None]] = deque()
+        self._stored = self._handed_on = 0
+        self._settling = threading.Condition()
+        self._awaited = 0
         self.stuck = False
         """What waits needs another segment first."""
         self.failure: LogFailed | None = None
@@ -91,8 +99,29 @@ class AppendQueue:
         with self._lock:
             return not (len(self._waiting) or self._groups)
 
-    def append(self, item: Item) -> None:
-        """Queue it. Any thread. LogClosed after `shut`: it is not answered then."""
+    @property
+    def settled(self) -> bool:
+        """Whether everything that counts as written has been applied. Any thread."""
+        return self._stored == self._handed_on
+
+    def wait_settled(self, timeout_s: float) -> bool:
+        """Whether what counts as written now is applied in time. Any thread but the loop's."""
+        stored = self._stored
+        if self._handed_on >= stored:
+            return True
+        with self._settling:
+            self._awaited += 1
+            try:
+                return self._settling.wait_for(lambda: self._handed_on >= stored, timeout_s)
+            finally:
+                self._awaited -= 1
+
+    def append(self, item: Item, *, here: bool = False) -> None:
+        """Queue it. Any thread. LogClosed after `shut`: it is not answered then.
+
+        Args:
+            here: if nobody writes now, the caller does, and returns when its group is written.
+        """
         if isinstance(item, Entry) and self._waiting.keep(item):
             return
         with self._lock:
@@ -103,7 +132,9 @@ class AppendQueue:
             ring = self._wakes()
         if refusal is not None:
             self._on_loop(self._answer_apart, (item,), refusal)
-        if ring:
+        if ring and here:
+            self._write_here()
+        elif ring:
             self._ring()
 
     def open(self, apply: Apply, make: Make | None = None) -> None:
@@ -167,14 +198,33 @@ class AppendQueue:
         with suppress(trio.RunFinishedError):  # nobody is left to be told
             self._token.run_sync_soon(call, *args)
 
-    # The append thread
+    # Who writes
 
     def _write_groups(self) -> None:
+        """In the append thread."""
+        while self._write_next():
+            pass
+
+    def _write_here(self) -> None:
+        """In a thread that found nobody writing: one group, then the append thread goes on."""
+        if not self._write_next():
+            return
+        with self._lock:
+            goes_on = self._may_write()
+            self._asleep = not goes_on
+        if goes_on:
+            self._ring()
+
+    def _write_next(self) -> bool:
+        """Write what waits; whether there was something. False: nobody writes any more."""
         try:
-            while (group := self._next_group()) is not None:
+            group = self._next_group()
+            if group is not None:
                 self._write(group)
         except BaseException as exc:
             self._on_loop(self._lose, exc)
+            return False
+        return group is not None
 
     def _next_group(self) -> Group | None:
         while True:
@@ -214,14 +264,29 @@ class AppendQueue:
                 self._failing = True
                 end_lines(group.entries, exc)
                 self.writing_bytes = 0
-            self._on_loop(self._back, group, exc)
+            self._came_back.append((group, exc))
         else:
             with self._lock:
                 self._segments.book(group, synced=self._sync)
                 self.writing_bytes = 0
-            self._on_loop(self._back, group, None)
+            self._stored += 1
+            # Before anyone hears of it: whoever then asks the loop finds it applied.
+            self._came_back.append((group, None))
+            for entry in group.entries:
+                if entry.on_stored is not None:
+                    entry.on_stored(entry)
+        self._on_loop(self.catch_up)
 
     # The loop
+
+    def catch_up(self) -> None:
+        """Apply and answer the groups that are written by now."""
+        while self._came_back:
+            self._back(*self._came_back.popleft())
+        # Looked at after what they wait for: who counts itself later sees that it is there.
+        if self._awaited:
+            with self._settling:
+                self._settling.notify_all()
 
     def _back(self, group: Group, error: LogError | None) -> None:
         """A group came back: apply and answer it."""
@@ -252,6 +317,7 @@ class AppendQueue:
             answer(group.entries, self.failure)
             raise self.failure from exc
         self.groups += 1
+        self._handed_on += 1
         self.records += len(group.records)
         answer(group.entries, None)
 
@@ -281,6 +347,7 @@ class AppendQueue:
 
     def _lose(self, exc: BaseException) -> None:
         """The thread ended in the middle of a group: it may be in the log, or not."""
+        self.catch_up()
         failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
         lost: list[Item] = [entry for group in self._groups for entry in group.entries]
         with self._lock:

@@ -52,12 +52,12 @@ class GroupCommit:
         """Why the disk cannot be trusted any more."""
         return self.queue.failure
 
-    def append(self, item: Entry | Draft) -> None:
+    def append(self, item: Entry | Draft, *, here: bool) -> None:
         """Queue it. LogClosed when nothing is taken any more: it is not answered then.
 
-        Any thread.
+        Any thread; see `AppendQueue.append`.
         """
-        self.queue.append(item)
+        self.queue.append(item, here=here)
 
     async def rotate(self, *, force: bool) -> None:
         """Wait until the running task has rotated; the errors of `SegmentSet.rotate`."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 4096
 # One write of a group is copied here first: its pieces lie anywhere in memory.
 _STAGING_BYTES = 4 << 20
+# So little is put together in one step.
+_LITTLE_BYTES = 64 << 10
 
 
 @dataclass(eq=False)
@@ -109,13 +111,7 @@ class DirectDisk(OsDisk):
             # Mapped, because that is aligned; kept, because fresh pages are dear.
             self._staging = np.frombuffer(mmap.mmap(-1, _STAGING_BYTES), np.uint8)
         staging = self._staging
-        filled = len(before)
-        staging[:filled] = np.frombuffer(before, np.uint8)
-        for piece in pieces:
-            # Copied by numpy, which lets other threads run meanwhile.
-            part = np.frombuffer(piece, np.uint8)[: len(staging) - filled]
-            staging[filled : filled + len(part)] = part
-            filled += len(part)
+        filled = self._fill(staging, (before, *pieces))
         blocks = -(-filled // BLOCK_BYTES) * BLOCK_BYTES
         staging[filled:blocks] = 0
         written = os.pwritev(file.fd, [staging[:blocks].data], offset - len(before))
@@ -126,6 +122,18 @@ class DirectDisk(OsDisk):
         last = (len(before) + done) // BLOCK_BYTES * BLOCK_BYTES
         file.tail = staging[last : len(before) + done].tobytes()
         return done
+
+    def _fill(self, staging: npt.NDArray[np.uint8], pieces: Sequence[Piece]) -> int:
+        """Copy what fits; how many bytes that is."""
+        if sum(map(len, pieces)) <= _LITTLE_BYTES:
+            pieces = (b"".join(pieces),)
+        filled = 0
+        for piece in pieces:
+            # Copied by numpy, which lets other threads run meanwhile.
+            part = np.frombuffer(piece, np.uint8)[: len(staging) - filled]
+            staging[filled : filled + len(part)] = part
+            filled += len(part)
+        return filled
 
     def _leave(self, fd: int) -> None:
         """Let the file take the ordinary way from now on."""

@@ -1,8 +1,8 @@
 """Law: all work per byte is done where an entry is built, never on the event loop.
 
 An `Entry` is one operation on its way into the log, or several that go as one. The thread that
-received it builds it; from `Log.append_nowait` until ``on_done`` it belongs to the log and nobody
-else changes it. A `Draft` becomes an entry only when its turn comes, together with what waits
+received it builds it; from `Log.append` until ``on_done`` it belongs to the log and nobody else
+changes it. A `Draft` becomes an entry only when its turn comes, together with what waits
 beside it: small operations cost less that way.
 """
 
@@ -83,6 +83,10 @@ class Entry:
     The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
     of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
 
+    ``on_stored`` is called in the thread that wrote it, once it counts as written and before it is
+    applied: whoever needs what is applied has to wait until the log is `Log.settled`. It must not
+    raise. ``on_done`` follows on the loop, and may yet bring the failure that ends the process.
+
     ``seq``, which is the first operation's, and ``segment`` are -1 until the log forms the entry's
     group. Only entries of kind OPERATION take sequences, one for each of their ``operations``;
     another kind carries the next operation's.
@@ -93,6 +97,7 @@ class Entry:
         "kind",
         "lines",
         "on_done",
+        "on_stored",
         "operations",
         "preambles",
         "segment",
@@ -123,6 +128,7 @@ class Entry:
         self.seq = -1
         self.segment = -1
         self.on_done: Callable[[Entry, BaseException | None], None] | None = None
+        self.on_stored: Callable[[Entry], None] | None = None
 
     @property
     def payload_bytes(self) -> int:

@@ -174,7 +174,31 @@ class Log:
         it never becomes an entry. One error object may go to several. Raises LogClosed, and does
         not call ``on_done``, when the log takes nothing.
         """
-        self._commit.append(item)
+        self._commit.append(item, here=False)
+
+    def append(self, item: Entry | Draft) -> None:
+        """As `append_nowait`; if nothing is being written, the caller's thread writes the group.
+
+        For a thread that would wait for the outcome anyway: it is not woken for it. What comes
+        meanwhile is left to the log's own thread.
+        """
+        self._commit.append(item, here=True)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every entry of which ``on_stored`` has been called is applied. Any thread."""
+        return self._commit.queue.settled
+
+    def wait_settled(self, timeout_s: float) -> bool:
+        """Whether all of which ``on_stored`` has been called is applied in time.
+
+        Blocks; in any thread but the loop's.
+        """
+        return self._commit.queue.wait_settled(timeout_s)
+
+    def catch_up(self) -> None:
+        """Apply now what is written, and answer it. On the loop."""
+        self._commit.queue.catch_up()
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.

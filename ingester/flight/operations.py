@@ -56,7 +56,8 @@ class OperationMaker:
         Raises:
             InvalidRequest: what is wrong with it.
         """
-        parts, messages = as_parts(self.split(plan.normalise, batch, known), plan.template)
+        split = self.split(plan.normalise, batch, known)
+        parts, messages = as_parts(split, plan.template, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in parts)
         if stored > self._max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
             raise InvalidRequest(
@@ -75,17 +76,25 @@ class OperationMaker:
             checkpoint=checkpoint,
         )
 
-    def make_run(self, plan: WritePlan, batches: list[pa.RecordBatch]) -> Operation:
+    def make_run(
+        self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
+    ) -> Operation:
         """One run of small batches of one schema, each with a sequence of its own.
+
+        Args:
+            most_bytes: what all of them have at most, each of them no more than a batch may.
 
         Raises:
             InvalidRequest, pa.ArrowException: not all of them are good; which one is not said.
         """
         counts = [batch.num_rows for batch in batches]
         check_together(batches)
-        rows = self._kept(plan.normalise, pa.concat_batches(batches), Known(valid=True))
+        known = Known(valid=True, most_bytes=most_bytes)
+        rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
         split, members = _split_run(rows, counts, plan.normalise.definition.spec)
-        parts, messages = as_parts(split, plan.template, owned=len(batches) > 1)
+        parts, messages = as_parts(
+            split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
+        )
         return make_operation(
             plan.table,
             tuple(part._replace(members=each) for part, each in zip(parts, members, strict=True)),
@@ -113,8 +122,8 @@ class OperationMaker:
 
     def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
         """The batch with the columns and types of its table."""
-        nbytes = batch.get_total_buffer_size()
-        if nbytes > self._max_batch_bytes:
+        sized = known.most_bytes is not None
+        if not sized and (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
             raise InvalidRequest(
                 f"batch has {nbytes} B; flight.max_batch_bytes is {self._max_batch_bytes}:"
                 " send smaller batches"
@@ -122,7 +131,8 @@ class OperationMaker:
         try:
             if not known.valid:
                 batch.validate(full=True)
-            self._check_plain_bytes(normalise, batch)
+            if not sized:
+                self._check_plain_bytes(normalise, batch)
             return normalise(batch)
         except pa.ArrowInvalid as exc:
             raise _not_valid(exc) from exc

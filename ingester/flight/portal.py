@@ -21,8 +21,13 @@ T = TypeVar("T")
 class Portal:
     """Calls into one trio run from foreign threads."""
 
-    def __init__(self) -> None:
-        """Must be made on the loop that it leads to."""
+    def __init__(self, before: Callable[[], object] = lambda: None) -> None:
+        """Must be made on the loop that it leads to.
+
+        Args:
+            before: called there first whenever a thread enters.
+        """
+        self._before = before
         self._token = trio.lowlevel.current_trio_token()
         self._left: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._on_its_way = False
@@ -30,9 +35,13 @@ class Portal:
     def call(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run a coroutine function on the loop and wait for what it returns or raises."""
         try:
-            return trio.from_thread.run(coroutine, *args, trio_token=self._token)
+            return trio.from_thread.run(self._enter, coroutine, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled) as exc:
             raise Stopping("the daemon is stopping", retry_after_s=1.0) from exc
+
+    async def _enter(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T:
+        self._before()
+        return await coroutine(*args)
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Run a callback on the loop, soon and in order, without waiting. It must not raise."""

@@ -43,6 +43,9 @@ class Known(NamedTuple):
     """It was validated in full."""
     partition: PartitionValues | None = None
     """All of its rows belong there."""
+    most_bytes: int | None = None
+    """It has no more, in whatever form, and may have as many. Each call of Arrow that is not made
+    spares two changes of the thread that runs."""
 
 
 NOTHING = Known()

@@ -2,7 +2,7 @@
 
 A client that waits for each answer is served by the call's own thread, in turns:
 
-    read ─ hand over ─ wait ─ answer
+    read ─ hand over, or log ─ wait ─ answer
 
 A client that sends ahead has two threads:
 
@@ -86,6 +86,7 @@ class PutCall:
         self._command = command
         self._limits = limits
         self._operations = OperationMaker(limits.max_batch_bytes)
+        self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
@@ -133,7 +134,7 @@ class PutCall:
                 return
             turns += 1
             looks = turns >= look_at
-            handed_over = self._hand_over(stream, chunk, judged=looks)
+            handed_over = self._hand_over(stream, chunk, looks=looks)
             chunk = None
             if not (looks and handed_over):
                 self._answer(writer)
@@ -214,24 +215,25 @@ class PutCall:
 
     # Whoever reads
 
-    def _hand_over(self, stream: WriteStream, chunk: Any, *, judged: bool = False) -> bool:
+    def _hand_over(self, stream: WriteStream, chunk: Any, *, looks: bool | None = None) -> bool:
         """Send a batch on its way; False if it is known to be refused, which its outcome says.
 
         Args:
-            judged: wait until it is known.
+            looks: None in the reader's thread. In the handler's: true, wait until that is known;
+                false, nothing else is to be done before the answer.
         """
         try:
-            return self._sent_off(stream, chunk, judged)
+            return self._sent_off(stream, chunk, looks)
         except BaseException as exc:
             self._portal.post(stream.refuse, exc)
             return False
 
-    def _sent_off(self, stream: WriteStream, chunk: Any, judged: bool) -> bool:
+    def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
         batch = batch_of(chunk)
         if stream.origin is None and chunk.app_metadata is None:
             most = stream.plan.normalise.most_bytes(batch)
-            if most is not None and most <= SMALL_BYTES:
-                return self._offer(stream, batch, int(most) + ARRIVAL_BYTES, judged)
+            if most is not None and most <= self._small_bytes:
+                return self._offer(stream, batch, int(most) + ARRIVAL_BYTES, looks)
         operation = self._prepared(stream, batch, metadata_of(chunk, stream.origin))
         self._begin(stream, operation)
         operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
@@ -242,12 +244,15 @@ class PutCall:
             self._portal.post(_submit, stream, operation)
         return True
 
-    def _offer(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, judged: bool) -> bool:
+    def _offer(
+        self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, looks: bool | None
+    ) -> bool:
         arrival = Arrival(stream, batch, stream.admit(nbytes, None))
-        if judged:
+        if looks:
             arrival.judged = threading.Event()
         self._unanswered.sent(nbytes)
-        stream.offer(arrival, arrival.slot)
+        # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
+        stream.offer(arrival, arrival.slot, here=looks is False)
         if arrival.judged is None:
             return True
         arrival.judged.wait()

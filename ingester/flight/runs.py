@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ingester.errors import Stopping
 from ingester.flight.operations import OperationMaker
+from ingester.flight.preparing import Known
 from ingester.sinks import DmlSink, Operation
 from ingester.sinks.wal_sink import log_refusal
 from ingester.write_stream import Outcome, WriteStream
@@ -37,7 +38,7 @@ class Arrival(Draft):
     __slots__ = ("batch", "judged", "slot", "stream")
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
-        """``nbytes``: what it was admitted for."""
+        """``nbytes``: what it was admitted for, and has at most."""
         super().__init__(nbytes, (stream.line,))
         self.stream = stream
         self.batch = batch
@@ -99,7 +100,8 @@ class RunMaker:
         plan = arrivals[0].stream.plan
         if len(arrivals) > 1 and not any(each.stream.line.refusal for each in arrivals):
             try:
-                run = self._operations.make_run(plan, [each.batch for each in arrivals])
+                most_bytes = sum(each.stored_bytes for each in arrivals)
+                run = self._operations.make_run(plan, [each.batch for each in arrivals], most_bytes)
             except Exception:  # whatever it is, it comes again where it can be told whose it is
                 pass
             else:
@@ -114,7 +116,8 @@ class RunMaker:
             self._refuse(arrival, stream.line.refusal)
             return
         try:
-            operation = self._operations.make(stream.plan, arrival.batch)
+            known = Known(most_bytes=arrival.stored_bytes)
+            operation = self._operations.make(stream.plan, arrival.batch, known=known)
         except Exception as exc:
             stream.line.refusal = Unfit(exc)
             self._refuse(arrival, stream.line.refusal)
@@ -132,17 +135,24 @@ class RunMaker:
         entry.lines = tuple(stream.line for stream in streams)
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
 
-        def answer(done: Operation, error: BaseException | None) -> None:
-            arrivals[0].stream.gate.leave(done.admitted_bytes)
+        def logged(sequence: int) -> None:
             for number, arrival in enumerate(arrivals):
                 arrival.on_done = None  # it refers to the arrival, and would keep the batch
-                if error is None:
-                    arrival.stream.accept(arrival.slot, done, number)
-                else:
-                    arrival.stream.reject(arrival.slot, error)
+                arrival.stream.accept(arrival.slot, sequence + number)
             for stream in streams:
                 stream.hand_out()
 
+        def answer(done: Operation, error: BaseException | None) -> None:
+            arrivals[0].stream.gate.leave(done.admitted_bytes)
+            if error is None or arrivals[0].slot:
+                return  # they were answered when they were in the log
+            for arrival in arrivals:
+                arrival.on_done = None
+                arrival.stream.reject(arrival.slot, error)
+            for stream in streams:
+                stream.hand_out()
+
+        operation.on_logged = logged
         self._sink.submit(operation, answer)
         for arrival in arrivals:
             arrival.pronounce()

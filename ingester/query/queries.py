@@ -65,6 +65,9 @@ class Queries:
         self.on_expired: Callable[[], None] = lambda: None
         self.on_opened: Callable[[tuple[str, str]], None] = lambda table: None
         """Called with the table, in any thread."""
+        self.settled: Callable[[], bool] = lambda: True
+        """Whether all that was acknowledged until now is applied; may wait a moment for it. In
+        threads of clients."""
         self._catalog = catalog
         self._tree = tree
         self.versions = Versions(catalog, tree, writer, retain_s=limits.tail_retain_s)
@@ -88,7 +91,7 @@ class Queries:
         table = self._catalog.known(ticket.namespace, ticket.table)
         if ticket.scope != "all" or table is None:
             return None
-        if not self._catalog.is_fresh(table, self._limits.refresh_s):
+        if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self.settled()):
             return None
         return self._answer(table, snapshot_all(table, self._applied_seq), ticket)
 

@@ -9,6 +9,7 @@ Law of this file: an operation is visible whole or not at all. Its identity for 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +61,9 @@ class Operation:
     admitted_bytes: int = 0
     """What it counts for until it is answered."""
     duplicate: bool = False
+    on_logged: Callable[[int], None] | None = None
+    """Called with ``seq``, in the log's thread, when it is durable and will be visible to whoever
+    asks from now on; before its answer. Must not raise."""
 
     @property
     def last_seq(self) -> int:

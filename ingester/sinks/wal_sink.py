@@ -1,7 +1,8 @@
 """The log as a decorator of the buffer tree: nothing reaches the tree that is not on disk.
 
 Law of this file: operations enter the tree in log order, each group in one step of the event loop
-right after its sync, and every submitter is answered after that. What cannot be applied was refused
+right after its sync, and every submitter is answered after that; who wants to know earlier that an
+operation is durable is told by its ``on_logged``. What cannot be applied was refused
 before it came here.
 """
 
@@ -42,6 +43,8 @@ class WalSink:
         assert entry is not None, "an operation is encoded before it is submitted"
         entry.tag = operation
         entry.on_done = lambda _entry, error: self._done(operation, answer, error)
+        if (on_logged := operation.on_logged) is not None:
+            entry.on_stored = lambda stored: on_logged(stored.seq)
         try:
             self._log.append_nowait(entry)
         except LogClosed:
@@ -51,14 +54,18 @@ class WalSink:
             except trio.RunFinishedError:
                 raise closed from None
 
-    def offer(self, draft: Draft) -> None:
+    def offer(self, draft: Draft, *, here: bool = False) -> None:
         """Queue what becomes operations just before the next group; see `Log.append_nowait`.
+
+        Args:
+            here: as `Log.append`.
 
         Raises:
             Stopping: there is no loop any more to answer on.
         """
+        append = self._log.append if here else self._log.append_nowait
         try:
-            self._log.append_nowait(draft)
+            append(draft)
         except LogClosed as exc:
             assert draft.on_done is not None
             try:
@@ -81,7 +88,7 @@ class WalSink:
         self.on_group(operations, nbytes)
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
-        operation.entry = None
+        operation.entry = operation.on_logged = None
         if isinstance(error, LogFull):
             self._on_disk_full()
         answer(operation, None if error is None else log_refusal(error))

@@ -20,10 +20,12 @@ from tests.daemon import Daemon
 from tests.integration.wire import (
     Stream,
     Table,
+    act,
     http,
     numbers,
     path,
     persist,
+    put,
     query,
     rows,
 )
@@ -273,3 +275,48 @@ def test_few_bytes_that_stand_for_many_are_admitted_for_what_they_become(
             stream.send(batch)
         assert len(stream.rest()) == 5
     assert len(rows(client, table)) == 40_000
+
+
+def test_whoever_has_an_answer_finds_the_row_however_it_asks(
+    shared: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    """It is answered while the loop has yet to apply it, and the loop has much to do."""
+    put(client, table, row(0))
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def crowd(number: int) -> None:
+        try:
+            with (
+                fl.connect(shared.flight) as mine,
+                Stream(mine, path((table[0], f"crowd-{number}")), SCHEMA) as stream,
+            ):
+                while not over.is_set():
+                    stream.write(row(number))
+                stream.writer.done_writing()
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=crowd, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        with (
+            fl.connect(shared.flight) as writing,
+            Stream(writing, path(table), SCHEMA) as stream,
+        ):
+            for number in range(1, EACH):
+                stream.write(row(number))
+                if number % 3:
+                    found = rows(client, table, filter=[[["i", "=", number]]])
+                    assert found == [number]
+                else:
+                    # By way of the loop: what is known without a query.
+                    (facts,) = act(client, "describe_table", namespace=table[0], table=table[1])
+                    assert facts["buffered"]["rows"] == number + 1
+            stream.writer.done_writing()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(60)
+    assert not failures

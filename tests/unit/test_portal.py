@@ -81,3 +81,19 @@ def test_after_the_loop_every_call_says_that_the_daemon_stops() -> None:
     for _ in range(2):
         with pytest.raises(Stopping):
             portals[0].post(print)
+
+
+def test_whoever_enters_finds_what_comes_before() -> None:
+    """A client that asks for what was acknowledged just now: the log catches up first."""
+    done: list[str] = []
+
+    async def ask() -> list[str]:
+        return list(done)
+
+    async def run() -> None:
+        portal = Portal(before=lambda: done.append("caught up"))
+        for times in (1, 2):
+            found = await trio.to_thread.run_sync(portal.call, ask)
+            assert found == ["caught up"] * times
+
+    trio.run(run)

@@ -99,7 +99,7 @@ def test_a_run_holds_what_its_batches_would_be_one_by_one(
 ) -> None:
     plan = _plan(spec, sent)
     came = [_batch(each, sent) for each in found]
-    run = MAKER.make_run(plan, came)
+    run = MAKER.make_run(plan, came, 1 << 20)
     assert run.operations == len(came)
     assert run.rows == sum(len(each) for each in found)
     together = _by_number(run)
@@ -113,7 +113,7 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
     found: list[list[dict[str, Any]]], spec: list[str]
 ) -> None:
     plan = _plan(spec, KEPT)
-    run = MAKER.make_run(plan, [_batch(each, KEPT) for each in found])
+    run = MAKER.make_run(plan, [_batch(each, KEPT) for each in found], 1 << 20)
     assert run.entry is not None
     assert run.entry.operations == len(found)
     payload = pa.py_buffer(b"".join(map(bytes, run.entry.body.pieces))[: run.entry.body.length])
@@ -141,7 +141,7 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
 def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> None:
     plan = _plan([], KEPT)
     one = {"time": 1, "host": "a", "v": 0.5}
-    run = MAKER.make_run(plan, [_batch([one], KEPT), _batch([one], KEPT)])
+    run = MAKER.make_run(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
     parts = tuple(part._replace(members=members) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
     made = make_operation(plan.table, parts, messages, shape=1, preambles=(), operations=2)
@@ -200,6 +200,8 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
         RunMaker(sink, MAKER, lambda *_: None).make(arrivals)
         ((operation, answer),) = submitted
         assert operation.operations == 3
+        assert operation.on_logged is not None
+        operation.on_logged(7)
         answer(operation, None)
         submitted.clear()
         del arrivals, operation, answer
