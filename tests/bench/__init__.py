@@ -9,9 +9,8 @@ Law of this package: a number counts only beside another one of the same run. Ev
 several times, the parties one after another within each repeat, and a ratio is the median of the
 ratios of repeats, so that a machine that is busy for a while slows both sides of it.
 
-One module per table (:mod:`limits`, :mod:`ingest`, :mod:`visible`, :mod:`query`, :mod:`persist`,
-:mod:`replay`, :mod:`manifest`), each with ``run(bench) -> list[Table]``; a new table is a new
-module and one line in :mod:`running`. What they share: :mod:`rows` (the rows), :mod:`clients` and
-:mod:`streams` (client processes), :mod:`rivals` (the other servers), :mod:`samples` (medians,
-spreads, ratios) and :mod:`report` (text and JSON).
+One module per table in :mod:`tables`; a new table is a new module and two lines there.
+What they share: :mod:`rows` (the rows), :mod:`clients` and :mod:`streams` (client processes),
+:mod:`rivals` (Flight servers that do the least), :mod:`peers` (what users would pick instead),
+:mod:`samples` (medians, spreads, ratios) and :mod:`report` (text and JSON).
 """

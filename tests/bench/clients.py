@@ -6,21 +6,20 @@ acknowledged, divided by the time from the first one's beginning to the last one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.bench.children import Child, answer_commands
+from tests.bench.scans import ScanJob, ScanResult, scan
 from tests.bench.streams import (
     PutJob,
     PutResult,
-    ScanJob,
-    ScanResult,
     WritingStream,
     prepare,
-    scan,
     write,
 )
 
@@ -35,12 +34,25 @@ class Written:
     batches: int
     seconds: float
     latencies: npt.NDArray[np.float64]
-    """Seconds per batch; empty for pipelined writers."""
+    """Seconds per batch; empty for writers that send ahead without a pace."""
+    answered: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """When answers came, seconds of the monotonic clock; empty for writers that wait for each."""
 
     @property
     def rows_per_s(self) -> float:
         """Acknowledged rows a second."""
         return self.rows / self.seconds
+
+    @classmethod
+    def together(cls, parts: Sequence[Written]) -> Written:
+        """What was written one after another, at least one of them."""
+        return cls(
+            rows=sum(part.rows for part in parts),
+            batches=sum(part.batches for part in parts),
+            seconds=sum(part.seconds for part in parts),
+            latencies=np.concatenate([part.latencies for part in parts]),
+            answered=np.concatenate([part.answered for part in parts]),
+        )
 
 
 class _Client:
@@ -103,10 +115,19 @@ class Clients:
             batches=sum(result.batches for result in results),
             seconds=max(r.ended for r in results) - min(r.began for r in results),
             latencies=np.concatenate([result.latencies for result in results]),
+            answered=np.concatenate([result.answered for result in results]),
         )
 
     def scan(self, job: ScanJob) -> ScanResult:
-        """Read an answer in one of the processes."""
-        self._children[0].send(job)
-        result: ScanResult = self._children[0].receive()
-        return result
+        """Read an answer with readers that are spread over the processes."""
+        chosen = self._children[: job.readers]
+        share, more = divmod(job.readers, len(chosen))
+        for number, child in enumerate(chosen):
+            child.send(replace(job, readers=share + (number < more)))
+        results: list[ScanResult] = [child.receive() for child in chosen]
+        return ScanResult(
+            rows=sum(result.rows for result in results),
+            first_s=max(result.first_s for result in results),
+            began=min(result.began for result in results),
+            ended=max(result.ended for result in results),
+        )

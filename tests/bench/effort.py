@@ -27,15 +27,43 @@ class Effort:
     """They stop earlier when all of them together have sent this much: servers keep it."""
     batch_rows: tuple[int, ...]
     writers: tuple[int, ...]
+    partitions: int
+    """Of the table that has most of them; a multiple of 100."""
+    sustained_s: float
+    """How long writers write while persists keep up."""
+    sustained_peers_s: float
+    """And each of the peers; 0 in a form that has no time for them."""
     append_file_bytes: int
     """The preallocated file of the plain append loop."""
     scan_rows: int
+    point_file_rows: int
+    """Of each of the files over which a point is looked up."""
+    readers: tuple[int, ...]
+    reader_rows: int
     persist_rows: int
-    replay_rows: int
+    replay_rows: tuple[int, ...]
+    memory_batch_rows: tuple[int, ...]
+    memory_bytes: int
+    memory_fill_s: float
+    """Filling ends earlier than by bytes where batches are small."""
+    idle_s: float
+    spark_rows: int
+    """None, and no table, in a form that has no time to start Spark."""
+    growth: tuple[int, ...]
+    """Times of the smallest size; no tables where there are none."""
     round_trips: int
     manifest_files: tuple[int, ...]
     manifest_versions: tuple[int, ...]
     manifest_partitions: int
+    peer_repeats: int
+    peer_rows: tuple[int, ...]
+    peer_writers: tuple[int, ...]
+    peer_waits: tuple[tuple[int, int], ...]
+    """Rows and writers for which the time to an acknowledgement is measured beside the peers'."""
+    peer_cell_s: float
+    peer_cell_bytes: int
+    peer_installs: bool
+    """Else only what the running Python has takes part."""
 
 
 FORMS = {
@@ -45,44 +73,101 @@ FORMS = {
         cell_bytes=4 << 20,
         batch_rows=(1, 1_000),
         writers=(1, 2),
+        partitions=200,
+        sustained_s=1,
+        sustained_peers_s=0.2,
         append_file_bytes=8 << 20,
         scan_rows=20_000,
+        point_file_rows=5_000,
+        readers=(1, 3),
+        reader_rows=20_000,
         persist_rows=20_000,
-        replay_rows=20_000,
+        replay_rows=(20_000,),
+        memory_batch_rows=(100,),
+        memory_bytes=4 << 20,
+        memory_fill_s=0.2,
+        idle_s=0.2,
+        spark_rows=20_000,
+        growth=(1, 3),
         round_trips=10,
         manifest_files=(10, 100),
         manifest_versions=(10, 200),
         manifest_partitions=40,
+        peer_repeats=1,
+        peer_rows=(100, 1_000),
+        peer_writers=(1, 2),
+        peer_waits=((100, 2),),
+        peer_cell_s=0.05,
+        peer_cell_bytes=2 << 20,
+        peer_installs=False,
     ),
     "quick": Effort(
-        repeats=3,
-        cell_s=0.5,
+        repeats=2,
+        cell_s=0.3,
         cell_bytes=512 << 20,
-        batch_rows=(1, 100, 1_000, 10_000),
+        batch_rows=(1, 1_000, 10_000),
         writers=(1, 8),
+        partitions=1_000,
+        sustained_s=10,
+        sustained_peers_s=0,
         append_file_bytes=256 << 20,
-        scan_rows=4_000_000,
+        scan_rows=2_000_000,
+        point_file_rows=50_000,
+        readers=(1, 10),
+        reader_rows=1_000_000,
         persist_rows=2_000_000,
-        replay_rows=8_000_000,
-        round_trips=400,
-        manifest_files=(10, 1_000, 100_000),
-        manifest_versions=(10, 100_000),
-        manifest_partitions=2_000,
+        replay_rows=(8_000_000,),
+        memory_batch_rows=(10_000,),
+        memory_bytes=512 << 20,
+        memory_fill_s=3,
+        idle_s=3,
+        spark_rows=0,
+        growth=(),
+        round_trips=200,
+        manifest_files=(10, 10_000),
+        manifest_versions=(10, 10_000),
+        manifest_partitions=500,
+        peer_repeats=1,
+        peer_rows=(100, 10_000),
+        peer_writers=(8,),
+        peer_waits=((10_000, 8),),
+        peer_cell_s=0.4,
+        peer_cell_bytes=256 << 20,
+        peer_installs=True,
     ),
     "full": Effort(
-        repeats=7,
-        cell_s=3.0,
-        cell_bytes=3 << 30,
-        batch_rows=(1, 100, 1_000, 10_000),
-        writers=(1, 8),
+        repeats=5,
+        cell_s=2.0,
+        cell_bytes=256 << 20,
+        batch_rows=(1, 100, 1_000, 10_000, 100_000),
+        writers=(1, 8, 64),
+        partitions=10_000,
+        sustained_s=600,
+        sustained_peers_s=600,
         append_file_bytes=1 << 30,
         scan_rows=20_000_000,
+        point_file_rows=200_000,
+        readers=(1, 10, 100),
+        reader_rows=2_000_000,
         persist_rows=2_500_000,
-        replay_rows=40_000_000,
+        replay_rows=(24_000_000, 120_000_000),
+        memory_batch_rows=(1, 100, 1_000, 10_000),
+        memory_bytes=3 << 30,
+        memory_fill_s=20,
+        idle_s=60,
+        spark_rows=40_000_000,
+        growth=(1, 10, 100),
         round_trips=3_000,
         manifest_files=(10, 1_000, 100_000),
         manifest_versions=(10, 100_000),
         manifest_partitions=10_000,
+        peer_repeats=5,
+        peer_rows=(100, 1_000, 10_000),
+        peer_writers=(1, 8),
+        peer_waits=((1, 1), (100, 8), (10_000, 8)),
+        peer_cell_s=1.0,
+        peer_cell_bytes=1 << 30,
+        peer_installs=True,
     ),
 }
 
@@ -101,9 +186,13 @@ BURST = {
 class Bench:
     """One run: its amounts, its folder on the disk, and where it tells what it does."""
 
-    def __init__(self, effort: Effort, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, effort: Effort, folder: Path, kept: Path, say: Callable[[str], None]
+    ) -> None:
+        """``folder`` is deleted after the run, ``kept`` is there for the next one."""
         self.effort = effort
         self.folder = folder
+        self.kept = kept
         folder.mkdir(parents=True)
         self.say = say
         self._numbers = count(1)

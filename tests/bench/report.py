@@ -34,6 +34,12 @@ class Target:
         wanted = f"{sign} {formatted(self.wanted, self.measured.unit)}"
         return [self.what, wanted, str(self.measured), "met" if self.met else "MISSED"]
 
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Target:
+        """What :meth:`as_json` gave."""
+        measured = Samples(tuple(body["values"]), body["unit"])
+        return cls(body["what"], body["wanted"], measured, body["below"])
+
     def as_json(self) -> dict[str, Any]:
         """The target with every repeat's value."""
         return {
@@ -70,11 +76,24 @@ class Table:
         lines = [self.title, *aligned([self.columns, *cells])]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Table:
+        """What :meth:`as_json` gave."""
+        return cls(
+            body["name"],
+            body["title"],
+            body["columns"],
+            [{key: _cell(value) for key, value in row.items()} for row in body["rows"]],
+            [Target.from_json(target) for target in body["targets"]],
+            body["notes"],
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The table with every repeat's value."""
         return {
             "name": self.name,
             "title": self.title,
+            "columns": self.columns,
             "notes": self.notes,
             "rows": [{key: _json_cell(cell) for key, cell in row.items()} for row in self.rows],
             "targets": [target.as_json() for target in self.targets],
@@ -117,3 +136,10 @@ def _json_cell(cell: Cell) -> Any:
             "values": list(cell.values),
         }
     return cell
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, dict):
+        return Samples(tuple(value["values"]), value["unit"])
+    found: Cell = value
+    return found

@@ -2,15 +2,17 @@
 
     discard   reads a batch, answers, forgets it        the limit of Flight itself
     keep      the same, and appends it to a list        the limit of whatever buffers
+    log       the same, and one plain append + sync      what a log costs that does nothing clever
     stream    sends the same batches over and over      the limit of whatever is queried
     dataset   sends what pyarrow.dataset reads           the same files by the same way
 
 Law of this file: batches are answered one by one, in order, after they were taken, as the daemon
-does, so that the same client can drive each of them. Nothing here is durable.
+does, so that the same client can drive each of them. Only "log" is durable.
 """
 
 from __future__ import annotations
 
+import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -22,15 +24,16 @@ import pyarrow.flight as fl
 from tests.bench.children import Child, leave_with
 from tests.bench.rows import SCHEMA, batches_of
 
-Kind = Literal["keep", "discard", "stream", "dataset"]
+Kind = Literal["keep", "log", "discard", "stream", "dataset"]
 _ANSWER = b'{"accepted":true,"sequence":1,"epoch":1}'
 
 
 class _Writes(fl.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, *, keeps: bool) -> None:
+    def __init__(self, *, keeps: bool, log: Path | None) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self._keeps = keeps
         self._kept: list[pa.RecordBatch] = []
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take batches and answer each."""
@@ -42,6 +45,9 @@ class _Writes(fl.FlightServerBase):  # type: ignore[misc]
                 return
             if self._keeps:
                 self._kept.append(batch)
+            if self._log is not None:
+                os.write(self._log, batch.serialize())
+                os.fdatasync(self._log)
             writer.write(answer)
 
 
@@ -72,7 +78,8 @@ def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int, folder: str
     elif kind == "stream":
         server = _Reads(batches_of(rows, batch_rows, seed=0))
     else:
-        server = _Writes(keeps=kind == "keep")
+        log = Path(folder) / "log" if kind == "log" else None
+        server = _Writes(keeps=kind != "discard", log=log)
     pipe.send(f"grpc://127.0.0.1:{server.port}")
     leave_with(pipe)
     server.serve()
@@ -82,7 +89,7 @@ class Rival:
     """One of the servers above, in a process of its own."""
 
     def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1, folder: str = "") -> None:
-        """``rows`` and ``batch_rows`` say what a streaming one has, ``folder`` which files."""
+        """``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go."""
         self._child = Child(_serve, kind, rows, batch_rows, folder)
         self.flight: str = self._child.receive()
         self.pid = self._child.pid

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SCHEMA = pa.schema(
     [
@@ -21,17 +22,23 @@ SCHEMA = pa.schema(
 HOSTS = pa.array([f"host-{number:02d}" for number in range(100)])
 REGIONS = pa.array(["ams", "fra", "iad", "nrt", "sfo"])
 SEED = 20261121
+ROW_BYTES = 42
+"""Arrow bytes of a row in a batch that is not tiny, for amounts; numbers are measured."""
 _DAY_START_US = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
-_DAY_US = 86_400_000_000
+DAY_US = 86_400_000_000
+HOUR_US = 3_600_000_000
 
 
-def make_batches(rows: int, count: int, seed: int) -> list[pa.RecordBatch]:
+def make_batches(
+    rows: int, count: int, seed: int, *, within_us: int = DAY_US
+) -> list[pa.RecordBatch]:
     """``count`` batches of ``rows`` rows, different ones, times rising within and across them.
 
-    Each is in memory of its own, as a client that builds its batches has them.
+    All times lie in the first ``within_us`` microseconds of the day. Each batch is in memory of
+    its own, as a client that builds its batches has them.
     """
     random = np.random.default_rng([SEED, seed])
-    step = max(1, _DAY_US // (rows * count))
+    step = max(1, within_us // (rows * count))
     batches = []
     for number in range(count):
         ticks = _DAY_START_US + (np.arange(rows) + number * rows) * step
@@ -49,6 +56,13 @@ def make_batches(rows: int, count: int, seed: int) -> list[pa.RecordBatch]:
             )
         )
     return batches
+
+
+def in_hour(batch: pa.RecordBatch, hour: int) -> pa.RecordBatch:
+    """The same rows, some hours later."""
+    # A plain addition to numbers: the time of day survives, and no time zone is looked up.
+    times = pc.add(batch.column(0).view(pa.int64()), hour * HOUR_US).view(SCHEMA.field(0).type)
+    return pa.RecordBatch.from_arrays([times, *batch.columns[1:]], schema=SCHEMA)
 
 
 def batches_of(total_rows: int, rows: int, seed: int) -> list[pa.RecordBatch]:

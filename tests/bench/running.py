@@ -1,32 +1,26 @@
-"""One run: the chosen tables one after another, printed as they are done, then targets and JSON.
+"""One run: the chosen tables one after another, printed as they are done, then what is left of it.
 
 Law of this file: all numbers of one file are of one run; there is no way to put two runs together.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
-import pyarrow as pa
-
-from tests.bench import ingest, limits, manifest, persist, query, replay, visible
 from tests.bench.effort import FORMS, Bench
+from tests.bench.machine import describe_machine
 from tests.bench.report import Table, targets_text
+from tests.bench.results import Run
+from tests.bench.tables import IN_ORDER
 
-Run = Callable[[Bench], list[Table]]
+Measure = Callable[[Bench], Iterable[Table]]
 
-TABLES: dict[str, Run] = {
-    module.NAME: module.run
-    for module in (limits, ingest, visible, query, persist, replay, manifest)
-}
+TABLES: dict[str, Measure] = {module.NAME: module.run for module in IN_ORDER}
 """In the order in which they are measured."""
 
 
@@ -43,14 +37,15 @@ def run_tables(
     Args:
         names: keys of :data:`TABLES`.
         form: a key of :data:`FORMS`.
-        folder: gets the JSON file and, meanwhile, the servers' data: it is this disk that counts.
+        folder: gets the JSON file, the pictures and, meanwhile, the servers' data: it is this
+            disk that counts.
         show: gets what is the program's result.
         say: gets what it is doing.
 
     Returns:
-        The JSON file, ``bench-<time>.json``.
+        The JSON file, ``bench-<time>.json``; the pictures are in a folder of the same name.
     """
-    work = folder / f"work-{os.getpid()}"
+    work = folder.resolve() / f"work-{os.getpid()}"
     work.mkdir(parents=True)
     machine = describe_machine(folder)
     show(" ".join(f"{key}={value}" for key, value in machine.items()) + "\n")
@@ -58,7 +53,9 @@ def run_tables(
     tables: list[Table] = []
     try:
         for name in names:
-            bench = Bench(FORMS[form], work / name, partial(_say_of, name, say))
+            # What one table leaves to be written must not weigh on the next one's syncs.
+            os.sync()
+            bench = Bench(FORMS[form], work / name, folder, partial(_say_of, name, say))
             for table in TABLES[name](bench):
                 tables.append(table)
                 show(table.text() + "\n")
@@ -67,38 +64,9 @@ def run_tables(
     show(targets_text(tables))
     took_s = round(time.monotonic() - began, 1)
     show(f"\n{form} form, {took_s} s")
-    return _write(folder, {"form": form, "seconds": took_s, "machine": machine}, tables)
+    run = Run(form, took_s, machine, tables)
+    return run.write(folder)
 
 
 def _say_of(name: str, say: Callable[[str], None], text: str) -> None:
     say(f"{name}: {text}")
-
-
-def describe_machine(folder: Path) -> dict[str, Any]:
-    """What the numbers depend on and a reader cannot see in them."""
-    return {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "cpus": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 2),
-        "disk": _file_system(folder),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "kernel": platform.release(),
-    }
-
-
-def _file_system(folder: Path) -> str:
-    """The type of the file system that a folder is on: a sync of tmpfs says nothing."""
-    best, kind = "", "unknown"
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, mounted, found, *_ = line.split()
-        if folder.resolve().is_relative_to(mounted) and len(mounted) >= len(best):
-            best, kind = mounted, found
-    return kind
-
-
-def _write(folder: Path, facts: dict[str, Any], tables: list[Table]) -> Path:
-    path = folder / f"bench-{facts['machine']['at'].replace(':', '')}.json"
-    body = {**facts, "tables": [table.as_json() for table in tables]}
-    path.write_text(json.dumps(body, indent=1) + "\n")
-    return path

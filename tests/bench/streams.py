@@ -1,27 +1,36 @@
-"""What a client process does: write batches down some streams, or read an answer to its end.
+"""What a client process does that writes: batches down streams, by one kind of writer of three.
+
+    waits for each answer      ``pipelined=False``               latencies of single writes
+    sends ahead                ``pipelined=True``                the highest rate
+    sends ahead at a pace      ``pipelined=True, per_s=200``     latencies under a given load
 
 Law of this file: the same plain Flight calls for every server, one thread per stream and one more
 for the answers of a pipelined one. Connections, tables and first batches come before the clock
-starts. Times are of the machine's monotonic clock, so that those of several processes compare.
+starts. Times are of the machine's monotonic clock, so that those of several processes compare. A
+paced writer's latencies count from the moment at which the batch was due, so that a server that
+stalls is charged for all that would have been written meanwhile.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.bench.rows import SCHEMA, make_batches
+from tests.bench.rows import HOUR_US, SCHEMA, in_hour, make_batches
 
 _WINDOW = 512
 _WINDOW_BYTES = 24 << 20
 """Batches of one stream that may wait for their answers: enough to keep any server busy."""
+_FULL_S = 0.25
+"""What a server that is full asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +46,26 @@ class PutJob:
     """Per stream; whatever ends first."""
     pipelined: bool
     seed: int
+    per_s: float = 0.0
+    """Batches a second and stream that are due; 0 for as many as the server takes."""
+    hours: int = 0
+    """Each batch lies within the next one of so many hours; 0 for all within one day."""
+    patient: bool = False
+    """Where the server is full, go on with another stream when it may have room, as the client
+    library does; else that is a failure. Only for ``pipelined``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What all streams of a process did; ``latencies`` (s) where each answer was waited for."""
+    """What all streams of a process did; ``latencies`` (s) unless sent ahead without a pace."""
 
     rows: int
     batches: int
     began: float
     ended: float
     latencies: npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class ScanJob:
-    """One answer, read to its end."""
-
-    flight: str
-    ticket: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ScanResult:
-    """What came, and how many seconds the first batch and all of it took."""
-
-    rows: int
-    first_s: float
-    seconds: float
+    answered: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """When answers came, one per batch and in no order; empty where writers waited for each."""
 
 
 class WritingStream:
@@ -72,37 +73,52 @@ class WritingStream:
 
     def __init__(self, job: PutJob, number: int) -> None:
         self._job = job
-        count = max(2, min(64, 100_000 // job.rows))
-        self._batches = make_batches(job.rows, count, seed=job.seed * 1_000 + number)
-        window = max(4, min(_WINDOW, _WINDOW_BYTES // self._batches[0].nbytes))
-        self._room = threading.Semaphore(window)
+        self._next = _batches(job, number)
+        first = next(self._next)
+        self._window = max(4, min(_WINDOW, _WINDOW_BYTES // first.nbytes))
         self._client = fl.connect(job.flight)
-        path = fl.FlightDescriptor.for_path("bench", job.table)
-        self._writer, self._reader = self._client.do_put(path, SCHEMA)
-        self._writer.write_batch(self._batches[0])
+        self._open()
+        self._writer.write_batch(first)
         self._answer()
         self.sent = 0
-        self._answers = 0
-        self._over = False
         self.ended = 0.0
+        self.due: list[float] = []
+        self.answered: list[float] = []
         self.latencies: list[float] = []
         self.failure: BaseException | None = None
+
+    def _open(self) -> None:
+        path = fl.FlightDescriptor.for_path("bench", self._job.table)
+        self._writer, self._reader = self._client.do_put(path, SCHEMA)
+        self._room = threading.Semaphore(self._window)
+        self._over = False
+        self._full = False
 
     def run(self) -> None:
         """Write until the time or the rows are used up and everything is answered."""
         try:
             if self._job.pipelined:
-                self._pipeline()
+                began = time.monotonic()
+                self._pipeline(began)
+                while self._full:
+                    # What was not answered was not taken, and is due again.
+                    self.sent = len(self.answered)
+                    del self.due[self.sent :]
+                    time.sleep(_FULL_S)
+                    self._open()
+                    self._pipeline(began)
             else:
                 self._take_turns()
                 self.ended = time.monotonic()
                 self._writer.done_writing()
-                self._read_answers()
-            # Raises what the server refused, if it did.
-            self._writer.close()
+                self._writer.close()
             self._client.close()
-            if self._answers != self.sent:
-                raise AssertionError(f"{self.sent} batches sent, {self._answers} answered")
+            answers = len(self.answered) or len(self.latencies)
+            if answers != self.sent:
+                raise AssertionError(f"{self.sent} batches sent, {answers} answered")
+            if self._job.per_s:
+                pairs = zip(self.answered, self.due, strict=True)
+                self.latencies = [answered - due for answered, due in pairs]
         except BaseException as exc:
             self.failure = exc
 
@@ -110,42 +126,76 @@ class WritingStream:
         until = time.monotonic() + self._job.seconds
         began = time.monotonic()
         while began < until and self.sent * self._job.rows < self._job.max_rows:
-            self._writer.write_batch(self._batches[self.sent % len(self._batches)])
+            self._writer.write_batch(next(self._next))
             self._answer()
             self.sent += 1
-            self._answers += 1
             ended = time.monotonic()
             self.latencies.append(ended - began)
             began = ended
 
-    def _pipeline(self) -> None:
+    def _pipeline(self, began: float) -> None:
         answers = threading.Thread(target=self._read_answers)
         answers.start()
-        until = time.monotonic() + self._job.seconds
-        most, batches = max(1, self._job.max_rows // self._job.rows), self._batches
-        write, count = self._writer.write_batch, len(self._batches)
+        until = began + self._job.seconds
+        most = max(1, self._job.max_rows // self._job.rows)
+        write, batches, per_s = self._writer.write_batch, self._next, self._job.per_s
         try:
             while self.sent < most and time.monotonic() < until and not self._over:
+                if per_s:
+                    self._wait_until(began + self.sent / per_s)
                 self._room.acquire()
-                write(batches[self.sent % count])
+                write(next(batches))
                 self.sent += 1
             self._writer.done_writing()
+        except fl.FlightError:
+            # What the server said of it comes with the answers.
+            if not self._job.patient:
+                raise
         finally:
             answers.join()
             self.ended = time.monotonic()
+        try:
+            # Raises what the server refused, if it did.
+            self._writer.close()
+        except fl.FlightUnavailableError:
+            if not self._job.patient:
+                raise
+            self._full = True
+
+    def _wait_until(self, due: float) -> None:
+        self.due.append(due)
+        if (early := due - time.monotonic()) > 0:
+            time.sleep(early)
 
     def _read_answers(self) -> None:
-        while self._reader.read() is not None:
-            self._answers += 1
+        answered, now = self.answered, time.monotonic
+        try:
+            while self._reader.read() is not None:
+                answered.append(now())
+                self._room.release()
+        except fl.FlightError:
+            pass  # it comes out of the writer, too
+        finally:
+            self._over = True
             self._room.release()
-        self._over = True
-        self._room.release()
 
     def _answer(self) -> None:
         if self._reader.read() is None:
             # Raises the reason, if the server gave one.
             self._writer.close()
             raise AssertionError("the server ended the stream")
+
+
+def _batches(job: PutJob, number: int) -> Iterator[pa.RecordBatch]:
+    """What a stream sends: a few batches that were made before, over and over."""
+    count = max(2, min(64, 100_000 // job.rows))
+    seed = job.seed * 1_000 + number
+    if not job.hours:
+        return itertools.cycle(make_batches(job.rows, count, seed))
+    made = make_batches(job.rows, count, seed, within_us=HOUR_US)
+    # Streams begin at different hours, and each comes through all of them.
+    begin = seed * 7_919 % job.hours
+    return (in_hour(made[n % count], (begin + n) % job.hours) for n in itertools.count())
 
 
 def prepare(job: PutJob) -> list[WritingStream]:
@@ -171,26 +221,5 @@ def write(streams: list[WritingStream], job: PutJob) -> PutResult:
         began=began,
         ended=max(stream.ended for stream in streams),
         latencies=np.array([each for stream in streams for each in stream.latencies]),
+        answered=np.array([each for stream in streams for each in stream.answered]),
     )
-
-
-def scan(job: ScanJob) -> ScanResult:
-    """Read an answer and forget it batch by batch."""
-    with fl.connect(job.flight) as client:
-        began = time.monotonic()
-        reader = client.do_get(fl.Ticket(job.ticket))
-        rows, first_s = 0, 0.0
-        for batch in _batches(reader):
-            first_s = first_s or time.monotonic() - began
-            rows += batch.num_rows
-        return ScanResult(rows, first_s, time.monotonic() - began)
-
-
-def _batches(reader: Any) -> Any:
-    while True:
-        try:
-            chunk = reader.read_chunk()
-        except StopIteration:
-            return
-        batch: pa.RecordBatch = chunk.data
-        yield batch

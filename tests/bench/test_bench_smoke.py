@@ -10,26 +10,72 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import main
+from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table, Target
+from tests.bench.results import Run
 from tests.bench.running import TABLES
 from tests.bench.samples import Samples
+from tests.bench.tables import growth
 
 
 @pytest.mark.slow
 def test_every_table_is_measured_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--form", "smoke", "--out", str(tmp_path)]) == 0
-    (path,) = tmp_path.iterdir()  # The servers' data is gone.
+    names = TABLES.keys() - {"growth", "spark"}  # tried by themselves: they start much
+    assert main(["--form", "smoke", "--out", str(tmp_path), *names]) == 0
+    # The servers' data is gone.
+    [path] = (path for path in tmp_path.iterdir() if path.suffix == ".json")
+    [pictures] = (path for path in tmp_path.iterdir() if path.is_dir())
     tables = json.loads(path.read_text())["tables"]
-    assert {table["name"].partition("-")[0] for table in tables} == TABLES.keys()
+    assert {table["name"].partition("-")[0] for table in tables} == names
     cells = [cell for table in tables for row in table["rows"] for cell in row.values()]
     values = [value for cell in cells if isinstance(cell, dict) for value in cell["values"]]
     assert len(values) > 50
     assert all(math.isfinite(value) and value >= 0 for value in values)
     shown = capsys.readouterr().out
     assert all(table["title"] in shown for table in tables)
-    assert "replay, rows/s of a 5-column table" in shown
+    assert "replay of 20,000 rows, rows/s" in shown
+    drawn = list(pictures.iterdir())
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in drawn)
+    # What a peer promises is no number.
+    assert {p.stem for p in drawn} == {t["name"] for t in tables} - {"peers-promises"}
+    assert main(["--show", str(path)]) == 0
+    again = capsys.readouterr().out
+    assert all(table["title"] in again for table in tables)
+
+
+def test_what_a_cost_grows_by_is_told_with_its_exponent(tmp_path: Path) -> None:
+    bench = Bench(FORMS["smoke"], tmp_path / "work", tmp_path, lambda text: None)
+    dimension = growth.DIMENSIONS[4]
+    assert dimension.what == "origins"
+    found = growth.measure(bench, dimension)
+    assert [row["cost"] for row in found.rows][-1] == "start after kill -9"
+    for row in found.rows:
+        one, three = row["1x"], row["3x"]
+        assert isinstance(one, Samples)
+        assert isinstance(three, Samples)
+        slope = math.log(three.median / one.median) / math.log(3)
+        assert float(str(row["exponent"])) == pytest.approx(slope, abs=0.01)
+
+
+def test_runs_that_were_made_apart_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for hour in ("10", "11"):
+        table = Table("t", "T", ["rows/s"], targets=[Target("t", 1.0, Samples((2.0,), "x"))])
+        table.add(rows__s=Samples((1.0, 2.0), "/s"))
+        run = Run("quick", 1.0, {"at": f"2026-11-21T{hour}:00:00Z"}, [table])
+        runs.append(str(run.write(tmp_path)))
+    assert main(["--show", runs[0], runs[0]]) == 0
+    assert "met" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--show", *runs])
+    said = capsys.readouterr()
+    assert "made apart" in said.err
+    assert "T10:00:00Z" in said.err
+    assert not said.out
 
 
 def test_no_child_outlives_its_with(tmp_path: Path) -> None:

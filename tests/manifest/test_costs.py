@@ -10,7 +10,7 @@ from pathlib import Path
 
 from persist.manifest import Manifest, Proposal, commit
 from persist.store import open_store
-from tests.bench.manifest import (
+from tests.bench.tables.manifest import (
     WRITER,
     find_head,
     persist_together,

@@ -6,22 +6,18 @@ step of Python per batch. Every answer has to have every row.
 
 from __future__ import annotations
 
-import json
-
-import pyarrow.flight as fl
-
+from tests.bench.asking import fill, persist, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
 from tests.bench.rivals import Rival
-from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
-from tests.bench.streams import ScanJob, ScanResult
+from tests.bench.scans import ScanJob, ScanResult
 from tests.daemon import Daemon
 
 NAME = "query"
 _BATCH_ROWS = 10_000
-_TICKET = json.dumps({"namespace": "bench", "table": "scan"}).encode()
+_TICKET = ticket("scan")
 
 
 def run(bench: Bench) -> list[Table]:
@@ -47,30 +43,6 @@ def run(bench: Bench) -> list[Table]:
             ratio = _add(bench, table, clients, ("files", daemon), ("dataset", rival), total)
             table.targets.append(Target("scan of files, of pyarrow.dataset", 0.7, ratio))
     return [table]
-
-
-def fill(daemon: Daemon, table: str, rows: int, batch_rows: int) -> int:
-    """Write the rows in batches down one stream; how many there are."""
-    total = 0
-    with fl.connect(daemon.flight) as client:
-        path = fl.FlightDescriptor.for_path("bench", table)
-        writer, answers = client.do_put(path, SCHEMA)
-        for batch in batches_of(rows, batch_rows, seed=0):
-            writer.write_batch(batch)
-            if answers.read() is None:
-                writer.close()
-                raise AssertionError("the server ended the stream")
-            total += batch.num_rows
-        writer.done_writing()
-        writer.close()
-    return total
-
-
-def persist(daemon: Daemon, table: str) -> None:
-    """Return when the table's rows are committed."""
-    body = json.dumps({"namespace": "bench", "table": table, "timeout_s": 300}).encode()
-    with fl.connect(daemon.flight) as client:
-        list(client.do_action(fl.Action("persist", body)))
 
 
 def _add(

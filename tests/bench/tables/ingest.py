@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from tests.bench.asking import metric
 from tests.bench.clients import Clients, Written
 from tests.bench.disk import AppendFile
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
 from tests.bench.rivals import Rival
-from tests.bench.rows import make_batches
+from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
+from tests.daemon import Daemon
 
 NAME = "ingest"
-PARTIES = ("ingester", "keep", "discard", "append")
-_ROW_BYTES = 42
+PARTIES = ("ingester", "keep", "discard", "log", "append")
+_SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _OF_KEEP = {(10_000, 8): 0.45, (1_000, 8): 0.35}
 """Wanted of the keeping server, by rows and writers."""
 
@@ -44,10 +47,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one party did in one cell of one repeat."""
+    """What one party did in one cell of one repeat; the last three of a Flight server only."""
 
     written: Written
-    cpu_s: float
+    cpu_s: float = 0.0
+    log_bytes: float = 0.0
+    syncs: float = 0.0
 
 
 Results = dict[tuple[Cell, str], list[Measured]]
@@ -81,39 +86,57 @@ def run(bench: Bench) -> list[Table]:
 def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Drive]:
     """Fresh servers, and how each party does a cell."""
     daemon = stack.enter_context(bench.daemon())
-    keep = stack.enter_context(Rival("keep"))
-    discard = stack.enter_context(Rival("discard"))
     file = stack.enter_context(AppendFile(bench.folder, bench.effort.append_file_bytes))
+    rivals = {
+        kind: stack.enter_context(Rival(kind, folder=str(bench.new_folder())))
+        for kind in ("keep", "discard", "log")
+    }
 
-    def at(flight: str, pid: int) -> Drive:
-        def drive(cell: Cell) -> Measured:
-            job = PutJob(
-                flight=flight,
-                table=cell.table,
-                rows=cell.rows,
-                streams=cell.writers,
-                seconds=_seconds(bench, cell),
-                max_rows=bench.effort.cell_bytes // _ROW_BYTES,
-                pipelined=cell.pipelined,
-                seed=0,
-            )
-            before = cpu_seconds(pid)
-            written = clients.write(job)
-            return Measured(written, cpu_seconds(pid) - before)
-
-        return drive
+    def at_daemon(cell: Cell) -> Measured:
+        before = _log_counts(daemon)
+        measured = _drive(bench, clients, daemon.flight, daemon.pid, cell)
+        log_bytes, syncs = (
+            now - then for now, then in zip(_log_counts(daemon), before, strict=True)
+        )
+        return replace(measured, log_bytes=log_bytes, syncs=syncs)
 
     def append(cell: Cell) -> Measured:
         batches = make_batches(cell.rows, max(cell.writers, 16), seed=0)
         seconds = _seconds(bench, cell) / 2
-        return Measured(file.append(batches, together=cell.writers, seconds=seconds), 0.0)
+        return Measured(file.append(batches, together=cell.writers, seconds=seconds))
 
     return {
-        "ingester": at(daemon.flight, daemon.pid),
-        "keep": at(keep.flight, keep.pid),
-        "discard": at(discard.flight, discard.pid),
+        "ingester": at_daemon,
+        **{
+            kind: partial(_drive, bench, clients, rival.flight, rival.pid)
+            for kind, rival in rivals.items()
+        },
         "append": append,
     }
+
+
+def _drive(bench: Bench, clients: Clients, flight: str, pid: int, cell: Cell) -> Measured:
+    job = PutJob(
+        flight=flight,
+        table=cell.table,
+        rows=cell.rows,
+        streams=cell.writers,
+        seconds=_seconds(bench, cell),
+        max_rows=bench.effort.cell_bytes // ROW_BYTES,
+        pipelined=cell.pipelined,
+        seed=0,
+    )
+    before = cpu_seconds(pid)
+    written = clients.write(job)
+    return Measured(written, cpu_seconds(pid) - before)
+
+
+def _log_counts(daemon: Daemon) -> tuple[float, float]:
+    """(bytes, syncs) of the log so far."""
+    return (
+        metric(daemon, "ingester_log_written_bytes_total"),
+        metric(daemon, "ingester_sync_seconds_count"),
+    )
 
 
 def _seconds(bench: Bench, cell: Cell) -> float:
@@ -137,9 +160,12 @@ def _rates(cells: list[Cell], results: Results) -> Table:
             *PARTIES,
             *(f"of {party}" for party in PARTIES[1:]),
             "CPU s/M rows",
+            "log bytes/row",
+            "syncs/batch",
         ],
         notes=[
             "keep: a Flight server that keeps the batches in a list; discard: one that drops them",
+            "log: one that keeps them and appends each to a file, with one fdatasync for each",
             "append: the same bytes appended by one thread, one fdatasync per round of the writers",
         ],
     )
@@ -150,11 +176,13 @@ def _rates(cells: list[Cell], results: Results) -> Table:
         }
         mine = rates["ingester"]
         ratios = {f"of_{party}": mine.over(rates[party]) for party in PARTIES[1:]}
-        cpu = [m.cpu_s / m.written.rows * 1e6 for m in results[cell, "ingester"]]
+        own = results[cell, "ingester"]
         table.add(
             rows=cell.rows,
             writers=cell.writers,
-            CPU_s__M_rows=Samples(tuple(cpu), "x"),
+            CPU_s__M_rows=Samples(tuple(m.cpu_s / m.written.rows * 1e6 for m in own), "x"),
+            log_bytes__row=Samples(tuple(m.log_bytes / m.written.rows for m in own), "B"),
+            syncs__batch=Samples(tuple(m.syncs / m.written.batches for m in own), "x"),
             **rates,
             **ratios,
         )
@@ -173,8 +201,7 @@ def _latencies(cells: list[Cell], results: Results) -> Table:
         [
             "rows",
             "writers",
-            "p50",
-            "p99",
+            *_SHARES,
             *(f"{party} {share}" for party in PARTIES[1:] for share in ("p50", "p99")),
             "batches/s",
             "of keep",
@@ -185,7 +212,9 @@ def _latencies(cells: list[Cell], results: Results) -> Table:
         for party in PARTIES:
             prefix = "" if party == "ingester" else f"{party}_"
             found = [m.written.latencies for m in results[cell, party]]
-            for name, share in (("p50", 0.5), ("p99", 0.99)):
+            for name, share in _SHARES.items():
+                if name == "p99.9" and prefix:
+                    continue
                 values = tuple(percentile(each, share) for each in found)
                 named[prefix + name] = Samples(values, "s")
         speeds = {

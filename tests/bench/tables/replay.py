@@ -14,37 +14,51 @@ from pathlib import Path
 import crc32c
 import pyarrow as pa
 
+from tests.bench.asking import fill, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
-from tests.bench.query import fill
 from tests.bench.report import Table, Target
 from tests.bench.samples import Samples
-from tests.bench.streams import ScanJob
+from tests.bench.scans import ScanJob
 from tests.daemon import Daemon
 
 NAME = "replay"
 _BATCH_ROWS = 10_000
-_TICKET = json.dumps({"namespace": "bench", "table": "log"}).encode()
+_TICKET = ticket("log")
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rows a second of replay as the daemon logs it, and of the whole start."""
+    """For each amount of log: the rate of replay as the daemon logs it, and of the whole start."""
+    table = Table(
+        NAME,
+        "Replay: rows in the log and nothing in files, kill -9, start",
+        ["rows", "log", "what", "seconds", "rows/s", "of reading"],
+        notes=["the log is in the page cache, as after a crash of the process alone, if it fits"],
+    )
+    with Clients(1) as clients:
+        for rows in bench.effort.replay_rows:
+            _add(bench, table, clients, rows)
+    return [table]
+
+
+def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
     repeats = range(bench.effort.repeats)
     found = _Found()
-    with Clients(1) as clients, bench.daemon() as first:
+    with bench.daemon(memory__limit="20GiB", memory__low="18GiB", memory__high="19GiB") as first:
         first.kill()
         for _ in repeats:
             found.start_empty.append(_start(first)[1])
         with first.again() as filled:
-            bench.say(f"writing {bench.effort.replay_rows:,} rows")
-            total = fill(filled, "log", bench.effort.replay_rows, _BATCH_ROWS)
+            bench.say(f"writing {rows:,} rows")
+            total = fill(filled, "log", rows, _BATCH_ROWS)
+        log_bytes = sum(path.stat().st_size for path in (first.data_dir / "wal").glob("*.wal"))
         for repeat in repeats:
-            bench.say(f"repeat {repeat + 1} of {bench.effort.repeats}")
+            bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.repeats}")
             found.read.append(_read_log(first.data_dir / "wal"))
             replay_s, ready_s = _start(first, clients, total)
             found.replay.append(replay_s)
             found.start.append(ready_s)
-    return [_table(total, found)]
+    _fill_in(table, total, log_bytes, found)
 
 
 @dataclass(slots=True)
@@ -57,16 +71,17 @@ class _Found:
     start: list[float] = field(default_factory=list)
 
 
-def _table(rows: int, found: _Found) -> Table:
-    table = Table(
-        NAME,
-        f"Replay: {rows:,} rows in the log, kill -9, start",
-        ["what", "seconds", "rows/s", "of reading"],
-        notes=["the log is in the page cache, as after a crash of the process alone"],
-    )
+def _fill_in(table: Table, rows: int, log_bytes: int, found: _Found) -> None:
     reading = _rate(rows, found.read)
     replaying = _rate(rows, found.replay)
-    table.add(what="read, check and keep the log's bytes", seconds=_s(found.read), rows__s=reading)
+    log = Samples((float(log_bytes),), "B")
+    table.add(
+        rows=rows,
+        log=log,
+        what="read, check and copy the log's bytes",
+        seconds=_s(found.read),
+        rows__s=reading,
+    )
     table.add(
         what="replay, as the daemon logs it",
         seconds=_s(found.replay),
@@ -75,8 +90,11 @@ def _table(rows: int, found: _Found) -> Table:
     )
     table.add(what="start to ready", seconds=_s(found.start), rows__s=_rate(rows, found.start))
     table.add(what="start to ready, empty log", seconds=_s(found.start_empty))
-    table.targets.append(Target("replay, rows/s of a 5-column table", 5e6, replaying))
-    return table
+    what = f"replay of {rows:,} rows, of reading, checking and copying"
+    table.targets += [
+        Target(what, 0.5, replaying.over(reading)),
+        Target(f"replay of {rows:,} rows, rows/s", 5e6, replaying),
+    ]
 
 
 def _s(seconds: list[float]) -> Samples:
@@ -108,7 +126,7 @@ def _logged(stderr_file: Path) -> float:
 
 
 def _read_log(folder: Path) -> float:
-    """Seconds to have all segments in Arrow memory, checked, by one thread."""
+    """Seconds to have all segments' bytes in fresh Arrow buffers, checked, by one thread."""
     began = time.perf_counter()
     held = []
     for path in sorted(folder.glob("*.wal")):

@@ -7,27 +7,23 @@ workers do in their threads; "daemon" is all of it, from the request to the comm
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.flight as fl
-import pyarrow.parquet as pq
 
-from persist.parquet import ROW_GROUP_ROWS, encode_sorted
+from persist.parquet import encode_sorted
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
+from tests.bench.asking import ask, fill
+from tests.bench.asking import persist as persist_now
 from tests.bench.effort import Bench
-from tests.bench.query import fill
-from tests.bench.query import persist as persist_now
+from tests.bench.plain import write_sorted
 from tests.bench.report import Table, Target
 from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
 
 NAME = "persist"
 _BATCH_ROWS = 10_000
-_ORDER = [("region", "ascending"), ("host", "ascending"), ("time", "ascending")]
 
 
 def run(bench: Bench) -> list[Table]:
@@ -50,7 +46,7 @@ def run(bench: Bench) -> list[Table]:
             persist_now(daemon, f"t{repeat}")
             seconds["daemon"].append(time.perf_counter() - began)
             began = time.perf_counter()
-            sizes["pyarrow"] = _plain(arrived, folder / "plain.parquet")
+            sizes["pyarrow"] = write_sorted(arrived, folder / "plain.parquet")
             seconds["pyarrow"].append(time.perf_counter() - began)
             began = time.perf_counter()
             sizes["encode"] = _encode(arrived)
@@ -60,22 +56,6 @@ def run(bench: Bench) -> list[Table]:
     return [table]
 
 
-def _plain(arrived: pa.Table, path: Path) -> int:
-    pq.write_table(
-        # In one chunk, which pyarrow sorts nearly twice as fast as two hundred.
-        arrived.combine_chunks().sort_by(_ORDER),
-        path,
-        compression="zstd",
-        use_dictionary=["host", "region"],
-        write_statistics=True,
-        write_page_index=True,
-        store_schema=False,
-        version="2.6",
-        row_group_size=ROW_GROUP_ROWS,
-    )
-    return path.stat().st_size
-
-
 def _encode(arrived: pa.Table) -> int:
     definition = TableDefinition(SCHEMA, PartitionSpec(()))
     files = encode_sorted(arrived, definition, metadata={}, target_bytes=1 << 40)
@@ -83,10 +63,7 @@ def _encode(arrived: pa.Table) -> int:
 
 
 def _file_bytes(flight: str, table: str) -> int:
-    body = json.dumps({"namespace": "bench", "table": table}).encode()
-    with fl.connect(flight) as client:
-        (answer,) = client.do_action(fl.Action("describe_table", body))
-    size: int = json.loads(answer.body.to_pybytes())["persisted"]["bytes"]
+    size: int = ask(flight, "describe_table", table)["persisted"]["bytes"]
     return size
 
 

@@ -6,16 +6,12 @@ where they go into the store. Each number stands beside that of the smallest tab
 
 from __future__ import annotations
 
-import base64
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from persist.manifest import (
     Action,
@@ -33,6 +29,7 @@ from persist.manifest import (
 )
 from persist.manifest.names import commit_path
 from persist.store import open_store
+from tests.bench.asking import ask, create_table, send
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.samples import Samples
@@ -212,35 +209,23 @@ def persist_together(flight: str, partitions: int, key: Sequence[str] = ()) -> i
 
     Again where the table is there: its files are replaced if it has a key.
     """
-    body = {"namespace": "bench", "table": "together"}
-    with fl.connect(flight) as client:
-        _create(client, body, key)
-        descriptor = fl.FlightDescriptor.for_path("bench", "together")
-        writer, answers = client.do_put(descriptor, _PARTITIONED)
-        for first in range(0, partitions, 1_000):
-            numbers = pa.array(range(first, min(first + 1_000, partitions)), pa.int64())
-            columns = [numbers, numbers.cast(pa.float64())]
-            writer.write_batch(pa.record_batch(columns, schema=_PARTITIONED))
-            assert answers.read() is not None
-        writer.done_writing()
-        writer.close()
-        before = _asked(client, "describe_table", body)["manifest_version"]
-        after = _asked(client, "persist", {**body, "timeout_s": 280})["manifest_version"]
-        found = _asked(client, "describe_table", body)["persisted"]
-        assert (found["files"], found["rows"]) == (partitions, partitions)
+    table = "together"
+    create_table(
+        flight, table, schema=_PARTITIONED, partition_by=["identity(part)"], primary_key=key
+    )
+    send(flight, table, list(_one_row_each(partitions)))
+    before = ask(flight, "describe_table", table)["manifest_version"]
+    after = ask(flight, "persist", table, timeout_s=280)["manifest_version"]
+    found = ask(flight, "describe_table", table)["persisted"]
+    assert (found["files"], found["rows"]) == (partitions, partitions)
     return int(after - before)
 
 
-def _create(client: fl.FlightClient, body: dict[str, Any], key: Sequence[str]) -> None:
-    schema = base64.b64encode(_PARTITIONED.serialize().to_pybytes()).decode()
-    wanted = {"schema": schema, "partition_by": ["identity(part)"], "primary_key": list(key)}
-    _asked(client, "create_table", {**body, **wanted})
-
-
-def _asked(client: fl.FlightClient, action: str, body: dict[str, Any]) -> dict[str, Any]:
-    (answer,) = client.do_action(fl.Action(action, json.dumps(body).encode()))
-    found: dict[str, Any] = json.loads(answer.body.to_pybytes())
-    return found
+def _one_row_each(partitions: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, partitions, 1_000):
+        numbers = pa.array(range(first, min(first + 1_000, partitions)), pa.int64())
+        columns = [numbers, numbers.cast(pa.float64())]
+        yield pa.record_batch(columns, schema=_PARTITIONED)
 
 
 def _repeated(bench: Bench, work: Callable[[], object]) -> Samples:

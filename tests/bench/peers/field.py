@@ -1,0 +1,84 @@
+"""All peers of one repeat, fresh, less those that failed: each of these is named with its reason.
+
+Law of this file: a peer's failure is its own. Whatever it is, at its installation, its start or a
+write, the peer is ended there and then and takes no part in what follows; the others go on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shutil import rmtree
+
+from tests.bench.children import ChildFailed
+from tests.bench.clients import Written
+from tests.bench.peers.installing import Installation, Missing
+from tests.bench.peers.peer import Peer, WriteJob
+from tests.bench.peers.processes import RunningPeer, started
+
+_FAILURES = (Missing, ChildFailed, OSError, subprocess.SubprocessError)
+
+
+class Field:
+    """The peers of a run: which of them run now, and why others do not."""
+
+    def __init__(self, peers: Sequence[Peer], installation: Installation) -> None:
+        self.peers = tuple(peers)
+        self.versions: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        """Of those that were missing or failed, by name."""
+        self._installation = installation
+        self._running: dict[str, tuple[RunningPeer, ExitStack]] = {}
+
+    @contextmanager
+    def started(self, folder: Path) -> Iterator[None]:
+        """All that have not failed so far, with fresh data, which is deleted afterwards."""
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for peer in self.peers:
+                if peer.name not in self.reasons:
+                    self._start(peer, folder / peer.name)
+            for name in list(self._running):
+                self._wait(name)
+            yield
+        finally:
+            for _, stack in self._running.values():
+                stack.close()
+            self._running.clear()
+            rmtree(folder, ignore_errors=True)
+
+    def _start(self, peer: Peer, folder: Path) -> None:
+        with ExitStack() as stack:
+            try:
+                running = stack.enter_context(started(peer, folder, self._installation))
+            except _FAILURES as exc:
+                self._drop(peer.name, exc)
+                return
+            self._running[peer.name] = (running, stack.pop_all())
+
+    def _wait(self, name: str) -> None:
+        running, _ = self._running[name]
+        try:
+            running.wait()
+        except _FAILURES as exc:
+            self._drop(name, exc)
+        else:
+            self.versions[name] = running.version
+
+    def write(self, name: str, job: WriteJob) -> Written | None:
+        """What a peer did; ``None`` if it does not run, or failed at this."""
+        if name not in self._running:
+            return None
+        try:
+            return self._running[name][0].write(job)
+        except _FAILURES as exc:
+            self._drop(name, exc)
+            return None
+
+    def _drop(self, name: str, exc: Exception) -> None:
+        if name in self._running:
+            self._running.pop(name)[1].close()
+        lines = str(exc).splitlines() or [type(exc).__name__]
+        self.reasons[name] = lines[0][:300]

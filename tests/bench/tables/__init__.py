@@ -1,0 +1,47 @@
+"""One module per table, each with ``NAME`` and ``run(bench) -> list[Table]``.
+
+Law of this package: a module measures, and says beside what; what it measures with is outside.
+"""
+
+from __future__ import annotations
+
+from tests.bench.tables import (
+    beside,
+    durability,
+    filters,
+    growth,
+    ingest,
+    limits,
+    manifest,
+    memory,
+    partitions,
+    peers,
+    persist,
+    query,
+    readers,
+    replay,
+    spark,
+    sustained,
+    visible,
+)
+
+IN_ORDER = (
+    limits,
+    ingest,
+    partitions,
+    durability,
+    sustained,
+    peers,
+    visible,
+    query,
+    filters,
+    readers,
+    persist,
+    beside,
+    memory,
+    replay,
+    manifest,
+    growth,
+    spark,
+)
+"""As they are measured and shown."""
