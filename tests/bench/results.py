@@ -21,21 +21,24 @@ class MadeApart(Exception):
     """Two runs were to be compared."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
-    """One run, as written and read."""
+    """One run, as far as it has come, as written and read."""
 
     form: str
     seconds: float
+    took: dict[str, float]
+    """Seconds of each section: a name that the program takes, with one table or more."""
     machine: dict[str, Any]
     tables: list[Table]
 
     def write(self, folder: Path) -> Path:
-        """The JSON file in ``folder``; pictures go into a folder of the same name."""
+        """The JSON file in ``folder``; new pictures go into a folder of the same name."""
         path = folder / f"bench-{self.machine['at'].replace(':', '')}.json"
         body = {
             "form": self.form,
             "seconds": self.seconds,
+            "took": self.took,
             "machine": self.machine,
             "tables": [table.as_json() for table in self.tables],
         }
@@ -43,7 +46,9 @@ class Run:
         pictures = path.with_suffix("")
         pictures.mkdir(exist_ok=True)
         for table in self.tables:
-            draw(table, pictures / f"{table.name}.png")
+            picture = pictures / f"{table.name}.png"
+            if not picture.exists():
+                draw(table, picture)
         return path
 
 
@@ -59,7 +64,7 @@ def read_run(paths: Sequence[Path]) -> Run:
         try:
             body = json.loads(path.read_text())
             tables = [Table.from_json(each) for each in body["tables"]]
-            run = Run(body["form"], body["seconds"], body["machine"], tables)
+            run = Run(body["form"], body["seconds"], body["took"], body["machine"], tables)
         except (KeyError, TypeError, json.JSONDecodeError) as exc:
             raise ValueError(f"{path}: not a result of this program: {exc!r}") from exc
         runs[json.dumps(run.machine, sort_keys=True)] = run, path

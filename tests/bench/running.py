@@ -43,29 +43,34 @@ def run_tables(
         say: gets what it is doing.
 
     Returns:
-        The JSON file, ``bench-<time>.json``; the pictures are in a folder of the same name.
+        The JSON file, ``bench-<time>.json``; the pictures are in a folder of the same name. Both
+        have the tables that were done before an error, too.
     """
     work = folder.resolve() / f"work-{os.getpid()}"
     work.mkdir(parents=True)
     machine = describe_machine(folder)
     show(" ".join(f"{key}={value}" for key, value in machine.items()) + "\n")
     began = time.monotonic()
-    tables: list[Table] = []
+    run = Run(form, 0.0, {}, machine, [])
+    path = run.write(folder)
     try:
         for name in names:
             # What one table leaves to be written must not weigh on the next one's syncs.
             os.sync()
+            started = time.monotonic()
             bench = Bench(FORMS[form], work / name, folder, partial(_say_of, name, say))
             for table in TABLES[name](bench):
-                tables.append(table)
+                run.tables.append(table)
                 show(table.text() + "\n")
+            ended = time.monotonic()
+            run.seconds, run.took[name] = round(ended - began, 1), round(ended - started, 1)
+            run.write(folder)
     finally:
         rmtree(work, ignore_errors=True)
-    show(targets_text(tables))
-    took_s = round(time.monotonic() - began, 1)
-    show(f"\n{form} form, {took_s} s")
-    run = Run(form, took_s, machine, tables)
-    return run.write(folder)
+    show(targets_text(run.tables))
+    by_table = ", ".join(f"{name} {took_s:.0f}" for name, took_s in run.took.items())
+    show(f"\n{form} form, {run.seconds} s: {by_table}")
+    return path
 
 
 def _say_of(name: str, say: Callable[[str], None], text: str) -> None:

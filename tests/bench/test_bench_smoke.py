@@ -66,7 +66,7 @@ def test_runs_that_were_made_apart_are_not_compared(
     for hour in ("10", "11"):
         table = Table("t", "T", ["rows/s"], targets=[Target("t", 1.0, Samples((2.0,), "x"))])
         table.add(rows__s=Samples((1.0, 2.0), "/s"))
-        run = Run("quick", 1.0, {"at": f"2026-11-21T{hour}:00:00Z"}, [table])
+        run = Run("quick", 1.0, {}, {"at": f"2026-11-21T{hour}:00:00Z"}, [table])
         runs.append(str(run.write(tmp_path)))
     assert main(["--show", runs[0], runs[0]]) == 0
     assert "met" in capsys.readouterr().out
