@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.daemon import ROOT
 from tests.power.lives import Campaign, Tally
+from tests.power.mounting import why_not_mountable
 from tests.power.planted import CHECK, SYNCS, planted
 from tests.power.racing import Race
 
@@ -21,6 +22,9 @@ from tests.power.racing import Race
 def main() -> int:
     """The exit code: 0 where nothing is lost and every planted fault is caught."""
     options = _options()
+    if (missing := why_not_mountable()) is not None:
+        print(f"power cuts need FUSE: {missing}", file=sys.stderr)
+        return 1
     print(f"seed {options.seed}", flush=True)
     table = Table(
         "daemon", "lives", "at start", "s", "acknowledged", "operations", "read", "result"

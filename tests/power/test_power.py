@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-
 import pytest
 
-from tests.daemon import ROOT
 from tests.power.forgetful import File, Folder, Node, after_cut
+from tests.power.mounting import why_not_mountable
 from tests.power.planted import CHECK, SYNCS
 from tests.unsynced import SECTOR
 
-
-def _mountable() -> bool:
-    """Whether a mount works here, tried."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("fusermount3") is None:
-        return False
-    command = [sys.executable, "-m", "tests.power.mounted"]
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            tried = subprocess.run(
-                [*command, folder],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                cwd=ROOT,
-                timeout=20,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return tried.returncode == 0
-
-
-needs_fuse = pytest.mark.skipif(
-    not _mountable(), reason="needs /dev/fuse, fuse3 and the right to mount"
-)
+_MISSING = why_not_mountable()
+needs_fuse = pytest.mark.skipif(_MISSING is not None, reason=f"needs FUSE: {_MISSING}")
 
 
 def _file(folder: Folder, name: str) -> Node | None:
