@@ -27,6 +27,7 @@ import trio
 
 from ingester.allocator import set_up_allocator
 from ingester.config import Settings, split_address
+from ingester.errors import Stopping
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
@@ -273,8 +274,7 @@ def _maker(runtime: Runtime) -> RunMaker:
 
 
 async def _listen(runtime: Runtime) -> IngesterServer:
-    # A client that asks for what was acknowledged just now finds it.
-    settings, portal = runtime.settings, Portal(before=runtime.wal.catch_up)
+    settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
     host, port = split_address(settings.flight.listen)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered)
     shown = f"[{host}]" if ":" in host else host
@@ -286,6 +286,13 @@ async def _listen(runtime: Runtime) -> IngesterServer:
         raise ListenError(f"flight.listen {settings.flight.listen}: {exc}") from exc
     runtime.flight_url = f"grpc://{shown}:{server.port}"
     return server
+
+
+def _catch_up(wal: Log) -> None:
+    """A client that asks for what was acknowledged just now finds it, or hears that it cannot."""
+    wal.catch_up()
+    if wal.parted:
+        raise Stopping("the daemon stops: it could not apply what is in its log")
 
 
 def _ready_line(runtime: Runtime) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from random import Random
 
 import structlog
@@ -80,10 +81,9 @@ class Uploads:
         while True:
             try:
                 state = handle.partition.table.state if base is None else base
-                running = self._threads.submit(
-                    self._uploader.upload, handle, state, after_seq, left_out
+                return await self._run(
+                    partial(self._uploader.upload, handle, state, after_seq, left_out)
                 )
-                return await trio.to_thread.run_sync(running.result, limiter=self._limiter)
             except (StoreError, OSError) as exc:
                 wait_s = backoff.next_s()
                 self.on_failed()
@@ -105,3 +105,13 @@ class Uploads:
                     runbook="persist-failing",
                 )
                 raise
+
+    async def _run(self, upload: Callable[[], Upload]) -> Upload:
+        """In a thread. Its error is let go of when the caller does: it holds the rows."""
+        running = self._threads.submit(upload)
+        try:
+            # Not the result itself: trio would keep the error until a collection.
+            await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)
+            return running.result()
+        finally:
+            del running

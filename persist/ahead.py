@@ -19,7 +19,11 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
     # It has the priority of the thread that starts it.
     with ThreadPoolExecutor(1, "one-ahead") as thread:
         coming = thread.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = thread.submit(next, items, end)
-            yield item  # type: ignore[misc]
-            del item  # not kept until the next one is there
+        try:
+            while (item := coming.result()) is not end:
+                coming = thread.submit(next, items, end)
+                yield item  # type: ignore[misc]
+                del item  # not kept until the next one is there
+        finally:
+            # An error holds this frame, which would hold the error, and what was being made.
+            del coming

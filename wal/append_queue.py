@@ -31,6 +31,9 @@ from wal.waiting import Item, Make, Waiting, answer, end_lines, no_drafts, refus
 
 Apply = Callable[[Sequence[Entry]], None]
 
+_TURN = 16
+"""Groups that are applied before others on the loop have their turn."""
+
 
 class AppendQueue:
     """The queue before the open segment, and the groups that are being written.
@@ -64,13 +67,16 @@ class AppendQueue:
         self._at_rest = trio.Event()
         # Groups that were written, or failed, and of which the loop does not know yet.
         self._came_back: deque[tuple[Group, LogError | None]] = deque()
+        self._told = False
         self._stored = self._handed_on = 0
         self._settling = threading.Condition()
         self._awaited = 0
         self.stuck = False
         """What waits needs another segment first."""
         self.failure: LogFailed | None = None
-        """Groups that come back from now on are answered with it and not applied."""
+        """Nothing is begun any more. What was written counts, and is applied."""
+        self.parted = False
+        """The sink refused a group: it has less than the log for good. Any thread."""
         self.crash: BaseException | None = None
         """What ends the run: the disk's failure, or what a callback raised."""
         self.writing_bytes = 0
@@ -150,8 +156,14 @@ class AppendQueue:
             self._closed = True
 
     async def close(self) -> None:
-        """Begin no group any more; returns when the last one has been answered."""
+        """Begin no group any more; returns when the last one is answered and nobody writes."""
         await self.hold()
+        while True:
+            self._at_rest = trio.Event()
+            with self._lock:
+                if self._asleep:
+                    break
+            await self._at_rest.wait()
         if self._thread is not None:
             self._thread.end()
 
@@ -211,7 +223,8 @@ class AppendQueue:
             return
         with self._lock:
             goes_on = self._may_write()
-            self._asleep = not goes_on
+            if not goes_on:
+                self._rest()
         if goes_on:
             self._ring()
 
@@ -230,7 +243,7 @@ class AppendQueue:
         while True:
             with self._lock:
                 if not self._may_write():
-                    self._asleep = True
+                    self._rest()
                     return None
                 if not self._waiting.draw():
                     return self._form_group()
@@ -241,12 +254,19 @@ class AppendQueue:
             if refused:
                 self._on_loop(self._answer_apart, refused, error)
 
+    def _rest(self) -> None:
+        """Under the lock: who writes leaves it to the next one."""
+        self._asleep = True
+        if self._held or self._closed:
+            self._on_loop(self._rested)
+
     def _form_group(self) -> Group | None:
         """Under the lock."""
         segment = self._segments.open
         group = None if segment is None else form_group(self._waiting.ready, segment.ledger)
         if group is None or not group.entries:
-            self.stuck = self._asleep = True
+            self.stuck = True
+            self._rest()
             self._on_loop(self._attention)
             return None
         # From here until it is answered, it is this queue that answers for the group.
@@ -275,13 +295,29 @@ class AppendQueue:
             for entry in group.entries:
                 if entry.on_stored is not None:
                     entry.on_stored(entry)
-        self._on_loop(self.catch_up)
+        self._tell()
+
+    def _tell(self) -> None:
+        # Cleared before the loop looks: whoever finds it set is seen.
+        if not self._told:
+            self._told = True
+            self._on_loop(self._take_turn)
 
     # The loop
 
+    def _take_turn(self) -> None:
+        """Catch up so far that others on the loop have their turn, however fast groups come."""
+        self._told = False
+        self._take_back(min(len(self._came_back), _TURN))
+        if self._came_back:
+            self._tell()
+
     def catch_up(self) -> None:
-        """Apply and answer the groups that are written by now."""
-        while self._came_back:
+        """Apply and answer the groups that are written by now; not what comes meanwhile."""
+        self._take_back(len(self._came_back))
+
+    def _take_back(self, groups: int) -> None:
+        for _ in range(groups):
             self._back(*self._came_back.popleft())
         # Looked at after what they wait for: who counts itself later sees that it is there.
         if self._awaited:
@@ -304,7 +340,7 @@ class AppendQueue:
 
     def _hand_on(self, group: Group) -> None:
         """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
-        if self.failure is not None:
+        if self.parted:
             answer(group.entries, self.failure)
             return
         try:
@@ -313,6 +349,7 @@ class AppendQueue:
         except BaseException as exc:
             # The log holds what the sink refuses: only a restart can make them agree again. Groups
             # that were written behind this one are not applied either.
+            self.parted = True
             self.failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
             answer(group.entries, self.failure)
             raise self.failure from exc
@@ -352,11 +389,17 @@ class AppendQueue:
         lost: list[Item] = [entry for group in self._groups for entry in group.entries]
         with self._lock:
             lost += self._waiting.lost()
+            self._asleep = True
         self._groups.clear()
         self._at_rest.set()
         self._break(exc)
         with suppress(Exception):  # the run ends with what came first
             answer(lost, failure)
+
+    def _rested(self) -> None:
+        """Nobody writes, and somebody waits for that."""
+        self._at_rest.set()
+        self._attention()
 
     def _break(self, exc: BaseException) -> None:
         """Write nothing any more: the run ends with `exc`."""

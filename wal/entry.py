@@ -83,9 +83,10 @@ class Entry:
     The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
     of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
 
-    ``on_stored`` is called in the thread that wrote it, once it counts as written and before it is
-    applied: whoever needs what is applied has to wait until the log is `Log.settled`. It must not
-    raise. ``on_done`` follows on the loop, and may yet bring the failure that ends the process.
+    ``on_stored`` is called in the thread that wrote it, once it counts as written. Whoever needs
+    what is applied has to wait until the log is `Log.settled`: it may not be applied yet, or be
+    applied and done meanwhile. It must not raise. ``on_done`` is called on the loop, and may bring
+    the failure that ends the process.
 
     ``seq``, which is the first operation's, and ``segment`` are -1 until the log forms the entry's
     group. Only entries of kind OPERATION take sequences, one for each of their ``operations``;

@@ -200,6 +200,11 @@ class Log:
         """Apply now what is written, and answer it. On the loop."""
         self._commit.queue.catch_up()
 
+    @property
+    def parted(self) -> bool:
+        """Whether the sink refused something: what was written since is not applied either."""
+        return self._commit.queue.parted
+
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.
 

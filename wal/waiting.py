@@ -60,6 +60,12 @@ class Waiting:
     def make(self, make: Make) -> None:
         """Make entries of what was drawn. Without the lock: this is what takes time."""
         self._maker = get_ident()
+        try:
+            self._make_all(make)
+        finally:
+            self._maker = None
+
+    def _make_all(self, make: Make) -> None:
         run: list[Draft] = []
         for item in self._drawn:
             if isinstance(item, Draft):
@@ -75,7 +81,6 @@ class Waiting:
                 self._refused.append(item)
         if run:
             make(run)
-        self._maker = None
 
     def keep(self, entry: Entry) -> bool:
         """Take an entry that was made of drafts; False when it is none. Without the lock."""
@@ -112,7 +117,7 @@ class Waiting:
 
     def lost(self) -> list[Item]:
         """What was drawn by a thread that is no more."""
-        lost, self._drawn, self._made, self._maker = self._drawn, [], [], None
+        lost, self._drawn, self._made = self._drawn, [], []
         return lost
 
 

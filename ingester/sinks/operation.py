@@ -62,8 +62,8 @@ class Operation:
     """What it counts for until it is answered."""
     duplicate: bool = False
     on_logged: Callable[[int], None] | None = None
-    """Called with ``seq``, in the log's thread, when it is durable and will be visible to whoever
-    asks from now on; before its answer. Must not raise."""
+    """Called with ``seq``, in the thread that logged it, when it is durable and visible to whoever
+    asks from now on. Must not raise."""
 
     @property
     def last_seq(self) -> int:
