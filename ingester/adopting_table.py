@@ -162,7 +162,9 @@ class TableAdoption:
                 continue
             # What is not there fell out: somebody else was faster.
             made = {
-                key: left[key] for key, add in files.items() if add[0].path in self._state.files
+                key: left[key]
+                for key, adds in files.items()
+                if all(add.path in self._state.files for add in adds)
             }
             self._count(made, share, sum(len(files[key]) for key in made))
             return

@@ -176,6 +176,17 @@ class Catalog:
                 await self._widen_locked(table, missing)
             return table
 
+    async def prepare_delete(self, namespace: str, name: str) -> TableBuffer:
+        """The table, with this daemon's epoch in its manifest.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        table = await self.open(namespace, name)
+        if not table.registered:
+            await self.register(table)
+        return table
+
     async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
         """Create a table; the same definition again is fine.
 

@@ -7,7 +7,7 @@ goes up under a fresh name for every attempt, so an upload that arrives late can
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from persist.parquet import EncodedFile, encode_sorted
 from persist.partitioning import folder_of
 from persist.stats import column_stats
 from persist.store import ObjectStore, StoreError
-from persist.table import TableDefinition
+from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 
 class Upload(NamedTuple):
@@ -77,7 +77,7 @@ class Uploader:
         first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
         try:
-            rows = align_table(handle.rows.batches(), definition.schema)
+            rows = _aligned(handle.rows.batches(), definition)
             rows = pa.concat_tables([rows.slice(*one) for one in slices])
             if definition.keyed:
                 rows, replaced = self._with_older_rows(handle, rows, state, definition)
@@ -164,4 +164,12 @@ class Uploader:
         )
         older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
         batches = [batch for each in older for batch in each.to_batches()]
-        return pa.concat_tables([align_table(batches, definition.schema), rows]), files
+        return pa.concat_tables([align_table(batches, rows.schema), rows]), files
+
+
+def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> pa.Table:
+    """The rows in the table's columns, and which of them delete, if any may."""
+    schema = definition.schema
+    if any(DELETED in batch.schema.names for batch in batches):
+        schema = schema_with_deletes(schema)
+    return align_table(batches, schema)

@@ -16,7 +16,7 @@ from ingester.catalog import Catalog
 from ingester.errors import Stopping, Superseded
 from ingester.ownership import Ownership
 from ingester.record import encode_schema
-from ingester.schema import Normaliser
+from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.sinks import DmlSink
 from ingester.sinks.origin_sink import taken_away
 from ingester.write_stream import Offer, WritePlan, WriteStream
@@ -54,15 +54,22 @@ class Writes:
         self._origins.on_lost = self._lost
         self._epoch = epoch
         self._shapes = itertools.count(1)
-        self._plans: dict[tuple[tuple[str, str], int, bytes], WritePlan] = {}
+        self._plans: dict[tuple[tuple[str, str], type[Normaliser], int, bytes], WritePlan] = {}
         self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
 
     async def open(
-        self, namespace: str, table: str, origin: str | None, sent: pa.Schema, checked: bool
+        self,
+        namespace: str,
+        table: str,
+        origin: str | None,
+        sent: pa.Schema,
+        checked: bool,
+        deletes: bool = False,
     ) -> WriteStream | TableDefinition:
         """A stream of batches of one schema into one table.
 
         Args:
+            deletes: the batches are keys to be deleted.
             checked: whether the first batch is known to fit. Without it, a table or columns that
                 are new are not made, and the definition that they would have is returned.
 
@@ -71,16 +78,19 @@ class Writes:
         """
         if self.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
-        if not checked:
+        if not (checked or deletes):
             draft = await self._catalog.draft(namespace, table, sent)
             if draft is not None:
                 return draft
-        buffer = await self._catalog.prepare_write(namespace, table, sent)
+        if deletes:
+            buffer = await self._catalog.prepare_delete(namespace, table)
+        else:
+            buffer = await self._catalog.prepare_write(namespace, table, sent)
         stream = WriteStream(
             self._sink,
             self._origins,
             self._gate,
-            self._plan(buffer, sent),
+            self._plan(buffer, sent, DeleteNormaliser if deletes else Normaliser),
             offer=self._offer,
             origin=origin,
             epoch=self._epoch,
@@ -122,10 +132,10 @@ class Writes:
             del self._open[key]
             self._origins.get(key[0]).open_streams -= 1
 
-    def _plan(self, table: TableBuffer, sent: pa.Schema) -> WritePlan:
+    def _plan(self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser]) -> WritePlan:
         """Shared by all streams of one schema: its schema record is written once a segment."""
-        normalise = Normaliser(table.definition, sent)
-        key = (table.key, table.definition.schema_id, sent.serialize().to_pybytes())
+        normalise = kind(table.definition, sent)
+        key = (table.key, kind, table.definition.schema_id, sent.serialize().to_pybytes())
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= 10_000:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from persist.ahead import one_ahead
 from persist.footers import footer_checksum
 from persist.manifest import ColumnStats
-from persist.sorting import sort_rows
+from persist.sorting import sort_rows, without_marks
 from persist.stats import StatsCollector
 from persist.table import TableDefinition
 
@@ -48,14 +48,16 @@ def encode_sorted(
     """Sort (and deduplicate, where keyed) rows and encode them.
 
     Args:
-        table: rows in order of arrival, with the definition's schema.
+        table: rows in order of arrival, with the definition's schema, and :data:`DELETED` where
+            some of them delete.
         metadata: key-value metadata of each file; ``sort_order`` and ``rows`` are added.
         target_bytes: a file that would be larger, by the size of its rows in memory, is cut.
 
     Yields:
-        Files in sort order, each with at least one row.
+        Files in sort order, each with at least one row; none where all rows were deleted.
     """
     ordered = sort_rows(table, definition)
+    table, _ = without_marks(table, definition)
     files = max(1, -(-table.nbytes // max(1, target_bytes)))
     step = max(1, -(-ordered.rows // files))
     group = row_group_rows(table)

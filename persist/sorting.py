@@ -1,7 +1,8 @@
 """Rows of one file in their final order: tags by rising cardinality, then time.
 
 Law of this file: the order is total over the named columns with nulls last, ties keep the order of
-arrival, and no row is lost; in a keyed table only the last row of a key stays.
+arrival, and no row is lost; in a keyed table only the last row of a key stays, and none of a key
+that was deleted last.
 
 Strings are not compared row by row: each is dictionary-encoded once, the dictionary alone is
 sorted, and what remains is a sort of integers. Where the combined codes and the last column fit
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.picking import RowPicker
-from persist.table import TableDefinition
+from persist.table import DELETED, TableDefinition
 
 Codes = npt.NDArray[np.int64]
 
@@ -68,21 +69,36 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
     """Order the rows of a table of the definition's schema.
 
     Args:
-        table: rows in order of arrival, chunks of any size.
+        table: rows in order of arrival, chunks of any size; with a column :data:`DELETED` where
+            some of them delete.
 
     Returns:
         Rows with the same columns; string columns that serve as sort keys come back
         dictionary-encoded, which is how Parquet stores them.
     """
+    table, deleted = without_marks(table, definition)
     encoded, keys = _sort_keys(table, definition)
     names = tuple(key.name for key in keys)
     order: npt.NDArray[np.int64] | None = None
     if keys and table.num_rows:
         order = _last_rows(keys, definition) if definition.keyed else _argsort(keys)
+        if deleted is not None:
+            order = order[~deleted[order]]
         if _is_identity(order, table.num_rows):
             order = None
     arrivals = None if order is None else order.astype(np.uint32)
     return Sorted(names, arrivals, RowPicker(table, encoded))
+
+
+def without_marks(
+    table: pa.Table, definition: TableDefinition
+) -> tuple[pa.Table, npt.NDArray[np.bool_] | None]:
+    """The table's own columns, and which of the rows delete; None where none can."""
+    if DELETED not in table.schema.names:
+        return table, None
+    columns = [table[name] for name in definition.schema.names]
+    marks = pc.fill_null(table[DELETED], False).to_numpy()
+    return pa.Table.from_arrays(columns, schema=definition.schema), marks
 
 
 def _sort_keys(

@@ -15,6 +15,10 @@ import pyarrow as pa
 from persist.manifest import Action, Properties, Schema, Spec, TableState
 from persist.partitioning import PartitionSpec
 
+DELETED = "_deleted"
+"""A column that rows of a keyed table may have on their way to files, true where a row says that
+its key is gone. No table has a column of this name, and no file."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
@@ -32,6 +36,11 @@ class TableDefinition:
     def keyed(self) -> bool:
         """Whether the last write of a primary key replaces the earlier ones."""
         return bool(self.primary_key)
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """The columns of the primary key."""
+        return pa.schema([self.schema.field(name) for name in self.primary_key])
 
     def with_schema(self, schema: pa.Schema) -> TableDefinition:
         """The same table with further columns, under the next schema id."""
@@ -71,6 +80,12 @@ class TableDefinition:
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
         )
+
+
+def schema_with_deletes(schema: pa.Schema) -> pa.Schema:
+    """The schema with :data:`DELETED` behind; what a row that deletes lacks is null."""
+    fields = [field.with_nullable(True) for field in schema]
+    return pa.schema([*fields, pa.field(DELETED, pa.bool_())])
 
 
 def read_schema(action: Schema) -> pa.Schema:

@@ -6,7 +6,7 @@ the same thing again, are retried under the client's :class:`RetryPolicy`. Write
 their :class:`Writer`, exactly once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +30,7 @@ from .wire import (
     WriteResult,
     encode_schema,
     given,
-    write_command,
+    put_command,
 )
 from .writer import Writer, WriterOptions
 
@@ -96,17 +96,58 @@ class Client:
             Unavailable: refused until the retry policy gave up.
             Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
         """
+        return self._write_all(
+            data,
+            lambda schema: self.writer(
+                namespace,
+                table,
+                schema,
+                origin=origin,
+                first_sequence=first_sequence,
+                exactly_once=exactly_once,
+            ),
+        )
+
+    def delete(
+        self,
+        namespace: str,
+        table: str,
+        keys: Data,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        exactly_once: bool = True,
+    ) -> WriteResult:
+        """What was acknowledged, once no query finds a row with one of these keys any more.
+
+        Args:
+            keys: the columns of the table's primary key; else as ``data`` of :meth:`write`. Keys
+                that the table does not have are fine.
+            origin, first_sequence, exactly_once: as for :meth:`writer`.
+
+        Raises:
+            NotFound: no such table.
+            InvalidRequest: the table has no primary key, or these are not its columns.
+            ClientError: as :meth:`write`.
+        """
+        return self._write_all(
+            keys,
+            lambda schema: self.writer(
+                namespace,
+                table,
+                schema,
+                origin=origin,
+                first_sequence=first_sequence,
+                exactly_once=exactly_once,
+                deletes=True,
+            ),
+        )
+
+    def _write_all(self, data: Data, open_writer: Callable[[pa.Schema], Writer]) -> WriteResult:
         schema, batches = batches_of(data, TABLE_BATCH_BYTES)
         if schema is None:
             return WriteResult()
-        with self.writer(
-            namespace,
-            table,
-            schema,
-            origin=origin,
-            first_sequence=first_sequence,
-            exactly_once=exactly_once,
-        ) as writer:
+        with open_writer(schema) as writer:
             for batch in batches:
                 writer.write(batch)
             return writer.close()
@@ -122,6 +163,7 @@ class Client:
         max_unanswered: int | None = None,
         exactly_once: bool = True,
         keep_until_durable: bool = False,
+        deletes: bool = False,
     ) -> Writer:
         """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
 
@@ -137,6 +179,7 @@ class Client:
             keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
                 in object storage (about ``persist.max_age``), and send again what a daemon does not
                 have that takes its place, or comes back with an empty disk. Needs an origin.
+            deletes: the batches are keys, and their rows are deleted.
 
         Raises:
             ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
@@ -147,7 +190,8 @@ class Client:
             lease = OriginLease(origin, start, exclusive=first_sequence is None)
         elif exactly_once:
             lease = self._origins.lease(namespace, table)
-        command = write_command(namespace, table, lease.origin if lease else None)
+        kind = "delete" if deletes else "write"
+        command = put_command(kind, namespace, table, lease.origin if lease else None)
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
         connection = self._connection
         options = WriterOptions(

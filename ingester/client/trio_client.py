@@ -211,6 +211,7 @@ class TrioClient:
         self._client.close()
 
     write = _awaited(Client.write, "An iterable is walked in the worker thread.")
+    delete = _awaited(Client.delete, "An iterable is walked in the worker thread.")
     writer = _awaited_as(
         TrioWriter, Client.writer, "In trio: ``async with await client.writer(…) as writer``."
     )

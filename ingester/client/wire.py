@@ -177,9 +177,9 @@ def encode(body: object) -> bytes:
     return msgspec.json.encode(body)
 
 
-def write_command(namespace: str, table: str, origin: str | None) -> bytes:
-    """The DoPut descriptor's command."""
-    fields = {"type": "write", "namespace": namespace, "table": table, "origin": origin}
+def put_command(kind: str, namespace: str, table: str, origin: str | None) -> bytes:
+    """The DoPut descriptor's command; ``kind`` is "write" or "delete"."""
+    fields = {"type": kind, "namespace": namespace, "table": table, "origin": origin}
     return encode(given(fields))
 
 

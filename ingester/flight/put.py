@@ -111,7 +111,8 @@ class PutCall:
         """
         command, schema = self._command, schema_of(reader)
         names = (command.namespace, command.table, command.origin)
-        opened = self._portal.call(self._writes.open, *names, schema, False)
+        deletes = command.type == "delete"
+        opened = self._portal.call(self._writes.open, *names, schema, False, deletes)
         if isinstance(opened, WriteStream):
             return opened, None
         first = next_chunk(reader)

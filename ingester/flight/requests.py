@@ -21,7 +21,7 @@ _MAX_ORIGIN_BYTES = 255
 
 
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A DoPut descriptor's command, or what a path stands for."""
+    """A DoPut descriptor's command, or what a path stands for; ``type`` is write or delete."""
 
     type: str
     namespace: str
@@ -111,9 +111,9 @@ def parse_write(descriptor: fl.FlightDescriptor) -> WriteCommand:
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
         raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
     kind = _command_type(descriptor.command)
-    if kind in ("delete", "sync"):
+    if kind == "sync":
         raise NotAvailable(f"descriptor type {kind!r} is not available in this version")
-    if kind != "write":
+    if kind not in ("write", "delete"):
         raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync")
     command = parse_body("descriptor", descriptor.command, WriteCommand)
     origin = command.origin

@@ -48,5 +48,7 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
             raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
         fields = [schema.field(name) for name in columns]
     if marks:
+        # A delete has its key alone.
+        fields = [field.with_nullable(True) for field in fields]
         fields.append(pa.field("_op", pa.string(), nullable=False))
     return pa.schema(fields)

@@ -1,16 +1,18 @@
 """The last state of a keyed partition: buffered rows by key, and files without those keys.
 
-Law of this file: of rows with equal keys the one that was written last counts; buffers are newer
-than files, and files of a partition have each key once.
+Law of this file: of rows with equal keys the one that was written last counts, also if it deletes;
+buffers are newer than files, and files of a partition have each key once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingester.query.align import align_batch, align_table
-from persist.table import TableDefinition
+from ingester.query.predicate import Predicate
+from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 
 class KeyedMerge:
@@ -20,13 +22,14 @@ class KeyedMerge:
         """``needed``: columns of the answer and its filter; the key's are added."""
         self._key = definition.primary_key
         self.columns = tuple(dict.fromkeys((*self._key, *needed)))
-        self._schema = pa.schema(
+        self._rows = pa.schema(
             [
                 definition.schema.field(name)
                 for name in self.columns
                 if name in definition.schema.names
             ]
         )
+        self._schema = schema_with_deletes(self._rows)
         self._batches: list[pa.RecordBatch] = []
         self._newest: pa.Table | None = None
 
@@ -34,8 +37,8 @@ class KeyedMerge:
         """Rows in log order."""
         self._batches.append(align_batch(batch, self._schema))
 
-    def newest(self) -> pa.RecordBatch:
-        """The last row of each key among those added."""
+    def newest(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Of each key among those added the last row: what is there now, and what was deleted."""
         table = align_table(self._batches, self._schema)
         self._batches = []
         rows = pa.array(np.arange(table.num_rows))
@@ -43,20 +46,59 @@ class KeyedMerge:
         last = keys.group_by(list(self._key)).aggregate([("_row", "max")])["_row_max"]
         newest = table.take(last.combine_chunks().sort())
         self._newest = newest.select(list(self._key))
-        batches = newest.combine_chunks().to_batches()
-        return batches[0] if batches else _no_rows(self._schema)
+        deleted = pc.fill_null(newest[DELETED], False)
+        return self._one_batch(newest, pc.invert(deleted)), self._one_batch(newest, deleted)
+
+    def _one_batch(self, rows: pa.Table, mask: pa.ChunkedArray) -> pa.RecordBatch:
+        kept = rows.filter(mask).drop_columns([DELETED]).combine_chunks().to_batches()
+        return kept[0] if kept else _no_rows(self._schema.remove(len(self._schema) - 1))
 
     def without_newer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a file whose keys are not among the buffered ones."""
         if self._newest is None or self._newest.num_rows == 0:
             return batch
+        return self.without(batch, self._newest)
+
+    def without(self, batch: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
+        """Rows whose keys are not among these."""
         rows = pa.array(np.arange(batch.num_rows))
-        keys = pa.table(
-            [align_batch(batch, self._schema).column(name) for name in self._key] + [rows],
+        own = pa.table(
+            [align_batch(batch, self._rows).column(name) for name in self._key] + [rows],
             names=[*self._key, "_row"],
         )
-        kept = keys.join(self._newest, keys=list(self._key), join_type="left anti")["_row"]
+        kept = own.join(keys, keys=list(self._key), join_type="left anti")["_row"]
         return batch.take(kept.combine_chunks().sort())
+
+
+class Takings:
+    """What a reader of the buffered tail has to take away from older rows, as ``_op`` says it.
+
+    Who asks with a filter has older rows that match: one that matches no more is taken away, too.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, answer: pa.Schema, predicate: Predicate
+    ) -> None:
+        self._key = definition.primary_key
+        self._answer = answer
+        self._predicate = predicate
+        self._by_key_alone = set(predicate.columns) <= set(self._key)
+
+    def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the answer that delete these keys; other columns are of no account."""
+        if self._by_key_alone:
+            keys = self._predicate.select(keys)
+        columns = [
+            keys[field.name] if field.name in self._key else pa.nulls(keys.num_rows, field.type)
+            for field in list(self._answer)[:-1]
+        ]
+        columns.append(pa.repeat(pa.scalar("delete"), keys.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=self._answer)
+
+    def misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the answer that delete the keys of those rows that do not match."""
+        mask = None if self._by_key_alone else self._predicate.mask(rows)
+        return self.deletes(rows.slice(0, 0) if mask is None else rows.filter(pc.invert(mask)))
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
+from ingester.query.align import align_table
 from ingester.query.cutting import Cutter
 from ingester.query.file_walk import FileWalk
 from ingester.query.files import RowGroups
-from ingester.query.keyed import KeyedMerge
-from ingester.query.parts import Piece, small_run, window
+from ingester.query.keyed import KeyedMerge, Takings
+from ingester.query.parts import Piece, copied, cut, sent_bytes, small_run, window
 from ingester.query.predicate import Predicate
-from ingester.query.snapshot import PartitionView, Snapshot
+from ingester.query.snapshot import PartitionView, Replaced, Snapshot
 from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.wanted import WantedRows
 from persist.footers import DataFile
@@ -199,24 +200,18 @@ class PartReader:
                 row = start + rows
                 self._let_others()
         with self.turns.given_back():  # one long computation, outside the interpreter
-            newest = merge.newest()
-        for add in view.files:
-            file = DataFile.of(add, self._folder)
-            footer = self._groups.footer(file)
-            for index in range(footer.num_row_groups):
-                row, rows = 0, footer.row_group(index).num_rows
-                while row < rows:
-                    group = self._groups.group(file, index, merge.columns, id(self)).batch
-                    piece = window(group, row, rows).batch
-                    row += piece.num_rows
-                    part = self._cutter.whole(merge.without_newer(piece), own=False)
-                    del group, piece
-                    if row == rows:
-                        self._groups.done(file.path, index, merge.columns, id(self))
-                    if part.batch.num_rows:
-                        yield Part(self._marked(part.batch), name, "file", part.nbytes)
-                    else:
-                        self._let_others()
+            newest, deleted = merge.newest()
+        takings = self._takings()
+        for piece in self._pieces(view.files, merge.columns):
+            rows = merge.without_newer(piece)
+            part = self._cutter.whole(rows, own=False)
+            if part.batch.num_rows:
+                yield Part(self._marked(part.batch), name, "file", part.nbytes)
+            else:
+                self._let_others()
+            if takings is not None:
+                yield from self._taken(takings.misses(rows), name, "file")
+            del piece, rows, part
         row = 0
         while row < newest.num_rows:
             looked_at, part = self._cutter.part(newest, row, newest.num_rows)
@@ -225,6 +220,49 @@ class PartReader:
                 yield Part(self._marked(part.batch), name, "buffer", part.nbytes)
             else:
                 self._let_others()
+        if takings is not None:
+            yield from self._taken(takings.misses(newest), name, "buffer")
+            yield from self._taken(takings.deletes(deleted), name, "buffer")
+            if view.replaced is not None:
+                yield from self._gone_since(view.replaced, merge, takings, name)
+
+    def _takings(self) -> Takings | None:
+        selection = self.selection
+        if not selection.marks_operations:
+            return None
+        return Takings(self.snapshot.definition, selection.schema, selection.predicate)
+
+    def _gone_since(
+        self, replaced: Replaced, merge: KeyedMerge, takings: Takings, name: str
+    ) -> Iterator[Part]:
+        """Keys of a version's files that neither today's files nor the buffers have."""
+        definition = self.snapshot.definition
+        key = definition.primary_key
+        there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
+        for piece in self._pieces(replaced.removed, key):
+            gone = merge.without(merge.without_newer(piece), there)
+            yield from self._taken(takings.deletes(gone), name, "file")
+
+    def _taken(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
+        for part in cut(rows):
+            yield Part(copied(part), name, source, sent_bytes(part))
+
+    def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """The rows of files, each time as many as make a part."""
+        for add in adds:
+            file = DataFile.of(add, self._folder)
+            footer = self._groups.footer(file)
+            for index in range(footer.num_row_groups):
+                row, rows = 0, footer.row_group(index).num_rows
+                while row < rows:
+                    group = self._groups.group(file, index, columns, id(self)).batch
+                    piece = window(group, row, rows).batch
+                    row += piece.num_rows
+                    del group
+                    if row == rows:
+                        self._groups.done(file.path, index, columns, id(self))
+                    yield piece
+                    del piece
 
     def _rows_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
         if isinstance(source, RowsFile):

@@ -7,7 +7,7 @@ it is read are replaced by their files or a spill (:mod:`ingester.buffer.handle`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ingester.buffer import PartitionKey, Pin, TableBuffer
@@ -18,12 +18,23 @@ from persist.table import TableDefinition
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a keyed partition's files have become since a version."""
+
+    removed: tuple[Add, ...]
+    """Files of the version that are there no more."""
+    added: tuple[Add, ...]
+    """Files that are there now instead: a key in none of them was deleted, if no buffer has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionView:
     """One partition's rows within a snapshot."""
 
     values: PartitionValues
     files: Sequence[Add]
     pins: tuple[Pin, ...]
+    replaced: Replaced | None = None
 
     def name(self, spec: PartitionSpec) -> str:
         """The folder name, as sent with each part."""
@@ -43,15 +54,18 @@ class Snapshot:
     sequence: int
     files: Iterable[tuple[PartitionKey, Sequence[Add]]]
     pins: dict[PartitionKey, tuple[Pin, ...]]
+    replaced: Mapping[PartitionKey, Replaced] = field(default_factory=dict)
     closed: bool = field(default=False)
 
     def partitions(self) -> Iterator[PartitionView]:
         """All partitions, one after another; those with files first."""
-        left = dict(self.pins)
+        left, replaced = dict(self.pins), dict(self.replaced)
         for key, files in self.files:
-            yield PartitionView(key[1], files, left.pop(key, ()))
+            yield PartitionView(key[1], files, left.pop(key, ()), replaced.pop(key, None))
         for key, pins in left.items():
-            yield PartitionView(key[1], (), pins)
+            yield PartitionView(key[1], (), pins, replaced.pop(key, None))
+        for key, one in replaced.items():
+            yield PartitionView(key[1], (), (), one)
 
     def close(self) -> None:
         """Let go of everything. Safe from any thread, twice too."""
@@ -79,8 +93,13 @@ def snapshot_buffered(
     applied_seq: Callable[[], int],
     version: int,
     persisted_since: Sequence[Add],
+    before: TableState | None = None,
 ) -> Snapshot:
-    """Buffers, and the files that this daemon's persists have added after ``version``."""
+    """Buffers, and the files that this daemon's persists have added after ``version``.
+
+    Args:
+        before: that version of a keyed table, where it is not the newest.
+    """
     files: dict[PartitionKey, tuple[Add, ...]] = {}
     for add in persisted_since:
         files[add.partition] = (*files.get(add.partition, ()), add)
@@ -91,6 +110,7 @@ def snapshot_buffered(
             sequence=applied_seq(),
             files=list(files.items()),
             pins=_pins(table),
+            replaced={} if before is None else _replaced(before, table.state),
         )
 
 
@@ -103,6 +123,17 @@ def snapshot_version(state: TableState, sequence: int) -> Snapshot:
         files=state.partitions.items(),
         pins={},
     )
+
+
+def _replaced(before: TableState, now: TableState) -> dict[PartitionKey, Replaced]:
+    found: dict[PartitionKey, Replaced] = {}
+    for key, files in before.partitions.items():
+        removed = tuple(add for add in files if add.path not in now.files)
+        if removed:
+            there = now.partitions.get(key, ())
+            added = tuple(add for add in there if add.path not in before.files)
+            found[key] = Replaced(removed, added)
+    return found
 
 
 def _pins(table: TableBuffer) -> dict[PartitionKey, tuple[Pin, ...]]:

@@ -68,6 +68,9 @@ class Versions:
                 f"version {version} of {table.namespace}/{table.name} does not exist,"
                 f" the newest is {table.state.version}"
             )
+        before = None
+        if table.definition.keyed and version < table.state.version:
+            before = await self.files(table, version)
         persisted: list[Add] = []
         seen = version
         while seen < (head := table.state.version):
@@ -87,7 +90,7 @@ class Versions:
             # A later persist rewrites the files of an earlier one: only those of the head count.
             persisted = [add for add in persisted if add.path in table.state.files]
         # Atomic: no await since the last look at the version.
-        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted)
+        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
 
     def _check_age(
         self, table: TableBuffer, version: int, next_: CommittedVersion, now: dt.datetime

@@ -81,9 +81,11 @@ class Normaliser:
             # Rows without any value are rows all the same.
             self._sources.append((-1, definition.schema.field(0)))
             fields.append(definition.schema.field(0))
-        self.schema = pa.schema(fields)
+        self._kept = pa.schema(fields)
+        self.schema = self._kept
+        """Of the batches that come out."""
         self._required = any(not field.nullable for field in fields)
-        self._same = self.schema.equals(pa.schema([f.with_nullable(True) for f in sent]))
+        self._same = self._kept.equals(pa.schema([f.with_nullable(True) for f in sent]))
         self._as_is = all(
             index >= 0 and sent.field(index).type == field.type for index, field in self._sources
         )
@@ -161,7 +163,7 @@ class Normaliser:
                     f"column {field.name!r}: {column.null_count} nulls in a column that"
                     f" {self._why_required(field.name)}"
                 )
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=self._kept)
 
     def _why_required(self, name: str) -> str:
         in_key = name in self.definition.primary_key

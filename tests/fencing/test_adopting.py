@@ -28,7 +28,7 @@ from tests.fencing.pairs import (
     wal_command,
     write,
 )
-from tests.integration.wire import Stream, create, events, path, persist, rows
+from tests.integration.wire import Stream, create, delete, events, path, persist, rows
 
 TABLE = ("ns", "t")
 KEYED = ("ns", "keyed")
@@ -204,6 +204,28 @@ def test_an_empty_log_is_fine_and_a_damaged_one_is_refused(tmp_path: Path) -> No
     assert "ingester wal repair" in done.stderr
     with pytest.raises(DaemonEnded):
         start(tmp_path, "first").kill()
+
+
+def test_deletes_in_an_adopted_log_take_rows_out_of_files(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first:
+        make_keyed(first.flight)
+        write(first, KEYED, keyed_rows(0, 20, 1))
+        ask_to_persist(first, KEYED)
+        with fl.connect(first.flight) as client:
+            delete(client, KEYED, pa.record_batch({"i": range(5)}))
+        write(first, KEYED, keyed_rows(3, 1, 2))
+        first.kill()
+    assert adopt(tmp_path, "first")[KEYED]["rows"] == 6
+    assert adopted_rows(tmp_path, "first") == 0
+    assert rows_in_files(tmp_path, KEYED) == [3, *range(5, 20)]
+    with start(tmp_path, "first") as first, fl.connect(first.flight) as client:
+        assert rows(client, KEYED) == [3, *range(5, 20)]
+        delete(client, KEYED, pa.record_batch({"i": range(20)}))
+        first.kill()
+    # Nothing is left of the table but that it is there.
+    assert adopt(tmp_path, "first")[KEYED]["rows"] == 20
+    assert adopt(tmp_path, "first")[KEYED]["skipped_rows"] == 20
+    assert rows_in_files(tmp_path, KEYED) == []
 
 
 def test_in_a_keyed_table_the_last_write_of_the_log_wins(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_malformed_command_is_refused_by_name(
         stream.write(numbers(0, 1))
 
 
-@pytest.mark.parametrize("kind", ["delete", "sync"])
+@pytest.mark.parametrize("kind", ["sync"])
 def test_what_comes_later_is_unimplemented(
     client: fl.FlightClient, table: Table, kind: str
 ) -> None:

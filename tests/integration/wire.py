@@ -112,6 +112,20 @@ def put(
     return answers
 
 
+def delete(
+    client: fl.FlightClient,
+    table: Table,
+    *batches: pa.RecordBatch,
+    origin: str | None = None,
+    metadata: object = None,
+) -> list[Json]:
+    """Delete keys in one stream, each answer read before the next batch is sent."""
+    named = {} if origin is None else {"origin": origin}
+    descriptor = command(type="delete", namespace=table[0], table=table[1], **named)
+    with Stream(client, descriptor, batches[0].schema) as stream:
+        return [stream.write(batch, metadata) for batch in batches]
+
+
 def ticket(table: Table, **fields: object) -> fl.Ticket:
     """A DoGet ticket."""
     return fl.Ticket(json.dumps({"namespace": table[0], "table": table[1], **fields}).encode())

@@ -155,9 +155,30 @@ def test_checkpoints_are_not_there_yet(client: fl.FlightClient, name: str) -> No
         act(client, name, one("checkpoint_get"))
 
 
-@pytest.mark.parametrize("kind", ["delete", "sync"])
-def test_deletes_and_replication_are_not_there_yet(client: fl.FlightClient, kind: str) -> None:
-    command = json.dumps(one("A write's command") | {"type": kind}).encode()
+def test_a_delete_takes_the_keys_out(client: fl.FlightClient) -> None:
+    sent = one("A delete's command")
+    schema = pa.schema({"cart": pa.int64(), "v": pa.float64()})
+    table = {"namespace": sent["namespace"], "table": sent["table"]}
+    encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    act(client, "create_table", table | {"schema": encoded, "primary_key": ["cart"]})
+    for command, columns in (
+        (sent | {"type": "write"}, {"cart": pa.array([1, 2]), "v": pa.array([0.5, 1.5])}),
+        (sent, {"cart": pa.array([2, 3])}),
+    ):
+        batch = pa.record_batch(columns)
+        descriptor = fl.FlightDescriptor.for_command(json.dumps(command).encode())
+        writer, reader = client.do_put(descriptor, batch.schema)
+        writer.write_batch(batch)
+        assert json.loads(reader.read().to_pybytes())["accepted"]
+        writer.close()
+    assert get(client, table).read_all().to_pylist() == [{"cart": 1, "v": 0.5}]
+    tail = get(client, table | {"scope": "buffered"}).read_all()
+    marks = dict(zip(tail["cart"].to_pylist(), tail["_op"].to_pylist(), strict=True))
+    assert marks == {1: "upsert", 2: "delete", 3: "delete"}
+
+
+def test_replication_is_not_there_yet(client: fl.FlightClient) -> None:
+    command = json.dumps(one("A write's command") | {"type": "sync"}).encode()
     writer, _ = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
     with pytest.raises(pa.ArrowNotImplementedError):
         writer.close()

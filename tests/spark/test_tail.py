@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ingester.spark import TailUnavailable, read_table
 from tests.daemon import Daemon
-from tests.integration.wire import Table, create, describe, numbers, persist, put
+from tests.integration.wire import Table, create, delete, describe, numbers, persist, put
 
 pytestmark = pytest.mark.spark
 
@@ -78,6 +78,35 @@ def test_keyed_tables_show_the_last_row_of_each_key(
         assert frame.where(F.col("a_key") == "y").count() == 1
     values = read_table(spark, url, *table, endpoint=daemon.flight, columns=["v"])
     assert sorted(row.v for row in values.collect()) == [1, 2, 3, 3, 4]
+
+
+def test_deleted_keys_are_in_no_version_and_no_tail(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
+    create(client, table, schema, primary_key=["id"], partition_by=["bucket(2, id)"])
+
+    def keys(*ids: int) -> pa.RecordBatch:
+        return pa.record_batch({"id": pa.array(ids, pa.int64())})
+
+    put(client, table, pa.record_batch([range(20), [1] * 20], schema=schema))
+    versions = [persist(client, table)]
+    delete(client, table, keys(*range(0, 20, 2)))
+    versions.append(persist(client, table))
+    delete(client, table, keys(1, 3, 99))
+    put(client, table, pa.record_batch([[3, 4], [2, 2]], schema=schema))
+    delete(client, table, keys(4))
+
+    left = dict.fromkeys(range(5, 20, 2), 1) | {3: 2}
+    for version in (None, *versions):
+        frame = read_table(spark, url, *table, version, endpoint=daemon.flight)
+        assert {row.id: row.v for row in frame.collect()} == left
+    versions.append(persist(client, table))
+    files = read_table(spark, url, *table)
+    assert {row.id: row.v for row in files.collect()} == left
+    for version in versions:
+        frame = read_table(spark, url, *table, version, endpoint=daemon.flight)
+        assert {row.id: row.v for row in frame.collect()} == left
 
 
 def test_a_daemon_that_is_not_there_is_named(
