@@ -7,6 +7,7 @@ epoch) is in the manifest before the operation goes to the log.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
+from ingester.table_owners import TableOwners
 from ingester.waiting import held_back
 from persist.manifest import (
     Action,
@@ -39,10 +41,17 @@ class Catalog:
     """Opens, creates and widens tables. Loop only; the store's calls run in threads."""
 
     def __init__(
-        self, commits: Commits, tree: BufferTree, writer: WriterIdentity, *, auto_create: bool
+        self,
+        commits: Commits,
+        tree: BufferTree,
+        writer: WriterIdentity,
+        *,
+        auto_create: bool,
+        endpoint: Callable[[], str] = lambda: "",
     ) -> None:
         self.store = commits.store
         self.commits = commits
+        self._owners = TableOwners(writer, endpoint)
         self._tree = tree
         self._writer = writer
         self._auto_create = auto_create
@@ -158,11 +167,16 @@ class Catalog:
         Raises:
             InvalidRequest: names, types or columns that the table cannot take.
             UnknownTable: it does not exist and ``auto_create`` is off.
+            OwnedElsewhere: it has a primary key, and another daemon takes its writes.
             StoreAway: something has to be committed first, and the store cannot be reached.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         table = self._tree.tables.get(key)
-        if table is not None and table.registered and not missing_columns(table.definition, sent):
+        if (
+            table is not None
+            and self._may_write(table)
+            and not missing_columns(table.definition, sent)
+        ):
             return table
         async with self.commits.held(key):
             try:
@@ -171,7 +185,7 @@ class Catalog:
                 if not self._auto_create:
                     raise
                 table = await self._create_locked(key, automatic_definition(sent))
-            await self._register_locked(table)
+            await self._own_locked(table)
             while missing := missing_columns(table.definition, sent):
                 await self._widen_locked(table, missing)
             return table
@@ -183,9 +197,13 @@ class Catalog:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
         """
         table = await self.open(namespace, name)
-        if not table.registered:
-            await self.register(table)
+        if not self._may_write(table):
+            async with self.commits.held(table.key):
+                await self._own_locked(table)
         return table
+
+    def _may_write(self, table: TableBuffer) -> bool:
+        return table.registered and self._owners.owns(table)
 
     async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
         """Create a table; the same definition again is fine.
@@ -241,6 +259,17 @@ class Catalog:
         if not table.registered:
             await self._commit_locked(table, (self._writer_action("open"),))
             table.registered = True
+
+    async def _own_locked(self, table: TableBuffer) -> None:
+        """See that this daemon's writes are the table's next ones, whatever was known before."""
+        await self._register_locked(table)
+        while not self._owners.owns(table):
+            newest = partial(self.manifest(table.key).refresh, table.state)
+            self.commits.show(table, await self.commits.read(newest))
+            try:
+                await self._commit_locked(table, (self._owners.claim(table),))
+            except ProposalConflict as exc:
+                self.commits.show(table, exc.state)
 
     async def _widen_locked(self, table: TableBuffer, missing: list[pa.Field]) -> None:
         wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))

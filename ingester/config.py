@@ -62,6 +62,8 @@ class FlightSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The gRPC server."""
 
     listen: str = "127.0.0.1:8082"
+    advertise: str = ""
+    """Where clients find this daemon, if not where it listens."""
     max_batch_bytes: int = 64 * MiB
     max_unanswered: int = 1024
 

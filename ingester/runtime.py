@@ -104,7 +104,13 @@ class Runtime:
         commits.claims.expire_after_s = settings.origins.expire_after
         self.ownership = Ownership(commits, self.origins, writer)
         self.snapshots = Snapshots(commits)
-        self.catalog = Catalog(commits, self.tree, writer, auto_create=settings.auto_create)
+        self.catalog = Catalog(
+            commits,
+            self.tree,
+            writer,
+            auto_create=settings.auto_create,
+            endpoint=lambda: settings.flight.advertise or self.flight_url,
+        )
         self.known_origins = KnownOrigins(self.catalog, self.origins)
         self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
         self.cleaning.on_run = self.metrics.clean_up_ended

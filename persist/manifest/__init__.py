@@ -80,6 +80,7 @@ from persist.manifest.errors import (
     VersionNotKept,
 )
 from persist.manifest.history import Step, kept_versions, walk
+from persist.manifest.owners import live_owner
 from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
 from persist.manifest.rebasing import check_fence, check_replaced, rebase, undisturbed, unmoved
@@ -155,6 +156,7 @@ __all__ = [
     "janitor",
     "kept_versions",
     "list_tables",
+    "live_owner",
     "plan_clean_up",
     "rebase",
     "snapshot_due",

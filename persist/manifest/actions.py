@@ -112,10 +112,11 @@ class Writer(_Action, frozen=True, tag="writer"):
 
 
 class Owner(_Action, frozen=True, tag="owner"):
-    """The one daemon that takes writes of a keyed table."""
+    """The one daemon that takes writes of a keyed table, and where clients find it."""
 
     ingester_id: str
     epoch: int
+    endpoint: str = ""
 
 
 class Applied(_Action, frozen=True, tag="applied"):

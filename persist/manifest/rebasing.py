@@ -53,6 +53,7 @@ from persist.manifest.errors import (
     RewriteVoid,
     UploadExpired,
 )
+from persist.manifest.owners import check_owner
 from persist.manifest.state import TableState
 from persist.manifest.times import is_before
 
@@ -91,6 +92,7 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
         return ()
     _check_removes(state, actions)
     _check_definition(state, actions)
+    check_owner(state, actions)
     _check_partly_covered(state, actions)
     covered = _covered_persists(state, actions)
     left = tuple(
