@@ -149,13 +149,19 @@ def as_parts(
     parts = []
     for values, rows in split:
         message = template.message(rows) if whole else IpcMessage.serialized(rows)
-        if len(split) > 1 or not (owned or message.metadata or not keeps_more(rows, message.size)):
+        if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
             # Parts live and die apart: views would keep the whole batch for one of them.
             rows = pa.ipc.read_record_batch(message.body, rows.schema)
         messages.append(message)
         # The size of the message is the size in memory, and costs nothing to know.
         parts.append(Part(values, rows, message.size))
     return tuple(parts), messages
+
+
+def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
+    """Whether rows keep little more memory than their own; of few that takes longer to find out
+    than to read the copy that there is."""
+    return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
 
 
 def make_operation(

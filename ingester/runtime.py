@@ -176,6 +176,7 @@ class Runtime:
             self.ownership,
             self.gate,
             offer=self.wal_sink.offer,
+            tell=self.wal.tell,
             epoch=writer.epoch,
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk

@@ -61,6 +61,7 @@ class WriteStream:
         plan: WritePlan,
         *,
         offer: Offer,
+        tell: Callable[[], None],
         origin: str | None,
         epoch: int,
         newest_seq: Callable[[], int],
@@ -80,6 +81,8 @@ class WriteStream:
         self.on_closed: Callable[[WriteStream], None] = lambda stream: None
         self._sink = sink
         self._offer = offer
+        self.answered_here = tell
+        """To be called by who offered ``here``, when it has sent the answer."""
         self._origins = origins
         self._epoch = epoch
         # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.

@@ -39,6 +39,7 @@ class Writes:
         gate: AdmissionGate,
         *,
         offer: Offer,
+        tell: Callable[[], None],
         epoch: int,
     ) -> None:
         self.stopping = False
@@ -49,6 +50,7 @@ class Writes:
         self._tree = tree
         self._sink = sink
         self._offer = offer
+        self._tell = tell
         self._ownership = ownership
         self._origins = ownership.origins
         self._origins.on_lost = self._lost
@@ -92,6 +94,7 @@ class Writes:
             self._gate,
             self._plan(buffer, sent, DeleteNormaliser if deletes else Normaliser),
             offer=self._offer,
+            tell=self._tell,
             origin=origin,
             epoch=self._epoch,
             newest_seq=lambda: self._tree.applied_seq,

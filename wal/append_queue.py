@@ -126,7 +126,8 @@ class AppendQueue:
         """Queue it. Any thread. LogClosed after `shut`: it is not answered then.
 
         Args:
-            here: if nobody writes now, the caller does, and returns when its group is written.
+            here: if nobody writes now, the caller does, and returns when its group is written. It
+                calls `tell` when it has done what it hurries to do.
         """
         if isinstance(item, Entry) and self._waiting.keep(item):
             return
@@ -219,7 +220,7 @@ class AppendQueue:
 
     def _write_here(self) -> None:
         """In a thread that found nobody writing: one group, then the append thread goes on."""
-        if not self._write_next():
+        if not self._write_next(tells=False):
             return
         with self._lock:
             goes_on = self._may_write()
@@ -228,12 +229,15 @@ class AppendQueue:
         if goes_on:
             self._ring()
 
-    def _write_next(self) -> bool:
+    def _write_next(self, *, tells: bool = True) -> bool:
         """Write what waits; whether there was something. False: nobody writes any more."""
         try:
             group = self._next_group()
             if group is not None:
                 self._write(group)
+                # Who waits for the loop to be answered does not wait for others.
+                if tells or not all(entry.on_stored for entry in group.entries):
+                    self._tell()
         except BaseException as exc:
             self._on_loop(self._lose, exc)
             return False
@@ -295,7 +299,11 @@ class AppendQueue:
             for entry in group.entries:
                 if entry.on_stored is not None:
                     entry.on_stored(entry)
-        self._tell()
+
+    def tell(self) -> None:
+        """See that what was written is applied soon. Any thread."""
+        if self._came_back:
+            self._tell()
 
     def _tell(self) -> None:
         # Cleared before the loop looks: whoever finds it set is seen.

@@ -18,6 +18,8 @@ from wal.segments import SegmentSet
 from wal.settings import LogSettings
 from wal.waiting import Make
 
+CATCH_UP_S = 0.5
+
 
 class _Rotation:
     """A wish for a new segment; everybody who wishes meanwhile shares it."""
@@ -82,6 +84,7 @@ class GroupCommit:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)
+                nursery.start_soon(self._catch_up_by_timer)
                 if self._settings.fsync == "interval":
                     nursery.start_soon(self._guard, self._sync_by_timer, nursery)
                 task_status.started()
@@ -127,6 +130,12 @@ class GroupCommit:
         except LogFailed as exc:
             self.fail(exc)
             nursery.cancel_scope.cancel()
+
+    async def _catch_up_by_timer(self) -> None:
+        """Nobody's rows wait for a thread that writes and does not come to `tell` of it."""
+        while True:
+            await trio.sleep(CATCH_UP_S)
+            self.queue.catch_up()
 
     async def _sync_by_timer(self) -> None:
         while True:

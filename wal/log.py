@@ -180,9 +180,14 @@ class Log:
         """As `append_nowait`; if nothing is being written, the caller's thread writes the group.
 
         For a thread that would wait for the outcome anyway: it is not woken for it. What comes
-        meanwhile is left to the log's own thread.
+        meanwhile is left to the log's own thread. The caller calls `tell` when it has passed the
+        outcome on: until then the loop is not woken for it, which would take the interpreter away.
         """
         self._commit.append(item, here=True)
+
+    def tell(self) -> None:
+        """See that what was written is applied soon. Any thread."""
+        self._commit.queue.tell()
 
     @property
     def settled(self) -> bool:

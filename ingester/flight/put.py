@@ -138,7 +138,10 @@ class PutCall:
             handed_over = self._hand_over(stream, chunk, looks=looks)
             chunk = None
             if not (looks and handed_over):
-                self._answer(writer)
+                try:
+                    self._answer(writer)
+                finally:
+                    stream.answered_here()
                 continue
             turns, look_at = 0, min(look_at * 2, MAX_TURNS)
             back = self._read_ahead(reader, writer, stream)

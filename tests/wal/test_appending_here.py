@@ -216,3 +216,34 @@ async def test_a_closed_log_takes_nothing_here_either(tmp_path: Path) -> None:
         log = state.log
     with pytest.raises(LogClosed):
         log.append(Entry(RecordKind.OPERATION, [b"late"]))
+
+
+@in_trio
+async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        async with running(tmp_path) as state:
+            stored = Stored(state)
+            first, second = operation(b"one"), operation(b"two")
+            first.on_stored, first.on_done = stored.note, state.answers._note
+            await in_a_thread(partial(state.log.append, first))
+            assert stored.one.is_set()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert state.applied == []
+            state.log.tell()
+            assert await state.answers.wait(first) == [None]
+            # Who is answered on the loop does not depend on it.
+            second.on_done = state.answers._note
+            await in_a_thread(partial(state.log.append, second))
+            assert await state.answers.wait(second) == [None]
+            state.log.tell()  # nothing is left to be told
+
+
+@in_trio
+async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path) as state:
+        stored, entry = Stored(state), operation(b"one")
+        entry.on_stored, entry.on_done = stored.note, state.answers._note
+        await in_a_thread(partial(state.log.append, entry))
+        assert await state.answers.wait(entry) == [None]
