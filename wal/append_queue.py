@@ -7,8 +7,9 @@
     loop                                                                  on_done ◀─ apply ◀────┘
 
 One thread writes at a time: the append thread, or one that appends while nobody does and would wait
-anyway; it leaves what has come meanwhile to the append thread. There is no delay: a group is
-whatever waits when the one before it is through. Who writes waits for the loop only where a group
+anyway; it leaves what has come meanwhile to the append thread. There is no fixed delay: a group is
+whatever waits when the one before it is through, and those who were answered with that one, if they
+come back at once (:mod:`wal.company`). Who writes waits for the loop only where a group
 has failed. Under "commit" nothing is applied or answered before its sync returned. Whoever appended
 is answered exactly once, whatever becomes of the log.
 """
@@ -23,6 +24,7 @@ from contextlib import suppress
 import trio
 
 from wal.append_thread import AppendThread
+from wal.company import Company
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group
@@ -54,6 +56,7 @@ class AppendQueue:
         self._lock = threading.Lock()
         # Not bounded here: admission bounds the bytes in flight before they come this far.
         self._waiting = Waiting()
+        self._company = Company(self._lock)
         self._groups: deque[Group] = deque()
         self._held = True
         self._failing = False
@@ -136,6 +139,8 @@ class AppendQueue:
                 raise LogClosed("the log is closed") from self.failure
             if (refusal := refusal_of(item)) is None:
                 self._waiting.add(item)
+                if here:
+                    self._company.arrived()
             ring = self._wakes()
         if refusal is not None:
             self._on_loop(self._answer_apart, (item,), refusal)
@@ -155,6 +160,7 @@ class AppendQueue:
         """Take nothing any more."""
         with self._lock:
             self._closed = True
+            self._company.leave()
 
     async def close(self) -> None:
         """Begin no group any more; returns when the last one is answered and nobody writes."""
@@ -172,6 +178,7 @@ class AppendQueue:
         """Begin no group until `release`; returns when none is out."""
         with self._lock:
             self._held = True
+            self._company.leave()
         while self._groups:
             self._at_rest = trio.Event()
             await self._at_rest.wait()
@@ -216,7 +223,9 @@ class AppendQueue:
     def _write_groups(self) -> None:
         """In the append thread."""
         while self._write_next():
-            pass
+            with self._lock:
+                if not (self._held or self._closed):
+                    self._company.wait()
 
     def _write_here(self) -> None:
         """In a thread that found nobody writing: one group, then the append thread goes on."""
@@ -274,6 +283,7 @@ class AppendQueue:
             self._on_loop(self._attention)
             return None
         # From here until it is answered, it is this queue that answers for the group.
+        self._company.went()
         self._groups.append(group)
         self.writing_bytes = group.end - group.start
         self._waiting.nbytes -= sum(entry.stored_bytes for entry in group.entries)

@@ -1,0 +1,139 @@
+"""Callers that come back at once are waited for, others are not, and nobody for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.wal.driving import Answers, operation, running
+from wal.company import MAX_LEFT_OUT, Company
+from wal.log import Log
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits in vain is noticed."""
+    monkeypatch.setattr("wal.company.WAIT_S", PATIENCE_S)
+
+
+class Meeting:
+    """A company, and a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.company = Company(self.lock)
+
+    def arrive(self, callers: int) -> None:
+        for _ in range(callers):
+            with self.lock:
+                self.company.arrived()
+
+    def go(self) -> None:
+        with self.lock:
+            self.company.went()
+
+    def wait(self) -> None:
+        with self.lock:
+            self.company.wait()
+
+    def leave(self) -> None:
+        with self.lock:
+            self.company.leave()
+
+    def waiting(self, meanwhile: Callable[[], object]) -> float:
+        """Wait in a thread, do something while it does; how long it took."""
+        began = time.monotonic()
+        thread = threading.Thread(target=self.wait)
+        thread.start()
+        while True:
+            with self.lock:
+                if self.company._waits:
+                    break
+        meanwhile()
+        thread.join(2 * PATIENCE_S)
+        return time.monotonic() - began
+
+
+def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
+    meeting = Meeting()
+    meeting.arrive(3)
+    meeting.go()
+    meeting.arrive(1)
+    assert meeting.waiting(lambda: meeting.arrive(2)) < PATIENCE_S
+    # All are here already.
+    meeting.wait()
+    meeting.go()
+    meeting.arrive(4)
+    meeting.wait()
+
+
+def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
+    meeting = Meeting()
+    meeting.wait()
+    meeting.arrive(1)
+    meeting.go()
+    meeting.wait()
+    meeting.arrive(2)
+    meeting.go()
+    assert meeting.waiting(meeting.leave) < PATIENCE_S
+
+
+def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wal.company.WAIT_S", 0.0)
+    meeting, waits = Meeting(), 0
+    for _ in range(2_000):
+        meeting.go()
+        meeting.arrive(6)
+        meeting.go()
+        meeting.arrive(4)  # of six
+        waits += meeting.company._left_out == 0
+        meeting.wait()
+    assert waits < 20
+    assert meeting.company._backoff == MAX_LEFT_OUT
+    # With those who come back it is soon as it was.
+    for _ in range(600):
+        meeting.go()
+        meeting.arrive(6)
+        meeting.go()
+        meeting.arrive(5)
+        meeting.wait()
+    assert meeting.company._backoff == 0
+
+
+def test_a_log_that_is_held_or_closed_waits_for_nobody(tmp_path: Path) -> None:
+    """The next group would wait for two callers that never come back."""
+
+    def append_two(log: Log, answers: Answers) -> None:
+        entries = [operation(b"one"), operation(b"two")]
+        together = threading.Barrier(2)
+
+        def append(number: int) -> None:
+            together.wait(20)
+            entries[number].on_done = answers._note
+            log.append(entries[number])
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    async def rotate_and_close() -> None:
+        began = time.monotonic()
+        for _ in range(20):
+            async with running(tmp_path) as state:
+                await trio.to_thread.run_sync(append_two, state.log, state.answers)
+                await state.log.rotate(force=True)
+                await trio.to_thread.run_sync(append_two, state.log, state.answers)
+        assert time.monotonic() - began < PATIENCE_S
+
+    trio.run(rotate_and_close)
