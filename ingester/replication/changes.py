@@ -1,0 +1,148 @@
+"""Changes of one table's rows, and their folding to one change per key.
+
+A change has an old key and a new key: from nothing to a key is an insert, from a key to nothing a
+delete, and another key is a move. Each value has a flag: where it is false, the row keeps what it
+has, also when it moves.
+
+    row        1      2        3         what is left of key 1:
+    old → new  1 → 2  2 → 3    3 → 3     1 is gone; 3 has v of row 2, w of row 3, and
+    changed    v      v        w         everything else of what 1 has in the table
+
+Law of this file: pure. Rows apply in their order. A key may move, be deleted and be born again;
+what a key has in the table counts only for the first row that takes it, if none made it before. The
+result is the same however the rows are cut into messages, as long as they are folded together.
+
+Source: the squash of Seafowl's data sync (its changes, not its code), with deletes and births.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows that change a table, in order; all columns are of the same length."""
+
+    old: pa.RecordBatch
+    """The key columns before, null for an insert; under the names and types of the table's key."""
+    new: pa.RecordBatch
+    """The key columns afterwards, null for a delete."""
+    values: pa.RecordBatch
+    """The other columns that were sent."""
+    changed: dict[str, Mask]
+    """Which rows apply a value; a value that is not in here always applies."""
+
+    @property
+    def rows(self) -> int:
+        """How many changes."""
+        return int(self.new.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What changes come to: a row for each key that is there afterwards, and keys that are not."""
+
+    keys: pa.RecordBatch
+    """Keys that are there afterwards, each once."""
+    base: Rows
+    """For each of them the row of the changes whose old key names what it was made of in the table,
+    -1 where it was made of nothing."""
+    sources: dict[str, Rows]
+    """For each of them and each value the row of the changes that has it, -1: as in the table."""
+    deleted: pa.RecordBatch
+    """Keys that are not there any more, each once; perhaps they never were."""
+
+
+def fold(changes: Changes) -> Folded:
+    """Fold changes to one per key."""
+    old, new = _codes(changes)
+    rows = changes.rows
+    # Every row takes a key and then makes one: events in the order of keys, and of time within.
+    keys = np.concatenate([old, new])
+    at = np.arange(2 * rows) % max(1, rows) * 2 + (np.arange(2 * rows) >= rows)
+    there = np.flatnonzero(keys >= 0)
+    events = there[np.lexsort((at[there], keys[there]))]
+    first = np.ones(len(events), bool)
+    first[1:] = keys[events[1:]] != keys[events[:-1]]
+    makes = events >= rows
+    row = events % max(1, rows)
+
+    # A row goes on from the one that made its key; from the table, where nobody touched it before.
+    before = np.full(rows, -1, np.int64)
+    follows = np.flatnonzero(~makes[1:] & makes[:-1] & ~first[1:]) + 1
+    before[row[follows]] = row[follows - 1]
+    from_table = np.zeros(rows, bool)
+    from_table[row[first & ~makes]] = True
+
+    last = np.ones(len(events), bool)
+    last[:-1] = first[1:]
+    kept = row[last & makes]
+    gone = row[last & ~makes]
+
+    chain, order, place = _chains(before)
+    base = chain[kept]
+    base = np.where(from_table[base], base, -1) if len(kept) else base
+    sources = {
+        name: _last_changed(changes.changed.get(name), chain, order, place, kept)
+        for name in changes.values.schema.names
+    }
+    return Folded(
+        keys=changes.new.take(pa.array(kept)),
+        base=base,
+        sources=sources,
+        deleted=changes.old.take(pa.array(gone)),
+    )
+
+
+def _codes(changes: Changes) -> tuple[Rows, Rows]:
+    """Equal numbers for equal keys, -1 for none."""
+    both = pa.concat_tables(
+        [pa.Table.from_batches([changes.old]), pa.Table.from_batches([changes.new])]
+    )
+    codes = np.zeros(both.num_rows, np.int64)
+    missing = np.zeros(both.num_rows, bool)
+    for column in both.columns:
+        one = column.combine_chunks()
+        encoded = pc.dictionary_encode(one)
+        indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        missing |= pc.is_null(one).to_numpy(zero_copy_only=False)
+        # Narrow again after each column: the product of all would not fit.
+        codes = codes * max(1, len(encoded.dictionary)) + indices
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    codes[missing] = -1
+    return codes[: changes.rows], codes[changes.rows :]
+
+
+def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
+    """Of each row the first one of its chain; rows by chain and time; the place of each in that."""
+    chain = np.arange(len(before))
+    step = np.where(before >= 0, before, chain)
+    while True:
+        chain, jumped = step, step[step]
+        if np.array_equal(jumped, step):
+            break
+        step = jumped
+    order = np.lexsort((np.arange(len(before)), chain))
+    place = np.empty(len(before), np.int64)
+    place[order] = np.arange(len(before))
+    return chain, order, place
+
+
+def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, kept: Rows) -> Rows:
+    """Of each kept row's chain the last row up to it that applies a value; -1 for none."""
+    if changed is None:
+        return kept
+    marks = np.where(changed[order], np.arange(len(order)), -1)
+    newest = np.maximum.accumulate(marks) if len(marks) else marks
+    found = newest[place[kept]]
+    source = np.where(found >= 0, order[found], -1)
+    return np.where((source >= 0) & (chain[source] == chain[kept]), source, -1)
