@@ -57,6 +57,12 @@ def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
     cleanly, ``applied`` tells which partitions it has written to.
     """
     for writer, spec_id, values in parts:
+        owner = state.owner
+        if owner is not None and owner.ingester_id != writer.ingester_id:
+            raise OrderUnknown(
+                f"it has a primary key, and {owner.ingester_id!r} takes its writes by now: which of"
+                " two rows of a key is the newer one cannot be known"
+            )
         known = state.writers.get(writer.ingester_id)
         if known is not None and known.epoch > writer.epoch and known.state == "open":
             raise OrderUnknown(

@@ -165,6 +165,7 @@ class TableAdoption:
                 key: left[key]
                 for key, adds in files.items()
                 if all(add.path in self._state.files for add in adds)
+                and not left_of(self._state, {key: left[key]})
             }
             self._count(made, share, sum(len(files[key]) for key in made))
             return

@@ -15,7 +15,7 @@ import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.commits import Commits, TableKey
-from ingester.errors import StoreAway, UnknownTable
+from ingester.errors import Stopping, StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
@@ -55,6 +55,8 @@ class Catalog:
         self._tree = tree
         self._writer = writer
         self._auto_create = auto_create
+        self.closing = False
+        """Nothing is made or registered any more: the daemon has said, or says, that it is done."""
 
     # Reading
 
@@ -245,6 +247,7 @@ class Catalog:
         return self._keep(key, state)
 
     async def _create_locked(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
+        self._check_open()
         actions = (*definition.actions(), self._writer_action("open"))
         try:
             state = await self.commits.commit_held(key, None, actions)
@@ -256,9 +259,14 @@ class Catalog:
         return table
 
     async def _register_locked(self, table: TableBuffer) -> None:
+        self._check_open()
         if not table.registered:
             await self._commit_locked(table, (self._writer_action("open"),))
             table.registered = True
+
+    def _check_open(self) -> None:
+        if self.closing:
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
     async def _own_locked(self, table: TableBuffer) -> None:
         """See that this daemon's writes are the table's next ones, whatever was known before."""

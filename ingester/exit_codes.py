@@ -11,7 +11,7 @@ import structlog
 
 from ingester.http.server import ListenError
 from ingester.record import DamagedRecord
-from ingester.replaying import LogWithoutTable
+from ingester.replaying import LogOfAnotherTime, LogWithoutTable
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreDenied, StoreUnsuitable
 from wal import DirectoryLocked, LogDamaged, LogError, LogTooNew
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
-_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable)
+_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, LogOfAnotherTime)
 _SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
 
 

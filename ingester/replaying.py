@@ -41,6 +41,10 @@ class LogWithoutTable(Exception):
     """The log has rows of a table that the store does not know: most likely the wrong store."""
 
 
+class LogOfAnotherTime(Exception):
+    """The log has rows of a keyed table that another daemon writes to by now."""
+
+
 @dataclass(slots=True)
 class ReplayReport:
     """What replay found."""
@@ -138,6 +142,8 @@ class Replay:
             < record.first_seq
         )
         rows = sum(part.batch.num_rows for part in parts)
+        if rows:
+            self._check_owner(table)
         self.report.operations += record.operations
         if not self._is_ours(table, header, record.epoch) or _left_out(table, logged, parts):
             self.report.skipped_rows += logged.rows
@@ -163,6 +169,17 @@ class Replay:
         for part in parts:
             partition = table.partitions[table.definition.spec_id, part.values]
             self._catalog.commits.adopted.note_replayed(partition.active or partition.frozen[-1])
+
+    def _check_owner(self, table: TableBuffer) -> None:
+        """Older rows do not go over those of a daemon that has taken a keyed table meanwhile."""
+        owner = table.state.owner if table.definition.keyed else None
+        if owner is not None and owner.ingester_id != self._ingester_id:
+            raise LogOfAnotherTime(
+                f"the log has acknowledged rows of table {table.namespace}/{table.name}, whose"
+                f" writes daemon {owner.ingester_id!r} takes by now: which of two rows of a key is"
+                " the newer one cannot be known. `ingester wal adopt` brings in the rest of this"
+                " log; then move its folder aside"
+            )
 
     def _is_ours(self, table: TableBuffer, header: OperationHeader, epoch: int) -> bool:
         """Whether no other process has taken over what the operation's origin wrote here."""

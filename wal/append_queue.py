@@ -180,8 +180,11 @@ class AppendQueue:
             self._held = True
             self._company.leave()
         while self._groups:
-            self._at_rest = trio.Event()
-            await self._at_rest.wait()
+            # Also what nobody has told of: who wrote it may be busy with its answer for long.
+            self.catch_up()
+            if self._groups:
+                self._at_rest = trio.Event()
+                await self._at_rest.wait()
 
     def release(self) -> None:
         """Go on with what waits."""
@@ -243,9 +246,9 @@ class AppendQueue:
         try:
             group = self._next_group()
             if group is not None:
-                self._write(group)
-                # Who waits for the loop to be answered does not wait for others.
-                if tells or not all(entry.on_stored for entry in group.entries):
+                stored = self._write(group)
+                # Who is answered on the loop does not wait for somebody else's answer.
+                if tells or not (stored and all(entry.on_stored for entry in group.entries)):
                     self._tell()
         except BaseException as exc:
             self._on_loop(self._lose, exc)
@@ -289,7 +292,8 @@ class AppendQueue:
         self._waiting.nbytes -= sum(entry.stored_bytes for entry in group.entries)
         return group
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: Group) -> bool:
+        """Whether it is stored."""
         try:
             self._segments.write(group, sync=self._sync)
         except LogError as exc:
@@ -299,16 +303,17 @@ class AppendQueue:
                 end_lines(group.entries, exc)
                 self.writing_bytes = 0
             self._came_back.append((group, exc))
-        else:
-            with self._lock:
-                self._segments.book(group, synced=self._sync)
-                self.writing_bytes = 0
-            self._stored += 1
-            # Before anyone hears of it: whoever then asks the loop finds it applied.
-            self._came_back.append((group, None))
-            for entry in group.entries:
-                if entry.on_stored is not None:
-                    entry.on_stored(entry)
+            return False
+        with self._lock:
+            self._segments.book(group, synced=self._sync)
+            self.writing_bytes = 0
+        self._stored += 1
+        # Before anyone hears of it: whoever then asks the loop finds it applied.
+        self._came_back.append((group, None))
+        for entry in group.entries:
+            if entry.on_stored is not None:
+                entry.on_stored(entry)
+        return True
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""
@@ -416,6 +421,7 @@ class AppendQueue:
 
     def _rested(self) -> None:
         """Nobody writes, and somebody waits for that."""
+        self.catch_up()
         self._at_rest.set()
         self._attention()
 

@@ -82,6 +82,7 @@ class Takings:
         self._key = definition.primary_key
         self._answer = answer
         self._predicate = predicate
+        self._looked_at = pa.schema([definition.schema.field(c) for c in predicate.columns])
         self._by_key_alone = set(predicate.columns) <= set(self._key)
 
     def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
@@ -97,7 +98,9 @@ class Takings:
 
     def misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the answer that delete the keys of those rows that do not match."""
-        mask = None if self._by_key_alone else self._predicate.mask(rows)
+        mask = None
+        if not self._by_key_alone:
+            mask = self._predicate.mask(align_batch(rows, self._looked_at))
         return self.deletes(rows.slice(0, 0) if mask is None else rows.filter(pc.invert(mask)))
 
 

@@ -69,14 +69,14 @@ class Versions:
                 f" the newest is {table.state.version}"
             )
         before = None
-        if table.definition.keyed and version < table.state.version:
-            before = await self.files(table, version)
         persisted: list[Add] = []
         seen = version
         while seen < (head := table.state.version):
             changes, now = await self._changes(table, seen, head)
             if seen == version:
                 self._check_age(table, version, changes[0], now)
+                if table.definition.keyed:
+                    before = await self.files(table, version)
             persisted += [
                 action
                 for change in changes

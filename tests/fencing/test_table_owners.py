@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.daemon import Daemon
+from tests.daemon import Daemon, DaemonEnded
 from tests.fencing import pairs
-from tests.fencing.pairs import adopt, pause, resume
+from tests.fencing.pairs import adopt, pause, resume, store_url, wal_command
 from tests.integration.wire import create, delete, extra, persist, put, query
 
 TABLE = ("ns", "keyed")
@@ -184,3 +184,29 @@ def test_the_endpoint_that_is_told_can_be_set(tmp_path: Path) -> None:
         make(first)
         write(first, batch(0, 1, 1))
         assert refusal(lambda: write(second, batch(0, 1, 2)))["endpoint"] == advertised
+
+
+def test_rows_of_a_lost_disk_that_comes_back_do_not_go_over_newer_ones(tmp_path: Path) -> None:
+    with start(tmp_path, "first") as first, start(tmp_path, "second") as second:
+        make(first)
+        write(first, batch(0, 3, 1))
+        first.kill()
+        kept = tmp_path / "kept"
+        shutil.move(first.data_dir, kept)
+        with first.again() as first:
+            write(first, batch(0, 0, 0))
+            assert first.terminate() == 0
+        write(second, batch(0, 3, 99))
+        with fl.connect(second.flight) as client:
+            persist(client, TABLE)
+        # The old disk is found again.
+        shutil.rmtree(first.data_dir)
+        shutil.move(kept, first.data_dir)
+        with pytest.raises(DaemonEnded, match="'second' takes by now") as ended:
+            first.again()
+        assert ended.value.code == 5
+        options = ("--store", store_url(tmp_path))
+        done = wal_command("adopt", first.data_dir, *options)
+        assert done.returncode == 1
+        assert "'second' takes its writes by now" in done.stderr
+        assert state(second) == dict.fromkeys(range(3), 99)

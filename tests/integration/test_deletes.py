@@ -250,3 +250,22 @@ def test_the_client_deletes_and_says_what_was_acknowledged(shared: Daemon, table
             writer.write(keys(2))
         assert client.query(*table).num_rows == 0
         assert client.delete(*table, []).rows == 0
+
+
+def test_a_tail_can_be_asked_for_by_a_column_that_older_files_lack(
+    client: fl.FlightClient, table: Table
+) -> None:
+    create(client, table, SCHEMA, primary_key=["id"])
+    upsert(client, table, {1: 1, 2: 1})
+    version = persist(client, table)
+    upsert(client, table, {2: 2, 3: 2})
+    persist(client, table)
+    wider = pa.record_batch({"id": pa.array([4]), "v": pa.array([3]), "n": pa.array([1])})
+    put(client, table, wider)
+    for _ in range(2):
+        for filter_, found in (([[["n", "=", 1]]], {4}), ([[["n", "is null"]]], {1, 2, 3})):
+            assert set(state(client, table, filter=filter_)) == found
+            tail = query(client, table, scope="buffered", version=version, filter=filter_)
+            marks = dict(zip(tail["id"].to_pylist(), tail["_op"].to_pylist(), strict=True))
+            assert {id_ for id_, mark in marks.items() if mark == "upsert"} == found - {1}
+        persist(client, table)

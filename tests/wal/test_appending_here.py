@@ -14,7 +14,7 @@ import trio
 from tests.wal.driving import Running, operation, payloads, recovered_records, running
 from tests.wal.held_disk import HeldDisk
 from tests.wal.test_drafts import Outcomes, in_trio
-from wal import Entry, LogClosed, LogFailed, RecordKind
+from wal import Entry, LogClosed, LogFailed, LogFull, RecordKind
 
 
 class Syncs(HeldDisk):
@@ -247,3 +247,35 @@ async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> N
         entry.on_stored, entry.on_done = stored.note, state.answers._note
         await in_a_thread(partial(state.log.append, entry))
         assert await state.answers.wait(entry) == [None]
+
+
+@in_trio
+async def test_a_run_that_is_cancelled_applies_what_nobody_told_of(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        with trio.fail_after(20):
+            async with running(tmp_path, clean=False) as state:
+                stored, entry = Stored(state), operation(b"one")
+                entry.on_stored, entry.on_done = stored.note, state.answers._note
+                await in_a_thread(partial(state.log.append, entry))
+        assert state.answers.by_entry[entry] is None
+        assert state.applied == [entry]
+
+
+@in_trio
+async def test_a_group_that_is_refused_is_answered_at_once(tmp_path: Path) -> None:
+    disk = HeldDisk()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        async with running(tmp_path, disk=disk) as state:
+            stored, entry = Stored(state), operation(b"one")
+            entry.on_stored, entry.on_done = stored.note, state.answers._note
+
+            def refuse(_: object) -> None:
+                raise OSError(errno.ENOSPC, "no room")
+
+            disk.before("pwritev", refuse)
+            await in_a_thread(partial(state.log.append, entry))
+            assert isinstance((await state.answers.wait(entry))[0], LogFull)
+            disk.before("pwritev", lambda _: None)
+            await state.answers.write(state.log, b"two")
