@@ -121,7 +121,7 @@ _STEPS = st.lists(
 _count = iter(range(1_000_000))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=_STEPS, spec=st.sampled_from([[], ["bucket(2, id)"]]))
 def test_every_kept_version_and_its_tail_are_the_last_state(
     client: fl.FlightClient, store: Path, steps: list[tuple[str, Any]], spec: list[str]
