@@ -9,6 +9,8 @@ import sys
 import hypothesis
 import pytest
 
+from tests.daemon import Launch
+
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 # The same examples on every run: a change is judged by what it does, not by the draw.
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
@@ -21,6 +23,9 @@ for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
 
 # Else Spark's Python workers are whatever `python3` is on PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
+
+# Most of a start is imports: a thousand of them would be half of all tests.
+Launch.warm = True
 
 # One Spark session is enough, and it is a heavy one.
 _TOGETHER = ("tests/spark/",)

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.warm import Process, warm
+
 COMMAND = [sys.executable, "-m", "ingester", "serve"]
 ROOT = Path(__file__).resolve().parent.parent
 READY_WITHIN_S = 60.0
@@ -41,9 +43,7 @@ class DaemonEnded(Exception):
 class Daemon:
     """A running daemon; made by :meth:`start`."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], launch: Launch, ready: dict[str, Any]
-    ) -> None:
+    def __init__(self, process: Process, launch: Launch, ready: dict[str, Any]) -> None:
         self.process = process
         self.launch = launch
         self.ready = ready
@@ -126,6 +126,8 @@ class Launch:
     root = ROOT
     """Where its code is."""
     command: Sequence[str] = COMMAND
+    warm = False
+    """Whether a process begins with everything imported; see :mod:`tests.warm`."""
 
     def __init__(
         self,
@@ -157,21 +159,27 @@ class Launch:
             process.communicate()
             raise
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Process:
         """The process, just started. Its standard output is a pipe."""
         names = {f"INGESTER_{key.upper()}": str(value) for key, value in self.settings.items()}
         kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        arguments = ["--data-dir", str(self.data_dir), *_PORTS, *self.arguments]
+        environment = {**kept, "INGESTER_ID": "tested", **self.environment, **names}
+        # An interpreter reads these when it starts.
+        cold = any(name.startswith(_FOR_STARTS) for name in self.environment)
         with self.stderr_file.open("ab") as stderr:
+            if self.warm and self.command is COMMAND and self.root == ROOT and not cold:
+                return warm().popen(["serve", *arguments], environment, self.root, stderr)
             return subprocess.Popen(
-                [*self.command, "--data-dir", str(self.data_dir), *_PORTS, *self.arguments],
+                [*self.command, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 cwd=self.root,
-                env={**kept, "INGESTER_ID": "tested", **self.environment, **names},
+                env=environment,
             )
 
-    def _ready_line(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    def _ready_line(self, process: Process) -> dict[str, Any]:
         assert process.stdout is not None
         line = b""
         give_up_at = time.monotonic() + READY_WITHIN_S
@@ -191,4 +199,5 @@ class Launch:
         return DaemonEnded(f"{message} (exit code {code})", code, stderr)
 
 
+_FOR_STARTS = ("ARROW_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 _PORTS = ("--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")

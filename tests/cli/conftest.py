@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.daemon import Daemon
+from tests.warm import warm
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,15 +32,7 @@ def run_command(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     if endpoint is not None:
         environment["INGESTER_ENDPOINT"] = endpoint
-    return subprocess.run(
-        [sys.executable, "-m", "ingester", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        cwd=cwd,
-        env=environment,
-        timeout=60,
-        check=False,
-    )
+    return warm().run([*map(str, arguments)], environment, cwd, stdin)
 
 
 def check_refused(failed: "subprocess.CompletedProcess[bytes]", code: int, message: str) -> None:

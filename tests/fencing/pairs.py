@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
 from tests.daemon import ROOT, Daemon
 from tests.integration.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
+from tests.warm import warm
 
 NEVER = "1h"
 
@@ -106,14 +106,10 @@ def wal_command(
 ) -> subprocess.CompletedProcess[str]:
     """``ingester wal NAME DIR``."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
-    return subprocess.run(
-        [sys.executable, "-m", "ingester", "wal", name, str(data_dir), *options],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**kept, **(environment or {})},
-        timeout=60,
-        check=False,
+    arguments = ["wal", name, str(data_dir), *options]
+    done = warm().run(arguments, {**kept, **(environment or {})}, ROOT)
+    return subprocess.CompletedProcess(
+        arguments, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.flight as fl
@@ -48,8 +49,9 @@ def test_adoptions_of_three_copies_at_once_beside_a_busy_successor(tmp_path: Pat
         for name in names[1:]:
             shutil.copytree(first.data_dir, tmp_path / name)
         second = start(tmp_path, "second", persist__max_age="50ms", manifest__refresh="10ms")
-        with second, ThreadPoolExecutor(4) as threads:
+        with second, ThreadPoolExecutor(4) as threads, ExitStack() as ending:
             stop = threading.Event()
+            ending.callback(stop.set)
             writing = threads.submit(write_until, stop, second)
             write(second, TABLE, events(NEW_FROM - 20, 20))
             with fenced(first):
