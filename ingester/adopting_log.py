@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.record import DamagedRecord, LoggedOperation, decode_operation, decode_schema
+from ingester.record import DamagedRecord, LoggedOperation, decode_schema
+from ingester.transaction_record import decode_record
 from persist.manifest import WriterIdentity
 from wal import OsDisk, Record, RecordKind, SegmentFacts
 from wal.recovery import facts_of, refusal, survey
@@ -74,24 +75,25 @@ class OldLog:
                     segment = record.segment
                     schemas.clear()
                 try:
-                    operation = self._decoded(record, schemas)
+                    operations = self._decoded(record, schemas)
                 except DamagedRecord as exc:
                     raise DamagedRecord(
                         f"log segment {record.segment}, offset {record.offset}: {exc}"
                     ) from exc
-                if operation is not None:
-                    yield operation
+                yield from operations
 
-    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> OldOperation | None:
+    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OldOperation]:
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
             schemas[header.shape] = schema
         if record.kind != RecordKind.OPERATION:
-            return None
+            return []
         writer = _identity(self._facts[record.segment])
-        return OldOperation(
-            writer, record.first_seq, decode_operation(record.payload, schemas, record.operations)
-        )
+        found = decode_record(record.payload, schemas, record.operations)
+        return [
+            OldOperation(writer, record.first_seq + number, logged)
+            for number, logged in enumerate(found)
+        ]
 
 
 def _identity(facts: SegmentFacts) -> WriterIdentity:

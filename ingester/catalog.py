@@ -7,7 +7,7 @@ epoch) is in the manifest before the operation goes to the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -16,7 +16,12 @@ import structlog
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.commits import Commits, TableKey
 from ingester.errors import Stopping, StoreAway, UnknownTable
-from ingester.schema.definition import automatic_definition, check_same
+from ingester.schema.definition import (
+    automatic_definition,
+    check_same,
+    keyed_definition,
+    widened,
+)
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.table_owners import TableOwners
@@ -158,13 +163,32 @@ class Catalog:
             if not self._auto_create:
                 raise
             return automatic_definition(sent)
-        missing = missing_columns(table.definition, sent)
-        if not missing:
-            return None
-        return table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
+        wider = widened(table.definition, sent)
+        return None if wider is table.definition else wider
 
-    async def prepare_write(self, namespace: str, name: str, sent: pa.Schema) -> TableBuffer:
+    async def draft_keyed(
+        self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
+    ) -> TableDefinition:
+        """The definition that changes of this schema and key would lead to, there or not.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        try:
+            table = await self.open(namespace, name)
+        except UnknownTable:
+            if not self._auto_create:
+                raise
+            return keyed_definition(sent, primary_key)
+        return widened(table.definition, sent)
+
+    async def prepare_write(
+        self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str] = ()
+    ) -> TableBuffer:
         """The table, with every column of ``sent`` and this daemon's epoch in its manifest.
+
+        Args:
+            primary_key: of the table, where it is made.
 
         Raises:
             InvalidRequest: names, types or columns that the table cannot take.
@@ -186,7 +210,12 @@ class Catalog:
             except UnknownTable:
                 if not self._auto_create:
                     raise
-                table = await self._create_locked(key, automatic_definition(sent))
+                wanted = (
+                    keyed_definition(sent, primary_key)
+                    if primary_key
+                    else automatic_definition(sent)
+                )
+                table = await self._create_locked(key, wanted)
             await self._own_locked(table)
             while missing := missing_columns(table.definition, sent):
                 await self._widen_locked(table, missing)

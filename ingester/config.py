@@ -166,6 +166,16 @@ class OriginSettings(msgspec.Struct, frozen=True, kw_only=True):
         _check("origins.expire_after", self.expire_after, 1, 3650 * DAY_S, format_duration)
 
 
+class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of replication streams."""
+
+    max_transaction_bytes: int = 256 * MiB
+
+    def __post_init__(self) -> None:
+        key = "replication.max_transaction_bytes"
+        _check(key, self.max_transaction_bytes, KiB, TiB, format_size)
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What goes to standard error. ``auto`` is ``console`` on a terminal and ``json`` elsewhere."""
 
@@ -195,6 +205,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
     origins: OriginSettings = OriginSettings()
+    replication: ReplicationSettings = ReplicationSettings()
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:

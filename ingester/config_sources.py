@@ -36,6 +36,7 @@ _SIZES = {
     "memory.limit",
     "memory.low",
     "memory.high",
+    "replication.max_transaction_bytes",
 }
 _DURATIONS = {
     "stop_deadline",

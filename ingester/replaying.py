@@ -25,11 +25,11 @@ from ingester.record import (
     DamagedRecord,
     LoggedOperation,
     OperationHeader,
-    decode_operation,
     decode_origins,
     decode_schema,
 )
 from ingester.sinks import Operation, Part
+from ingester.transaction_record import decode_record
 from persist.backoff import Backoff
 from persist.manifest.origins import in_files, may_commit
 from wal import Log, Record, RecordKind
@@ -126,49 +126,71 @@ class Replay:
                 process = (self._ingester_id, record.epoch)
                 self._origins.restore(name, (namespace, table), sequence, process)
         elif record.kind == RecordKind.OPERATION:
-            await self._apply(
-                record, decode_operation(record.payload, self._schemas, record.operations)
-            )
+            self._apply(record, await self._opened(record))
 
-    async def _apply(self, record: Record, logged: LoggedOperation) -> None:
-        header = logged.header
-        table = self._tree.tables.get((header.namespace, header.table))
-        if table is None or not table.registered:
-            table = await self._register(header.namespace, header.table)
+    async def _opened(self, record: Record) -> list[tuple[TableBuffer, LoggedOperation]]:
+        found = []
+        for logged in decode_record(record.payload, self._schemas, record.operations):
+            table = self._tree.tables.get((logged.header.namespace, logged.header.table))
+            if table is None or not table.registered:
+                table = await self._register(logged.header.namespace, logged.header.table)
+            found.append((table, logged))
+        return found
+
+    def _apply(self, record: Record, found: list[tuple[TableBuffer, LoggedOperation]]) -> None:
+        """One operation, a run, or a transaction: of several tables, with a sequence each."""
+        self.report.operations += record.operations
+        each = record.operations if len(found) == 1 else 1
+        left = [
+            operation
+            for number, (table, logged) in enumerate(found)
+            if (operation := self._left_of(record, number, each, table, logged)) is not None
+        ]
+        self._tree.apply_together(left)
+        for operation in left:
+            table = operation.table
+            for part in operation.parts:
+                partition = table.partitions[table.definition.spec_id, part.values]
+                handle = partition.active or partition.frozen[-1]
+                self._catalog.commits.adopted.note_replayed(handle)
+
+    def _left_of(
+        self,
+        record: Record,
+        number: int,
+        operations: int,
+        table: TableBuffer,
+        logged: LoggedOperation,
+    ) -> Operation | None:
+        """What files lack of the record's operation of this number, or of a run of so many."""
+        header, epoch, seq = logged.header, record.epoch, record.first_seq + number
         parts = tuple(
             part
             for part in logged.parts
-            if table.state.applied_to(self._ingester_id, record.epoch, header.spec_id, part.values)
-            < record.first_seq
+            if table.state.applied_to(self._ingester_id, epoch, header.spec_id, part.values) < seq
         )
         rows = sum(part.batch.num_rows for part in parts)
         if rows:
             self._check_owner(table)
-        self.report.operations += record.operations
-        if not self._is_ours(table, header, record.epoch) or _left_out(table, logged, parts):
+        if not self._is_ours(table, header, epoch) or _left_out(table, logged, parts):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
-            return
+            return None
         self.report.rows += rows
         self.report.skipped_rows += logged.rows - rows
-        self._tree.apply(
-            Operation(
-                table=table,
-                parts=parts,
-                rows=rows,
-                nbytes=sum(part.nbytes for part in parts),
-                shape=self._shape_of[header.shape],
-                operations=record.operations,
-                origin=header.origin,
-                origin_sequence=header.origin_sequence,
-                seq=record.first_seq,
-                epoch=record.epoch,
-                segment=record.segment,
-            )
+        return Operation(
+            table=table,
+            parts=parts,
+            rows=rows,
+            nbytes=sum(part.nbytes for part in parts),
+            shape=self._shape_of[header.shape],
+            operations=operations,
+            origin=header.origin,
+            origin_sequence=header.origin_sequence,
+            seq=seq,
+            epoch=epoch,
+            segment=record.segment,
         )
-        for part in parts:
-            partition = table.partitions[table.definition.spec_id, part.values]
-            self._catalog.commits.adopted.note_replayed(partition.active or partition.frozen[-1])
 
     def _check_owner(self, table: TableBuffer) -> None:
         """Older rows do not go over those of a daemon that has taken a keyed table meanwhile."""

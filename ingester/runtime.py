@@ -7,6 +7,7 @@ Law of this file: who holds whom is visible here and nowhere else. The write pat
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -35,6 +36,9 @@ from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
 from ingester.record import encode_origins, shrink
+from ingester.replication.closing import Closing
+from ingester.replication.service import Replication
+from ingester.sinks import Transaction
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
@@ -167,6 +171,8 @@ class Runtime:
             queued_bytes=lambda: self.persister.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
+        # One number for each schema that rows come in, whoever writes them.
+        shapes = itertools.count(1)
         sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
         self.sink = MetricsSink(self.metrics, self.rates, sink)
         self.writes = Writes(
@@ -178,9 +184,20 @@ class Runtime:
             offer=self.wal_sink.offer,
             tell=self.wal.tell,
             epoch=writer.epoch,
+            shapes=shapes,
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
         self.writes.on_memory_full = self.lifecycle.relieve_memory
+        self.replication = Replication(
+            self.catalog,
+            self.ownership,
+            self.known_origins,
+            self.gate,
+            Closing(self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq),
+            max_transaction_bytes=settings.replication.max_transaction_bytes,
+        )
+        self.replication.on_logged = self._transaction_logged
+        self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
         self.released = trio.Event()
 
         self.status: Callable[[], Status]
@@ -238,6 +255,11 @@ class Runtime:
     def _query_opened(self, table: tuple[str, str]) -> None:
         self.metrics.table(*table).queried()
         self.rates.add(queries=1)
+
+    def _transaction_logged(self, transaction: Transaction) -> None:
+        for done in transaction.operations:
+            self.metrics.table(*done.table.key).wrote(done.rows, done.nbytes, done.operations)
+            self.rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
 
     def _group_applied(self, operations: int, nbytes: int) -> None:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)

@@ -43,10 +43,10 @@ async def drain_and_stop(runtime: Runtime) -> int:
     """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.admission.stopping = runtime.writes.stopping = True
+    runtime.admission.stopping = runtime.writes.stopping = runtime.replication.stopping = True
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
-        while runtime.wal.pending or runtime.ledger.pending:
+        while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
             await trio.sleep(0.005)
         runtime.lifecycle.freeze_all()
         async with trio.open_nursery() as nursery:

@@ -68,6 +68,7 @@ class WriteStream:
     ) -> None:
         self.plan = plan
         self.gate = gate
+        self._order = plan.table.order if plan.table.definition.keyed else None
         self.origin = origin
         self.first_sequence: int | None = None
         """From which on the origin is this daemon's; None until a batch has one."""
@@ -106,7 +107,7 @@ class WriteStream:
             operation.entry.lines = (self.line,)
             operation.on_logged = lambda seq: self._logged(slot, seq)
         if self.origin is not None and self.refusal is not None:
-            self.gate.leave(operation.admitted_bytes)
+            self.leave(operation.admitted_bytes)
             self._fill(slot, self.refusal)
             return
         self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
@@ -157,11 +158,18 @@ class WriteStream:
             IngesterError: why it is refused; it ends the stream.
         """
         if self._is_known(sequence):
-            return 0
-        refusal = self.gate.enter(nbytes)
-        if refusal is not None:
+            nbytes = 0
+        elif (refusal := self.gate.enter(nbytes)) is not None:
             raise refusal
+        if self._order is not None:
+            self._order.enter()
         return nbytes
+
+    def leave(self, nbytes: int, batches: int = 1) -> None:
+        """What was admitted is applied, or never will be."""
+        self.gate.leave(nbytes)
+        if self._order is not None:
+            self._order.leave(batches)
 
     def would_admit(self, nbytes: int, sequence: int | None) -> None:
         """Raise what :meth:`admit` would raise now, before anything is asked of the store.
@@ -210,7 +218,7 @@ class WriteStream:
     def _answered(
         self, slot: list[Outcome], operation: Operation, error: BaseException | None
     ) -> None:
-        self.gate.leave(operation.admitted_bytes)
+        self.leave(operation.admitted_bytes)
         if slot:
             return  # it was answered when it was in the log
         if error is not None:

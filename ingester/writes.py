@@ -5,8 +5,7 @@ Law of this file: there is one open stream per (origin, table); a newer one ends
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -41,6 +40,7 @@ class Writes:
         offer: Offer,
         tell: Callable[[], None],
         epoch: int,
+        shapes: Iterator[int],
     ) -> None:
         self.stopping = False
         self.on_disk_full: Callable[[], None] = lambda: None
@@ -55,7 +55,7 @@ class Writes:
         self._origins = ownership.origins
         self._origins.on_lost = self._lost
         self._epoch = epoch
-        self._shapes = itertools.count(1)
+        self._shapes = shapes
         self._plans: dict[tuple[tuple[str, str], type[Normaliser], int, bytes], WritePlan] = {}
         self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
+from ingester.write_order import WriteOrder
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class TableBuffer:
 
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
         self.lock = threading.RLock()
+        self.order = WriteOrder()
+        """Of a keyed table: who may write now."""
         self.namespace = namespace
         self.name = name
         self.state = state

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.partition import PartitionBuffer
@@ -56,6 +57,18 @@ class BufferTree:
         """Put every part into its partition's active buffer."""
         with operation.table.lock:
             self._apply(operation)
+
+    def apply_together(self, operations: Sequence[Operation]) -> None:
+        """Apply operations of different tables so that nobody sees one of them without the others.
+
+        In a table at once, as any operation; and who finds it in one finds it in all from then on.
+        """
+        with ExitStack() as locks:
+            # Threads of readers hold one table's lock at a time, so any order does.
+            for operation in operations:
+                locks.enter_context(operation.table.lock)
+            for operation in operations:
+                self._apply(operation)
 
     def _apply(self, operation: Operation) -> None:
         table = operation.table

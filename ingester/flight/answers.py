@@ -17,4 +17,12 @@ class PutAnswer(msgspec.Struct, frozen=True):
     first: bool = False
 
 
+class SyncAnswer(PutAnswer, frozen=True):
+    """The answer to a replication message; the last three where it is not taken for now."""
+
+    code: str | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
+    retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
+
+
 encode_answer = msgspec.json.Encoder().encode

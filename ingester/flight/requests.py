@@ -12,7 +12,8 @@ from typing import TypeVar
 import msgspec
 import pyarrow.flight as fl
 
-from ingester.errors import InvalidRequest, NotAvailable
+from ingester.errors import InvalidRequest
+from ingester.replication.messages import SyncColumn
 
 T = TypeVar("T")
 
@@ -27,6 +28,19 @@ class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str
     table: str
     origin: str | None = None
+
+
+class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A replication message: see :mod:`ingester.replication`."""
+
+    type: str
+    namespace: str
+    table: str
+    origin: str
+    begin: bool = False
+    sequence: int | None = None
+    last: bool = True
+    columns: list[SyncColumn] = []
 
 
 class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +112,7 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     return path[0], path[1]
 
 
-def parse_write(descriptor: fl.FlightDescriptor) -> WriteCommand:
+def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
     """What a DoPut stream wants.
 
     Raises:
@@ -112,14 +126,26 @@ def parse_write(descriptor: fl.FlightDescriptor) -> WriteCommand:
         raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
     kind = _command_type(descriptor.command)
     if kind == "sync":
-        raise NotAvailable(f"descriptor type {kind!r} is not available in this version")
+        return _parsed_sync(descriptor.command)
     if kind not in ("write", "delete"):
         raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync")
     command = parse_body("descriptor", descriptor.command, WriteCommand)
-    origin = command.origin
-    if origin is not None and not 0 < len(origin.encode()) <= _MAX_ORIGIN_BYTES:
-        raise InvalidRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
+    if command.origin is not None:
+        _check_origin(command.origin)
     return command
+
+
+def _parsed_sync(body: bytes) -> SyncCommand:
+    command = parse_body("descriptor", body, SyncCommand)
+    _check_origin(command.origin)
+    if command.sequence is not None and not 0 <= command.sequence <= MAX_SEQUENCE:
+        raise InvalidRequest(f"descriptor: sequence {command.sequence} is out of range")
+    return command
+
+
+def _check_origin(origin: str) -> None:
+    if not 0 < len(origin.encode()) <= _MAX_ORIGIN_BYTES:
+        raise InvalidRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
 
 
 class _Typed(msgspec.Struct):

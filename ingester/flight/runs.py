@@ -54,7 +54,7 @@ class Arrival(Draft):
         if self.slot:
             return  # by a log that breaks down, after it was refused
         reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
-        self.stream.gate.leave(self.stored_bytes)
+        self.stream.leave(self.stored_bytes)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.pronounce()
@@ -143,7 +143,7 @@ class RunMaker:
                 stream.hand_out()
 
         def answer(done: Operation, error: BaseException | None) -> None:
-            arrivals[0].stream.gate.leave(done.admitted_bytes)
+            arrivals[0].stream.leave(done.admitted_bytes, len(arrivals))
             if error is None or arrivals[0].slot:
                 return  # they were answered when they were in the log
             for arrival in arrivals:

@@ -20,7 +20,8 @@ from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
 from ingester.flight.put import PutCall, PutLimits
 from ingester.flight.refusals import refusals
-from ingester.flight.requests import parse_table_path, parse_write
+from ingester.flight.requests import SyncCommand, parse_put, parse_table_path
+from ingester.flight.sync import SyncCall
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
 from ingester.runtime import Runtime
@@ -43,9 +44,21 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes; see :mod:`ingester.flight.put`."""
         with self._counted():
-            command, writes = parse_write(descriptor), self._runtime.writes
-            call = PutCall(self._portal, writes, command, self._limits, self._preparer)
+            command, runtime = parse_put(descriptor), self._runtime
+            if isinstance(command, SyncCommand):
+                self._sync(command).serve(reader, writer)
+                return
+            call = PutCall(self._portal, runtime.writes, command, self._limits, self._preparer)
             call.serve(reader, writer)
+
+    def _sync(self, command: SyncCommand) -> SyncCall:
+        return SyncCall(
+            self._portal,
+            self._runtime.replication,
+            command,
+            max_batch_bytes=self._limits.max_batch_bytes,
+            epoch=self._runtime.writer.epoch,
+        )
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Queries; see :mod:`ingester.query`."""

@@ -42,6 +42,12 @@ class Changes:
     """Which rows apply a value; a value that is not in here always applies."""
 
     @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        columns = self.old.nbytes + self.new.nbytes + self.values.nbytes
+        return int(columns) + sum(flags.nbytes for flags in self.changed.values())
+
+    @property
     def rows(self) -> int:
         """How many changes."""
         return int(self.new.num_rows)

@@ -66,6 +66,16 @@ class SyncLayout:
         )
         """The columns of the table that the message has, as they were sent, the key's first."""
 
+    def key_batch(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The keys of a role as they were sent, in one order on both sides."""
+        there = self._places[role]
+        return _batch({name: batch.column(there[name]) for name in self.key}, batch.num_rows)
+
+    def value_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The values as they were sent."""
+        values = {name: batch.column(at) for name, at in self._places["value"].items()}
+        return _batch(values, batch.num_rows)
+
     def changes(self, batch: pa.RecordBatch) -> Changes:
         """The batch's rows as changes.
 
@@ -78,8 +88,7 @@ class SyncLayout:
             raise InvalidRequest(
                 f"sync: row {int(np.flatnonzero(nothing)[0])} has neither an old nor a new key"
             )
-        values = {name: batch.column(at) for name, at in self._places["value"].items()}
-        return Changes(old, new, _batch(values, batch.num_rows), self._flags(batch))
+        return Changes(old, new, self.value_batch(batch), self._flags(batch))
 
     def _check_keys(self, schema: pa.Schema) -> None:
         old, new = self._places["old_pk"], self._places["new_pk"]

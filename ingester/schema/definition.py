@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingester.errors import InvalidRequest
 from ingester.schema.names import check_column_names
-from ingester.schema.normalise import kept_schema
+from ingester.schema.normalise import kept_schema, missing_columns
 from persist.manifest import TableState
 from persist.partitioning import (
     FOLDER_NAME_BYTES,
@@ -48,6 +48,21 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
     spec = default_spec(schema)
     check_column_names(schema.names, spec.names)
     return TableDefinition(schema, spec)
+
+
+def keyed_definition(sent: pa.Schema, primary_key: Sequence[str]) -> TableDefinition:
+    """What the first changes of a replicated table make: everything but the key is nullable."""
+    kept = kept_schema(sent, "us", ())
+    fields = [field.with_nullable(True) for field in kept]
+    return define_table(pa.schema(fields), primary_key=primary_key, partition_by=[])
+
+
+def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
+    """The definition with the columns that a batch has and the table lacks."""
+    missing = missing_columns(definition, sent)
+    if not missing:
+        return definition
+    return definition.with_schema(pa.schema([*definition.schema, *missing]))
 
 
 def define_table(

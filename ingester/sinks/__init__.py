@@ -5,6 +5,6 @@ goes in or comes out; the log is a decorator of the tree. Answers come on the ev
 """
 
 from ingester.sinks.interface import Answer, DmlSink
-from ingester.sinks.operation import Operation, Part
+from ingester.sinks.operation import Operation, Part, Transaction
 
-__all__ = ["Answer", "DmlSink", "Operation", "Part"]
+__all__ = ["Answer", "DmlSink", "Operation", "Part", "Transaction"]

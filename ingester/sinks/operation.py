@@ -3,8 +3,10 @@
 Small ones that wait together travel as one, a *run*: one record of the log, one chunk of a buffer.
 Each keeps a sequence of its own.
 
-Law of this file: an operation is visible whole or not at all. Its identity for ever is
-(ingester id, epoch, sequence), given by the log.
+A transaction is operations of several tables that go as one record and become visible together.
+
+Law of this file: an operation is visible whole or not at all, and so is a transaction. Its identity
+for ever is (ingester id, epoch, sequence), given by the log.
 """
 
 from __future__ import annotations
@@ -69,3 +71,16 @@ class Operation:
     def last_seq(self) -> int:
         """The sequence of the last one."""
         return self.seq + self.operations - 1
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Operations of different tables, in one record of the log; each has its own sequence."""
+
+    operations: tuple[Operation, ...]
+    entry: Entry | None
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence of the last operation, once the log has taken it."""
+        return self.operations[-1].last_seq

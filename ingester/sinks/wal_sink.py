@@ -9,14 +9,22 @@ before it came here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import trio
 
 from ingester.admission import DISK_RETRY_S
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.sinks.interface import Answer, DmlSink
-from ingester.sinks.operation import Operation
+from ingester.sinks.operation import Operation, Transaction
 from wal import Draft, Entry, Log, LogClosed, LogFull
+
+
+class Innermost(DmlSink, Protocol):
+    """Where operations end: what takes one takes a transaction as well."""
+
+    def apply_together(self, operations: Sequence[Operation]) -> None:
+        """Make all of them visible at once."""
 
 
 class WalSink:
@@ -25,7 +33,7 @@ class WalSink:
     def __init__(
         self,
         log: Log,
-        inner: DmlSink,
+        inner: Innermost,
         *,
         epoch: int,
         on_disk_full: Callable[[], None],
@@ -45,12 +53,25 @@ class WalSink:
         entry.on_done = lambda _entry, error: self._done(operation, answer, error)
         if (on_logged := operation.on_logged) is not None:
             entry.on_stored = lambda stored: on_logged(stored.seq)
+        self._append(entry, lambda closed: answer(operation, closed))
+
+    def submit_together(
+        self, transaction: Transaction, answer: Callable[[BaseException | None], None]
+    ) -> None:
+        """Queue a transaction for the next group commit; answered as one operation is."""
+        entry = transaction.entry
+        assert entry is not None, "a transaction is encoded before it is submitted"
+        entry.tag = transaction
+        entry.on_done = lambda _entry, error: self._ended(transaction, answer, error)
+        self._append(entry, answer)
+
+    def _append(self, entry: Entry, refuse: Callable[[BaseException], None]) -> None:
         try:
             self._log.append_nowait(entry)
         except LogClosed:
             closed = Stopping("the log is closed: the daemon is stopping")
             try:
-                self._loop.run_sync_soon(answer, operation, closed)
+                self._loop.run_sync_soon(refuse, closed)
             except trio.RunFinishedError:
                 raise closed from None
 
@@ -79,19 +100,38 @@ class WalSink:
         for entry in entries:
             nbytes += entry.stored_bytes
             operations += entry.operations
-            operation = entry.tag
-            assert isinstance(operation, Operation)
-            operation.seq = entry.seq
-            operation.segment = entry.segment
-            operation.epoch = self._epoch
-            self._inner.submit(operation, _nobody)
+            tag = entry.tag
+            if isinstance(tag, Transaction):
+                for number, operation in enumerate(tag.operations):
+                    self._number(operation, entry, number)
+                self._inner.apply_together(tag.operations)
+                continue
+            assert isinstance(tag, Operation)
+            self._number(tag, entry)
+            self._inner.submit(tag, _nobody)
         self.on_group(operations, nbytes)
+
+    def _number(self, operation: Operation, entry: Entry, number: int = 0) -> None:
+        operation.seq = entry.seq + number
+        operation.segment = entry.segment
+        operation.epoch = self._epoch
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
         operation.entry = operation.on_logged = None
         if isinstance(error, LogFull):
             self._on_disk_full()
         answer(operation, None if error is None else log_refusal(error))
+
+    def _ended(
+        self,
+        transaction: Transaction,
+        answer: Callable[[BaseException | None], None],
+        error: BaseException | None,
+    ) -> None:
+        transaction.entry = None
+        if isinstance(error, LogFull):
+            self._on_disk_full()
+        answer(None if error is None else log_refusal(error))
 
 
 def _nobody(_operation: Operation, error: BaseException | None) -> None:

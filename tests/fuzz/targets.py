@@ -22,12 +22,13 @@ from ingester.flight.requests import (
     CreateTableBody,
     OriginsBody,
     PersistBody,
+    SyncCommand,
     TableBody,
     WriteCommand,
     checkpoint_bytes,
     parse_batch_metadata,
     parse_body,
-    parse_write,
+    parse_put,
 )
 from ingester.query.files import RowGroups
 from ingester.query.predicate import parse_filter
@@ -127,7 +128,7 @@ def _descriptor(data: bytes) -> int:
     got = 0
     for descriptor in (_Descriptor(data, []), _Descriptor(None, data.split(b"/"))):
         with contextlib.suppress(InvalidRequest, NotAvailable):
-            got += isinstance(parse_write(descriptor), WriteCommand)
+            got += isinstance(parse_put(descriptor), WriteCommand | SyncCommand)
     return got
 
 

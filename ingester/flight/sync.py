@@ -1,0 +1,121 @@
+"""DoPut of a replication client: one message, one answer.
+
+Law of this file: work per byte is done here, in gRPC's thread, before the loop. What a retry helps
+is an answer that says so, and not an error: nothing has changed then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
+from ingester.flight.answers import SyncAnswer, encode_answer
+from ingester.flight.chunks import batch_of, next_chunk, schema_of
+from ingester.flight.portal import Portal
+from ingester.flight.refusals import shortened
+from ingester.flight.requests import SyncCommand
+from ingester.replication.messages import SyncLayout
+from ingester.replication.service import Message, Replication, Standing
+from ingester.replication.transactions import TypedMessage
+from ingester.replication.typed import TypedChanges
+
+
+class SyncCall:
+    """One call."""
+
+    def __init__(
+        self,
+        portal: Portal,
+        replication: Replication,
+        command: SyncCommand,
+        *,
+        max_batch_bytes: int,
+        epoch: int,
+    ) -> None:
+        self._portal = portal
+        self._replication = replication
+        self._command = command
+        self._max_batch_bytes = max_batch_bytes
+        self._epoch = epoch
+
+    def serve(self, reader: Any, writer: Any) -> None:
+        """Take the message and answer it; raises what no retry helps."""
+        try:
+            batch = self._only_batch(reader)
+            standing = self._portal.call(self._replication.take, self._message(batch))
+        except Refused as exc:
+            if exc.retry_after_s is None:
+                raise
+            answer = self._later(exc, exc.retry_after_s)
+        else:
+            answer = self._taken(standing)
+        writer.write(pa.py_buffer(encode_answer(answer)))
+
+    def _only_batch(self, reader: Any) -> pa.RecordBatch | None:
+        """The call's batch; None where it has none, or one without rows."""
+        schema_of(reader)
+        chunk = next_chunk(reader)
+        if chunk is None:
+            return None
+        batch = batch_of(chunk)
+        if next_chunk(reader) is not None:
+            raise InvalidRequest("sync: a call has one message, this one sends a second batch")
+        return batch if batch.num_rows else None
+
+    def _message(self, batch: pa.RecordBatch | None) -> Message:
+        command = self._command
+        closes = command.sequence if command.last else None
+        rows = None if batch is None else self._typed(batch)
+        return Message(command.origin, command.begin, closes, rows)
+
+    def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
+        command = self._command
+        if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
+            raise _too_large(nbytes, self._max_batch_bytes)
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as exc:
+            raise InvalidRequest(f"batch is not valid: {exc}") from exc
+        layout = SyncLayout(command.columns, batch.schema)
+        table = (command.namespace, command.table)
+        definition = self._portal.call(
+            self._replication.plan, command.origin, command.begin, table, layout
+        )
+        typed = TypedChanges(layout, definition)
+        if (plain := typed.most_bytes(batch)) > 2 * self._max_batch_bytes:
+            raise _too_large(plain, self._max_batch_bytes)
+        changes = typed(batch)
+        return TypedMessage(table, definition, changes, changes.nbytes)
+
+    def _taken(self, standing: Standing) -> SyncAnswer:
+        return SyncAnswer(
+            accepted=True,
+            sequence=standing.sequence,
+            epoch=self._epoch,
+            duplicate=standing.duplicate,
+            memory_sequence=standing.memory_sequence,
+            durable_sequence=standing.durable_sequence,
+            first=standing.first,
+        )
+
+    def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
+        standing = self._portal.call(self._replication.stand, self._command.origin)
+        return SyncAnswer(
+            accepted=False,
+            sequence=standing.sequence,
+            epoch=self._epoch,
+            memory_sequence=standing.memory_sequence,
+            durable_sequence=standing.durable_sequence,
+            first=standing.first,
+            code=kind_of(error).code,
+            message=shortened(error.message),
+            retry_after_s=retry_after_s,
+        )
+
+
+def _too_large(nbytes: float, limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"sync: message has {nbytes:.0f} B; flight.max_batch_bytes is {limit}: send smaller ones"
+    )

@@ -1,0 +1,171 @@
+"""A transaction becomes operations of its tables: folded, resolved, split, encoded, logged.
+
+    messages ─ fold ─▶ one change per key ─ look up what rows keep ─▶ whole rows ─▶ one log record
+
+Law of this file: what a transaction keeps is what stands in the log before it: nobody else writes
+to a table between the look and the log. Work per row runs in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.errors import InvalidRequest
+from ingester.ipc_messages import MessageTemplate
+from ingester.query.files import RowGroups
+from ingester.query.snapshot import snapshot_all
+from ingester.record import as_parts, encode_schema
+from ingester.replication.changes import Changes, Folded, fold
+from ingester.replication.lookup import rows_with_keys
+from ingester.replication.resolving import resolve, wanted_keys
+from ingester.replication.transactions import TableChanges
+from ingester.replication.typed import joined
+from ingester.sinks import Transaction
+from ingester.sinks.wal_sink import WalSink
+from ingester.transaction_record import TableRows, make_transaction
+from persist.partitioning import PartitionValueTooLong, split_batch
+from persist.table import TableDefinition, schema_with_deletes
+from wal import Preamble, RecordKind
+
+
+class Shape(NamedTuple):
+    """How rows of one table definition stand in the log."""
+
+    number: int
+    preamble: Preamble
+    template: MessageTemplate
+
+
+@dataclass(slots=True)
+class _Share:
+    """One table's part of a transaction that is being closed."""
+
+    table: TableBuffer
+    changes: Changes
+    folded: Folded
+    wanted: pa.Table | None
+
+
+class Closing:
+    """Logs transactions. Loop only."""
+
+    def __init__(
+        self,
+        sink: WalSink,
+        row_groups: RowGroups,
+        shapes: Iterator[int],
+        applied_seq: Callable[[], int],
+    ) -> None:
+        self._sink = sink
+        self._row_groups = row_groups
+        self._numbers = shapes
+        self._applied_seq = applied_seq
+        self._shapes: dict[tuple[tuple[str, str], int], Shape] = {}
+
+    @property
+    def newest_seq(self) -> int:
+        """Of the daemon's own sequences, the newest that is visible."""
+        return self._applied_seq()
+
+    async def log(
+        self,
+        tables: list[tuple[TableBuffer, TableChanges]],
+        origin: tuple[str, int],
+        begin: Callable[[], None],
+        end: Callable[[BaseException | None], None],
+    ) -> Transaction:
+        """Return when the transaction is durable and visible.
+
+        Args:
+            begin: called in the step that submits it; may raise.
+            end: called when its fate is known, if ``begin`` was.
+
+        Raises:
+            InvalidRequest: what is wrong with its rows.
+            IngesterError: the log does not take it.
+        """
+        shares = await trio.to_thread.run_sync(_fold_all, tables)
+        async with AsyncExitStack() as orders:
+            for share in shares:
+                order = share.table.order
+                alone = share.wanted is not None
+                await orders.enter_async_context(order.alone() if alone else order.among_others())
+            transaction = await trio.to_thread.run_sync(self._made, shares, origin)
+            begin()
+            error = await self._submitted(transaction)
+            end(error)
+            if error is not None:
+                raise error
+        return transaction
+
+    def _made(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
+        return make_transaction([self._rows(share) for share in shares], origin)
+
+    def _rows(self, share: _Share) -> TableRows:
+        table = share.table
+        definition = table.definition
+        kept = None
+        if share.wanted is not None:
+            snapshot = snapshot_all(table, self._applied_seq)
+            kept = rows_with_keys(table.key, snapshot, self._row_groups, share.wanted)
+        batch = resolve(share.changes, share.folded, definition, kept)
+        try:
+            split = split_batch(batch, definition.spec)
+        except PartitionValueTooLong as exc:
+            raise InvalidRequest(str(exc)) from exc
+        shape = self._shape(table, definition)
+        parts, messages = as_parts(split, shape.template, owned=True)
+        return TableRows(table, parts, messages, shape.number, shape.preamble)
+
+    def _shape(self, table: TableBuffer, definition: TableDefinition) -> Shape:
+        known = self._shapes.get((table.key, definition.schema_id))
+        if known is None:
+            number = next(self._numbers)
+            schema = schema_with_deletes(definition.schema)
+            record = encode_schema(number, table.key, schema)
+            known = Shape(number, Preamble(RecordKind.SCHEMA, (record,)), MessageTemplate())
+            self._shapes[table.key, definition.schema_id] = known
+        return known
+
+    async def _submitted(self, transaction: Transaction) -> BaseException | None:
+        """Its fate. What is submitted is awaited, whoever has cancelled."""
+        fate: list[BaseException | None] = []
+        known = trio.Event()
+
+        def answered(error: BaseException | None) -> None:
+            fate.append(error)
+            known.set()
+
+        self._sink.submit_together(transaction, answered)
+        with trio.CancelScope(shield=True):
+            await known.wait()
+        return fate[0]
+
+
+def _fold_all(tables: list[tuple[TableBuffer, TableChanges]]) -> list[_Share]:
+    shares = []
+    for table, mine in tables:
+        changes = joined(mine.messages, table.definition)
+        _check_types(table, changes)
+        folded = fold(changes)
+        shares.append(
+            _Share(table, changes, folded, wanted_keys(changes, folded, table.definition))
+        )
+    return shares
+
+
+def _check_types(table: TableBuffer, changes: Changes) -> None:
+    """Somebody else may have added a column of the same name while the transaction was open."""
+    for field in changes.values.schema:
+        has = table.definition.schema.field(field.name).type
+        if has != field.type:
+            raise InvalidRequest(
+                f"column {field.name!r}: table has {has}, message has {field.type}"
+            )

@@ -1,0 +1,270 @@
+"""The replication stream: messages of origins become transactions, each of them applied once.
+
+    message ─▶ open transaction of its origin ─ closed by a sequence ─▶ judged per table ─▶ logged
+
+Law of this file: messages of one origin take turns; origins do not wait for each other. What is
+refused for now changes nothing: the same message may come again. A transaction is a duplicate in
+every table that has its sequence already, in buffers or files, and applied in the others. Loop
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from ingester.admission import AdmissionGate
+from ingester.buffer import TableBuffer
+from ingester.catalog import Catalog
+from ingester.errors import InvalidRequest, Refused, Stopping, Superseded
+from ingester.known_origins import KnownOrigins
+from ingester.lanes import Lane
+from ingester.origins import Origins
+from ingester.ownership import Ownership
+from ingester.replication.closing import Closing
+from ingester.replication.messages import SyncLayout
+from ingester.replication.transactions import (
+    OpenTransaction,
+    OpenTransactions,
+    TableChanges,
+    TableKey,
+    TypedMessage,
+)
+from ingester.schema.definition import widened
+from ingester.sinks import Transaction
+from ingester.sinks.origin_sink import taken_away, too_low
+from persist.table import TableDefinition
+
+log = structlog.get_logger(__name__)
+
+
+class Message(NamedTuple):
+    """One message of an origin."""
+
+    origin: str
+    begin: bool
+    """Whatever the origin has open is forgotten first."""
+    closes: int | None
+    """The sequence of the transaction that it is the last message of."""
+    rows: TypedMessage | None
+    """None where it has no rows."""
+
+
+class Standing(NamedTuple):
+    """What an origin is told."""
+
+    sequence: int
+    duplicate: bool
+    memory_sequence: int | None
+    durable_sequence: int | None
+    first: bool
+
+
+class Replication:
+    """Takes messages. Loop only."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        ownership: Ownership,
+        known: KnownOrigins,
+        gate: AdmissionGate,
+        closing: Closing,
+        *,
+        max_transaction_bytes: int,
+    ) -> None:
+        self.stopping = False
+        self.closing = 0
+        """Transactions that are being closed."""
+        self.on_logged: Callable[[Transaction], None] = lambda transaction: None
+        self.open = OpenTransactions()
+        self._catalog = catalog
+        self._ownership = ownership
+        self._origins: Origins = ownership.origins
+        self._known = known
+        self._gate = gate
+        self._closing = closing
+        self._max_bytes = max_transaction_bytes
+        self._turns: dict[str, trio.Lock] = {}
+        self._begun: dict[tuple[str, TableKey], int] = {}
+        """From which sequence on an origin is known to be this daemon's in a table."""
+
+    async def plan(
+        self, origin: str, begin: bool, table: TableKey, layout: SyncLayout
+    ) -> TableDefinition:
+        """The definition that a message's changes have to be brought to.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway
+        """
+        self._check_open()
+        opened = None if begin else self.open.get(origin)
+        earlier = None if opened is None else opened.definition_of(table)
+        if earlier is not None:
+            return widened(earlier, layout.schema)
+        return await self._catalog.draft_keyed(*table, layout.schema, layout.key)
+
+    async def take(self, message: Message) -> Standing:
+        """Take a message; the transaction that it closes is durable and visible then.
+
+        Raises:
+            InvalidRequest: it, or the transaction, is no good; the transaction is gone.
+            Refused: not now; nothing has changed, but that ``begin`` was done.
+        """
+        self._check_open()
+        async with self._turn(message.origin):
+            await self._meet(message.origin)
+            if message.begin:
+                self._drop(message.origin)
+            try:
+                return await self._take(message)
+            except Refused:
+                raise
+            except BaseException:
+                self._drop(message.origin)
+                raise
+
+    async def stand(self, origin: str) -> Standing:
+        """Where an origin stands."""
+        return self._standing(origin)
+
+    async def _take(self, message: Message) -> Standing:
+        opened = self.open.get(message.origin)
+        with_rows = self._grown(opened, message)
+        if message.closes is None:
+            if message.rows is not None:
+                self._put(message.origin, with_rows)
+            return self._standing(message.origin)
+        if message.rows is None and opened is None and not message.begin:
+            return self._closed_before(message.origin, message.closes)
+        self.closing += 1
+        try:
+            sequence, duplicate = await self._close(message.origin, message.closes, with_rows)
+        finally:
+            self.closing -= 1
+        self._drop(message.origin)
+        return self._standing(message.origin, sequence, duplicate=duplicate)
+
+    def _grown(self, opened: OpenTransaction | None, message: Message) -> OpenTransaction:
+        grown = opened or OpenTransaction()
+        if message.rows is None:
+            return grown
+        reasons = self._gate.reasons(message.rows.nbytes)
+        if reasons:
+            raise reasons[0]
+        grown = grown.with_message(message.rows)
+        if grown.nbytes > self._max_bytes:
+            raise InvalidRequest(
+                f"origin {message.origin!r}: its transaction has {grown.nbytes} bytes;"
+                f" replication.max_transaction_bytes is {self._max_bytes}: all of it is refused"
+            )
+        return grown
+
+    def _closed_before(self, origin: str, sequence: int) -> Standing:
+        """The client repeats the end of a transaction whose answer it has not got."""
+        memory = self._origins.get(origin).memory_sequence
+        if memory is None or sequence > memory:
+            raise InvalidRequest(
+                f"origin {origin!r} has no open transaction that {sequence} could close"
+            )
+        return self._standing(origin, duplicate=True)
+
+    async def _close(
+        self, origin: str, sequence: int, transaction: OpenTransaction
+    ) -> tuple[int | None, bool]:
+        """The daemon's own sequence of it, and whether all of it was here before."""
+        left: list[tuple[TableBuffer, TableChanges]] = []
+        tables = transaction.tables()
+        for key, mine in tables.items():
+            definition = mine.definition
+            table = await self._catalog.prepare_write(
+                *key, definition.schema, definition.primary_key
+            )
+            if await self._is_new(table, origin, sequence):
+                left.append((table, mine))
+        if not left:
+            return None, bool(tables)
+        lanes = [self._origins.lane(origin, table.key) for table, _ in left]
+        done = await self._closing.log(
+            left,
+            (origin, sequence),
+            begin=lambda: _begin(lanes, origin, sequence),
+            end=lambda error: _end(lanes, sequence, error),
+        )
+        self.on_logged(done)
+        return done.last_seq, False
+
+    async def _is_new(self, table: TableBuffer, origin: str, sequence: int) -> bool:
+        lane = self._origins.lane(origin, table.key)
+        begun = self._begun.get((origin, table.key))
+        if begun is None or sequence < begun or not lane.owns(sequence):
+            await self._ownership.take(table, origin, sequence)
+            self._begun[origin, table.key] = sequence
+        verdict = lane.judge(sequence)
+        if verdict == "foreign":
+            raise too_low(origin, sequence)
+        # A flush takes all partitions of a table together, so one of them speaks for all.
+        ahead = max(lane.ahead_at(sequence).values(), default=-1)
+        return verdict == "new" and ahead < sequence
+
+    async def _meet(self, origin: str) -> None:
+        """What the manifests say of an origin counts from its first message on."""
+        if not self._origins.get(origin).answered:
+            await self._known.find(origin)
+
+    def _standing(
+        self, name: str, sequence: int | None = None, *, duplicate: bool = False
+    ) -> Standing:
+        origin = self._origins.get(name)
+        first, origin.answered = not origin.answered, True
+        return Standing(
+            sequence=self._closing.newest_seq if sequence is None else sequence,
+            duplicate=duplicate,
+            memory_sequence=origin.memory_sequence,
+            durable_sequence=origin.durable_sequence,
+            first=first,
+        )
+
+    def _put(self, origin: str, transaction: OpenTransaction) -> None:
+        if self.open.get(origin) is None:
+            self._origins.get(origin).open_streams += 1
+        self.open.put(origin, transaction)
+
+    def _drop(self, origin: str) -> None:
+        if self.open.drop(origin):
+            self._origins.get(origin).open_streams -= 1
+
+    def _check_open(self) -> None:
+        if self.stopping:
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+
+    @asynccontextmanager
+    async def _turn(self, origin: str) -> AsyncIterator[None]:
+        lock = self._turns.setdefault(origin, trio.Lock())
+        async with lock:
+            yield
+
+
+def _begin(lanes: list[Lane], origin: str, sequence: int) -> None:
+    """In the step that submits a transaction: it is under way in all of its tables, or in none."""
+    for lane in lanes:
+        if lane.lost:
+            raise taken_away(origin, lane.table)
+        if lane.newest_under_way >= sequence:
+            raise Superseded(
+                f"origin {origin!r} has a stream that writes to {lane.table[0]}/{lane.table[1]} at"
+                " this moment",
+                retry_after_s=1.0,
+            )
+    for lane in lanes:
+        lane.begin(sequence)
+
+
+def _end(lanes: list[Lane], sequence: int, error: BaseException | None) -> None:
+    for lane in lanes:
+        for fate in lane.end(sequence, error):
+            fate(error)

@@ -1,0 +1,94 @@
+"""Open transactions: messages of an origin that wait for the one that closes them.
+
+Law of this file: what is open is nobody's yet; it is in memory alone and ends with the process. A
+transaction stays as it was where a message is refused for now, and is gone where one is refused for
+what it is. Loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ingester.replication.changes import Changes
+from persist.table import TableDefinition
+
+TableKey = tuple[str, str]
+
+
+class TypedMessage(NamedTuple):
+    """A message with rows, in the types of its table."""
+
+    table: TableKey
+    definition: TableDefinition
+    """That the table has, or will have once the transaction is closed."""
+    changes: Changes
+    nbytes: int
+    """What it counts for in memory, at most."""
+
+
+@dataclass(slots=True)
+class TableChanges:
+    """One table's share of a transaction, in the order of its messages."""
+
+    definition: TableDefinition
+    messages: list[Changes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """What an origin has sent since its last transaction. Never changed: followed by another."""
+
+    messages: tuple[TypedMessage, ...] = ()
+    nbytes: int = 0
+
+    def with_message(self, message: TypedMessage) -> OpenTransaction:
+        """The transaction with one message more."""
+        return OpenTransaction((*self.messages, message), self.nbytes + message.nbytes)
+
+    def definition_of(self, table: TableKey) -> TableDefinition | None:
+        """What an earlier message would make of a table; None where none has changed it."""
+        return next((m.definition for m in reversed(self.messages) if m.table == table), None)
+
+    def tables(self) -> dict[TableKey, TableChanges]:
+        """What there is of each table; sorted, so that whoever waits for several does so in one
+        order."""
+        found: dict[TableKey, TableChanges] = {}
+        for message in self.messages:
+            mine = found.setdefault(message.table, TableChanges(message.definition))
+            mine.definition = message.definition
+            mine.messages.append(message.changes)
+        return dict(sorted(found.items()))
+
+
+class OpenTransactions:
+    """All of them, by origin."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenTransaction] = {}
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, origin: str) -> OpenTransaction | None:
+        """The origin's, if it has one."""
+        return self._open.get(origin)
+
+    def put(self, origin: str, transaction: OpenTransaction) -> None:
+        """Take the place of what the origin had open."""
+        self.drop(origin)
+        self._open[origin] = transaction
+        self.nbytes += transaction.nbytes
+
+    def drop(self, origin: str) -> bool:
+        """Forget it; whether there was one."""
+        known = self._open.pop(origin, None)
+        if known is not None:
+            self.nbytes -= known.nbytes
+        return known is not None
+
+    def origins(self) -> Sequence[str]:
+        """Who has one."""
+        return list(self._open)

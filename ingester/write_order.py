@@ -1,0 +1,79 @@
+"""Who writes to a keyed table while a transaction looks up what its rows keep: nobody.
+
+    plain writes        enter ─ log ─ apply ─ leave      any number at a time
+    a transaction       alone: after all that entered, before all that come
+
+Law of this file: what is read while alone is what stands in the log before whatever is written
+then. Threads of writers wait; the loop never does, other than by awaiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+
+class WriteOrder:
+    """One for each keyed table."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._alone = False
+        self._tell_idle: Callable[[], None] | None = None
+        self._turn = trio.Lock()
+        self._open = trio.Event()
+
+    def enter(self) -> None:
+        """Begin an operation; waits for a transaction that is alone. In threads of writers."""
+        with self._changed:
+            while self._alone:
+                self._changed.wait()
+            self._under_way += 1
+
+    def leave(self, operations: int = 1) -> None:
+        """So many are applied, or never will be. Any thread."""
+        with self._changed:
+            self._under_way -= operations
+            if self._under_way == 0 and self._tell_idle is not None:
+                self._tell_idle()
+
+    @asynccontextmanager
+    async def among_others(self) -> AsyncIterator[None]:
+        """As between :meth:`enter` and :meth:`leave`, on the loop."""
+        while True:
+            with self._changed:
+                if not self._alone:
+                    self._under_way += 1
+                    break
+                again = self._open
+            await again.wait()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Nobody else has an operation under way. On the loop."""
+        async with self._turn:
+            idle = trio.Event()
+            loop = trio.lowlevel.current_trio_token()
+            with self._changed:
+                self._alone = True
+                self._open = trio.Event()
+                self._tell_idle = lambda: loop.run_sync_soon(idle.set)
+                if self._under_way == 0:
+                    idle.set()
+            try:
+                await idle.wait()
+                yield
+            finally:
+                with self._changed:
+                    self._alone = False
+                    self._tell_idle = None
+                    self._changed.notify_all()
+                self._open.set()
