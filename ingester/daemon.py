@@ -250,6 +250,7 @@ async def _replay(runtime: Runtime) -> bool:
     replay.on_segment = runtime.note_replaying
     report = await replay.run(runtime.wal)
     runtime.metrics.replayed(report.operations)
+    runtime.replication.interrupted = replay.interrupted
     writer = runtime.writer
     await runtime.wal.start(
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),

@@ -3,6 +3,7 @@
     operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
     schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
     origins payload   ─ msgpack [(origin, namespace, table, applied sequence), …]
+    opened payload    ─ msgpack [origin, …], all that have a transaction open
 
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
 once per segment and shape, in a record that the log puts before the first operation that needs it.
@@ -90,6 +91,7 @@ _OUT_OF_RANGE = (EOFError, ValueError, IndexError, OverflowError)
 _encode = msgspec.msgpack.Encoder().encode
 _header_of = msgspec.msgpack.Decoder(OperationHeader).decode
 _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
+_opened_of = msgspec.msgpack.Decoder(list[str]).decode
 _origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
 
 
@@ -235,6 +237,11 @@ def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
     return _encode(list(carried))
 
 
+def encode_opened(origins: Sequence[str]) -> bytes:
+    """The payload of an opened record."""
+    return _encode(list(origins))
+
+
 def decode_operation(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> LoggedOperation:
@@ -304,3 +311,11 @@ def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
         return _origins_of(payload)
     except _UNDECODABLE as exc:
         raise DamagedRecord(f"origins record does not decode: {exc}") from exc
+
+
+def decode_opened(payload: pa.Buffer) -> list[str]:
+    """Read an opened record."""
+    try:
+        return _opened_of(payload)
+    except _UNDECODABLE as exc:
+        raise DamagedRecord(f"opened record does not decode: {exc}") from exc

@@ -25,6 +25,7 @@ from ingester.record import (
     DamagedRecord,
     LoggedOperation,
     OperationHeader,
+    decode_opened,
     decode_origins,
     decode_schema,
 )
@@ -77,6 +78,8 @@ class Replay:
         ingester_id: str,
     ) -> None:
         self.report = ReplayReport()
+        self.interrupted: set[str] = set()
+        """Origins that had a transaction open when the log ended."""
         self._catalog = catalog
         self._tree = tree
         self._origins = origins
@@ -127,6 +130,8 @@ class Replay:
                 self._origins.restore(name, (namespace, table), sequence, process)
         elif record.kind == RecordKind.OPERATION:
             self._apply(record, await self._opened(record))
+        elif record.kind == RecordKind.OPENED:
+            self.interrupted = set(decode_opened(record.payload))
 
     async def _opened(self, record: Record) -> list[tuple[TableBuffer, LoggedOperation]]:
         found = []
@@ -139,6 +144,7 @@ class Replay:
 
     def _apply(self, record: Record, found: list[tuple[TableBuffer, LoggedOperation]]) -> None:
         """One operation, a run, or a transaction: of several tables, with a sequence each."""
+        self.interrupted -= {logged.header.origin for _, logged in found}
         self.report.operations += record.operations
         each = record.operations if len(found) == 1 else 1
         left = [

@@ -35,7 +35,7 @@ from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
-from ingester.record import encode_origins, shrink
+from ingester.record import encode_opened, encode_origins, shrink
 from ingester.replication.closing import Closing
 from ingester.replication.service import Replication
 from ingester.sinks import Transaction
@@ -268,7 +268,12 @@ class Runtime:
     def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
         """What a new log segment has to remember of the older ones: the origins."""
         carried = self.origins.carried()
-        return [(RecordKind.ORIGINS, (encode_origins(carried),))] if carried else []
+        records: list[tuple[int, tuple[bytes, ...]]] = []
+        if carried:
+            records.append((RecordKind.ORIGINS, (encode_origins(carried),)))
+        if opened := self.replication.marked():
+            records.append((RecordKind.OPENED, (encode_opened(opened),)))
+        return records
 
     def _spill(self, handle: BufferHandle) -> None:
         """Runs in a thread."""

@@ -81,6 +81,7 @@ class RecordKind(IntEnum):
     SCHEMA = 1
     OPERATION = 2
     ORIGINS = 3
+    OPENED = 4
     SEAL = 255
 
 

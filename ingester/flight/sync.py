@@ -49,6 +49,9 @@ class SyncCall:
             if exc.retry_after_s is None:
                 raise
             answer = self._later(exc, exc.retry_after_s)
+        except BaseException:
+            self._portal.call(self._replication.give_up, self._command.origin)
+            raise
         else:
             answer = self._taken(standing)
         writer.write(pa.py_buffer(encode_answer(answer)))

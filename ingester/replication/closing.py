@@ -8,7 +8,7 @@ to a table between the look and the log. Work per row runs in threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from ingester.errors import InvalidRequest
 from ingester.ipc_messages import MessageTemplate
 from ingester.query.files import RowGroups
 from ingester.query.snapshot import snapshot_all
-from ingester.record import as_parts, encode_schema
+from ingester.record import as_parts, encode_opened, encode_schema
 from ingester.replication.changes import Changes, Folded, fold
 from ingester.replication.lookup import rows_with_keys
 from ingester.replication.resolving import resolve, wanted_keys
@@ -30,9 +30,10 @@ from ingester.replication.typed import joined
 from ingester.sinks import Transaction
 from ingester.sinks.wal_sink import WalSink
 from ingester.transaction_record import TableRows, make_transaction
+from persist.manifest import PartitionKey
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition, schema_with_deletes
-from wal import Preamble, RecordKind
+from wal import Entry, Preamble, RecordKind
 
 
 class Shape(NamedTuple):
@@ -43,11 +44,21 @@ class Shape(NamedTuple):
     template: MessageTemplate
 
 
+class NewChanges(NamedTuple):
+    """One table's part of a transaction."""
+
+    table: TableBuffer
+    changes: TableChanges
+    in_files: frozenset[PartitionKey]
+    """Partitions that have it already."""
+
+
 @dataclass(slots=True)
 class _Share:
     """One table's part of a transaction that is being closed."""
 
     table: TableBuffer
+    in_files: frozenset[PartitionKey]
     changes: Changes
     folded: Folded
     wanted: pa.Table | None
@@ -76,7 +87,7 @@ class Closing:
 
     async def log(
         self,
-        tables: list[tuple[TableBuffer, TableChanges]],
+        tables: list[NewChanges],
         origin: tuple[str, int],
         begin: Callable[[], None],
         end: Callable[[BaseException | None], None],
@@ -99,7 +110,9 @@ class Closing:
                 await orders.enter_async_context(order.alone() if alone else order.among_others())
             transaction = await trio.to_thread.run_sync(self._made, shares, origin)
             begin()
-            error = await self._submitted(transaction)
+            error = await self._fate(
+                lambda answered: self._sink.submit_together(transaction, answered)
+            )
             end(error)
             if error is not None:
                 raise error
@@ -117,7 +130,11 @@ class Closing:
             kept = rows_with_keys(table.key, snapshot, self._row_groups, share.wanted)
         batch = resolve(share.changes, share.folded, definition, kept)
         try:
-            split = split_batch(batch, definition.spec)
+            split = [
+                part
+                for part in split_batch(batch, definition.spec)
+                if (definition.spec_id, part[0]) not in share.in_files
+            ]
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
         shape = self._shape(table, definition)
@@ -134,8 +151,21 @@ class Closing:
             self._shapes[table.key, definition.schema_id] = known
         return known
 
-    async def _submitted(self, transaction: Transaction) -> BaseException | None:
-        """Its fate. What is submitted is awaited, whoever has cancelled."""
+    async def note_open(self, origins: Sequence[str]) -> None:
+        """Return when the log knows that these have a transaction open.
+
+        Raises:
+            IngesterError: the log does not take it.
+        """
+        note = Entry(RecordKind.OPENED, [encode_opened(origins)])
+        error = await self._fate(lambda answered: self._sink.submit_note(note, answered))
+        if error is not None:
+            raise error
+
+    async def _fate(
+        self, submit: Callable[[Callable[[BaseException | None], None]], None]
+    ) -> BaseException | None:
+        """What becomes of what is submitted. It is awaited, whoever has cancelled."""
         fate: list[BaseException | None] = []
         known = trio.Event()
 
@@ -143,20 +173,20 @@ class Closing:
             fate.append(error)
             known.set()
 
-        self._sink.submit_together(transaction, answered)
+        submit(answered)
         with trio.CancelScope(shield=True):
             await known.wait()
         return fate[0]
 
 
-def _fold_all(tables: list[tuple[TableBuffer, TableChanges]]) -> list[_Share]:
+def _fold_all(tables: list[NewChanges]) -> list[_Share]:
     shares = []
-    for table, mine in tables:
+    for table, mine, in_files in tables:
         changes = joined(mine.messages, table.definition)
         _check_types(table, changes)
         folded = fold(changes)
         shares.append(
-            _Share(table, changes, folded, wanted_keys(changes, folded, table.definition))
+            _Share(table, in_files, changes, folded, wanted_keys(changes, folded, table.definition))
         )
     return shares
 

@@ -25,12 +25,11 @@ from ingester.known_origins import KnownOrigins
 from ingester.lanes import Lane
 from ingester.origins import Origins
 from ingester.ownership import Ownership
-from ingester.replication.closing import Closing
+from ingester.replication.closing import Closing, NewChanges
 from ingester.replication.messages import SyncLayout
 from ingester.replication.transactions import (
     OpenTransaction,
     OpenTransactions,
-    TableChanges,
     TableKey,
     TypedMessage,
 )
@@ -89,6 +88,10 @@ class Replication:
         self._gate = gate
         self._closing = closing
         self._max_bytes = max_transaction_bytes
+        self.interrupted: set[str] = set()
+        """Origins that had a transaction open when the process before this one ended."""
+        self._marked: set[str] = set()
+        """Of whom the log says that they have one."""
         self._turns: dict[str, trio.Lock] = {}
         self._begun: dict[tuple[str, TableKey], int] = {}
         """From which sequence on an origin is known to be this daemon's in a table."""
@@ -118,6 +121,7 @@ class Replication:
         self._check_open()
         async with self._turn(message.origin):
             await self._meet(message.origin)
+            self._tell_interrupted(message)
             if message.begin:
                 self._drop(message.origin)
             try:
@@ -128,6 +132,15 @@ class Replication:
                 self._drop(message.origin)
                 raise
 
+    def marked(self) -> list[str]:
+        """For the head of a new segment of the log."""
+        return sorted(self._marked)
+
+    async def give_up(self, origin: str) -> None:
+        """Forget what an origin has open: a message of it was no good."""
+        async with self._turn(origin):
+            self._drop(origin)
+
     async def stand(self, origin: str) -> Standing:
         """Where an origin stands."""
         return self._standing(origin)
@@ -136,7 +149,8 @@ class Replication:
         opened = self.open.get(message.origin)
         with_rows = self._grown(opened, message)
         if message.closes is None:
-            if message.rows is not None:
+            if message.rows is not None or message.begin:
+                await self._mark(message.origin)
                 self._put(message.origin, with_rows)
             return self._standing(message.origin)
         if message.rows is None and opened is None and not message.begin:
@@ -164,6 +178,33 @@ class Replication:
             )
         return grown
 
+    def _tell_interrupted(self, message: Message) -> None:
+        """The first part of a transaction has gone with the process: the rest is not all of it.
+
+        Told once, to whoever does not begin anew.
+
+        Raises:
+            Refused: to be sent again from its first message on.
+        """
+        was_open = message.origin in self.interrupted
+        self.interrupted.discard(message.origin)
+        if was_open and not message.begin and (message.rows or message.closes is not None):
+            raise Refused(
+                f"origin {message.origin!r} had a transaction open when the daemon ended: it has to"
+                " be sent again from its first message on",
+                retry_after_s=0.0,
+            )
+
+    async def _mark(self, origin: str) -> None:
+        """The log says that the origin has a transaction open, until it says what that was."""
+        if origin not in self._marked:
+            self._marked.add(origin)
+            try:
+                await self._closing.note_open(self.marked())
+            except BaseException:
+                self._marked.discard(origin)
+                raise
+
     def _closed_before(self, origin: str, sequence: int) -> Standing:
         """The client repeats the end of a transaction whose answer it has not got."""
         memory = self._origins.get(origin).memory_sequence
@@ -177,39 +218,41 @@ class Replication:
         self, origin: str, sequence: int, transaction: OpenTransaction
     ) -> tuple[int | None, bool]:
         """The daemon's own sequence of it, and whether all of it was here before."""
-        left: list[tuple[TableBuffer, TableChanges]] = []
+        left: list[NewChanges] = []
         tables = transaction.tables()
         for key, mine in tables.items():
             definition = mine.definition
             table = await self._catalog.prepare_write(
                 *key, definition.schema, definition.primary_key
             )
-            if await self._is_new(table, origin, sequence):
-                left.append((table, mine))
+            lane = await self._lane(table, origin, sequence)
+            if lane.judge(sequence) == "new":
+                ahead = lane.ahead_at(sequence)
+                in_files = frozenset(key for key, last in ahead.items() if last >= sequence)
+                left.append(NewChanges(table, mine, in_files))
         if not left:
             return None, bool(tables)
-        lanes = [self._origins.lane(origin, table.key) for table, _ in left]
+        lanes = [self._origins.lane(origin, one.table.key) for one in left]
         done = await self._closing.log(
             left,
             (origin, sequence),
             begin=lambda: _begin(lanes, origin, sequence),
             end=lambda error: _end(lanes, sequence, error),
         )
+        self._marked.discard(origin)
         self.on_logged(done)
         return done.last_seq, False
 
-    async def _is_new(self, table: TableBuffer, origin: str, sequence: int) -> bool:
+    async def _lane(self, table: TableBuffer, origin: str, sequence: int) -> Lane:
+        """The origin's sequences into a table; this one is this daemon's to judge."""
         lane = self._origins.lane(origin, table.key)
         begun = self._begun.get((origin, table.key))
         if begun is None or sequence < begun or not lane.owns(sequence):
             await self._ownership.take(table, origin, sequence)
             self._begun[origin, table.key] = sequence
-        verdict = lane.judge(sequence)
-        if verdict == "foreign":
+        if lane.judge(sequence) == "foreign":
             raise too_low(origin, sequence)
-        # A flush takes all partitions of a table together, so one of them speaks for all.
-        ahead = max(lane.ahead_at(sequence).values(), default=-1)
-        return verdict == "new" and ahead < sequence
+        return lane
 
     async def _meet(self, origin: str) -> None:
         """What the manifests say of an origin counts from its first message on."""

@@ -65,6 +65,11 @@ class WalSink:
         entry.on_done = lambda _entry, error: self._ended(transaction, answer, error)
         self._append(entry, answer)
 
+    def submit_note(self, note: Entry, answer: Callable[[BaseException | None], None]) -> None:
+        """Queue a record that is no operation; answered when it is durable."""
+        note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
+        self._append(note, answer)
+
     def _append(self, entry: Entry, refuse: Callable[[BaseException], None]) -> None:
         try:
             self._log.append_nowait(entry)
@@ -101,6 +106,8 @@ class WalSink:
             nbytes += entry.stored_bytes
             operations += entry.operations
             tag = entry.tag
+            if tag is None:
+                continue  # a note for the next start
             if isinstance(tag, Transaction):
                 for number, operation in enumerate(tag.operations):
                     self._number(operation, entry, number)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.daemon import Daemon
 from tests.integration.syncing import KEEP, Change, Source, State, apply
-from tests.integration.wire import act, create, numbers, persist, put, query
+from tests.integration.wire import Json, Stream, act, create, numbers, persist, put, query, writing
 
 CASES: dict[str, tuple[list[str], dict[str, list[int | None]]]] = {
     "one table after another": (
@@ -195,6 +197,38 @@ def test_writes_and_transactions_have_one_order(source: Source) -> None:
         assert source.state("t") == {k: (float(n), f"s{n}") for k in range(50)}
 
 
+def test_what_a_transaction_keeps_is_never_older_than_what_was_written(source: Source) -> None:
+    keys = range(20)
+    source.send("t", [(None, k, {"v": 0.0, "s": "00000"}) for k in keys], sequence=0)
+    table = (source.namespace, "t")
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string())])
+    over = threading.Event()
+
+    def write() -> None:
+        batches = (
+            pa.record_batch([pa.array(keys), pa.array([f"{n:05}"] * 20)], schema=schema)
+            for n in range(1, 400)
+        )
+        with Stream(source.client, writing(table), schema) as stream:
+            for batch in batches:
+                stream.write(batch)
+        over.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        writes = threads.submit(write)
+        sequence, newest = 0, "00000"
+        while not over.is_set():
+            sequence += 1
+            source.send("t", [(k, k, {"v": 1.0, "s": KEEP}) for k in keys], sequence=sequence)
+            [kept] = {s for _, s in source.state("t").values()}
+            assert kept is not None
+            assert kept >= newest
+            newest = kept
+        writes.result()
+    assert sequence > 10
+    assert {s for _, s in source.state("t").values()} == {"00399"}
+
+
 _KEY = st.integers(0, 7)
 _CELLS = st.fixed_dictionaries(
     {},
@@ -224,7 +258,7 @@ _STORY = st.lists(
 class Replica:
     """A daemon, a source, and what the table has to be."""
 
-    def __init__(self, daemon: Daemon, table: str) -> None:
+    def __init__(self, daemon: Daemon, table: str, spec: list[str]) -> None:
         self.daemon = daemon
         self.table = table
         self.sequence = 0
@@ -232,6 +266,9 @@ class Replica:
         self.pending: list[list[Change]] = []
         self.rows: State = {}
         self.connect()
+        if spec:
+            key = pa.schema([pa.field("id", pa.int64())])
+            create(self.source.client, ("ns", table), key, primary_key=["id"], partition_by=spec)
 
     def connect(self) -> None:
         self.source = Source(fl.connect(self.daemon.flight), "ns", f"A of {self.table}")
@@ -283,10 +320,10 @@ def test_any_story_equals_a_dictionary(tmp_path: Path) -> None:
     first = Daemon.start(tmp_path / "d", persist__max_age="1h")
     daemons, tables = [first], itertools.count()
 
-    @given(story=_STORY)
+    @given(story=_STORY, spec=st.sampled_from([[], ["bucket(3, id)"]]))
     @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-    def tell(story: list[tuple[str, list[Change], bool]]) -> None:
-        replica = Replica(daemons[-1], f"t{next(tables)}")
+    def tell(story: list[tuple[str, list[Change], bool]], spec: list[str]) -> None:
+        replica = Replica(daemons[-1], f"t{next(tables)}", spec)
         try:
             for what, changes, last in story:
                 if what == "message":
@@ -306,6 +343,43 @@ def test_any_story_equals_a_dictionary(tmp_path: Path) -> None:
         tell()
     finally:
         daemons[-1].kill()
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_transaction_that_a_crash_cut_in_two_is_sent_again_whole(
+    tmp_path: Path, begin: bool
+) -> None:
+    def part(source: Source, key: int, **fields: object) -> Json:
+        return source.send("t", [(None, key, {"v": 1.0})], **fields)
+
+    with Daemon.start(tmp_path / "d", wal__segment_bytes="64KiB") as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        assert part(source, 1)["first"]
+        # The log's segments go, what they say of open transactions stays.
+        for n in range(20):
+            rows = numbers(n * 1000, 1000)
+            put(source.client, ("ns", "other"), rows)
+        persist(source.client, ("ns", "other"))
+        daemon.kill()
+        daemon = daemon.again()
+        with daemon:
+            source = Source(fl.connect(daemon.flight), "ns", "A")
+            if begin:
+                assert part(source, 1, begin=True)["first"]
+            else:
+                said = part(source, 2, sequence=1)
+                assert (said["accepted"], said["first"]) == (False, True)
+                assert "from its first message" in said["message"]
+                assert part(source, 1)["accepted"]
+            assert part(source, 2, sequence=1)["accepted"]
+            assert set(source.state("t")) == {1, 2}
+            # What was whole when the process ended needs no repeat.
+            daemon.kill()
+            with daemon.again() as third:
+                source = Source(fl.connect(third.flight), "ns", "A")
+                said = part(source, 3, sequence=2)
+                assert (said["accepted"], said["first"]) == (True, True)
+                assert set(source.state("t")) == {1, 2, 3}
 
 
 def test_a_transaction_changes_all_its_tables_at_once(source: Source) -> None:

@@ -177,11 +177,22 @@ def test_a_delete_takes_the_keys_out(client: fl.FlightClient) -> None:
     assert marks == {1: "upsert", 2: "delete", 3: "delete"}
 
 
-def test_replication_is_not_there_yet(client: fl.FlightClient) -> None:
-    command = json.dumps(one("A write's command") | {"type": "sync"}).encode()
-    writer, _ = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
-    with pytest.raises(pa.ArrowNotImplementedError):
-        writer.close()
+def test_a_replication_message_of_the_page_is_taken(client: fl.FlightClient) -> None:
+    command = json.dumps(one("A replication message's command")).encode()
+    arrays = [pa.array([None], pa.string()), pa.array(["s1"]), pa.array([3]), pa.array([True])]
+    batch = pa.record_batch(arrays, names=["a", "b", "c", "d"])
+    writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), batch.schema)
+    with writer:
+        writer.write_batch(batch)
+        writer.done_writing()
+        said = json.loads(reader.read().to_pybytes())
+    taken = {"accepted": True, "memory_sequence": 17, "first": True}
+    assert taken.items() <= said.items()
+    # One that is not taken has all of that, and why.
+    later = one("The answer to a replication message that is not taken now")
+    assert later.keys() - said.keys() == {"code", "message", "retry_after_s"}
+    found = get(client, {"namespace": "shop", "table": "stock"}).read_all().to_pylist()
+    assert found == [{"sku": "s1", "left": 3}]
 
 
 def test_every_action_is_on_the_page() -> None:

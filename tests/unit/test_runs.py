@@ -187,10 +187,9 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     plan = _plan([], KEPT)
     submitted: list[tuple[Operation, Any]] = []
     sink = cast(DmlSink, SimpleNamespace(submit=lambda *pair: submitted.append(pair)))
-    gate = SimpleNamespace(leave=lambda nbytes: None)
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
-        plan=plan, line=Line(), gate=gate, accept=lambda *_: None, hand_out=lambda: None
+        plan=plan, line=Line(), leave=lambda *_: None, accept=lambda *_: None, hand_out=lambda: None
     )
     one = {"time": 1, "host": "a", "v": 0.5}
     arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
