@@ -167,11 +167,15 @@ class OriginSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of replication streams."""
+    """When what replication has brought is persisted, and the limits of its streams."""
 
+    max_lag: float = 600.0
+    max_messages: int = 100_000
     max_transaction_bytes: int = 256 * MiB
 
     def __post_init__(self) -> None:
+        _check("replication.max_lag", self.max_lag, 0.01, 30 * DAY_S, format_duration)
+        _check("replication.max_messages", self.max_messages, 1, 1 << 31)
         key = "replication.max_transaction_bytes"
         _check(key, self.max_transaction_bytes, KiB, TiB, format_size)
 

@@ -49,6 +49,7 @@ _DURATIONS = {
     "manifest.retain",
     "manifest.orphan_grace",
     "origins.expire_after",
+    "replication.max_lag",
 }
 _SECRET = re.compile(r"secret|password|passwd|token|credential|(^|_)key($|_)|^key$", re.IGNORECASE)
 

@@ -7,11 +7,12 @@ pressure and new buffers wake the loop; nobody polls.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 import trio
 
-from ingester.buffer import BufferTree
+from ingester.buffer import BufferHandle, BufferTree, Why
 from ingester.memory import MemoryLedger
 
 
@@ -24,11 +25,15 @@ class Lifecycle:
         ledger: MemoryLedger,
         *,
         max_age_s: float,
+        max_lag_s: float,
         shrink_caches: Callable[[], None],
     ) -> None:
         self._tree = tree
         self._ledger = ledger
-        self._max_age_s = max_age_s
+        self._ages: list[tuple[OrderedDict[BufferHandle, None], float, Why]] = [
+            (tree.by_age, max_age_s, "age"),
+            (tree.by_lag, max_lag_s, "lag"),
+        ]
         self._shrink_caches = shrink_caches
         self._wake = trio.Event()
         self._disk_full = False
@@ -61,28 +66,32 @@ class Lifecycle:
             with trio.move_on_after(self._sleep_s()):
                 await self._wake.wait()
 
-    def freeze_all(self) -> None:
+    def freeze_all(self, why: Why) -> None:
         """Freeze every active buffer."""
-        for handle in list(self._tree.by_age):
-            self._tree.freeze(handle.partition)
+        for handle in list(self._tree.active()):
+            self._tree.freeze(handle.partition, why)
 
     def _sleep_s(self) -> float:
-        oldest = next(iter(self._tree.by_age), None)
-        if oldest is None:
-            return float("inf")
-        return max(0.0, oldest.opened_at + self._max_age_s - time.monotonic())
+        due_at = min(
+            (
+                handle.opened_at + age_s
+                for aging, age_s, _ in self._ages
+                if (handle := _oldest(aging))
+            ),
+            default=float("inf"),
+        )
+        return max(0.0, due_at - time.monotonic())
 
     def _freeze_due(self) -> None:
         if self._memory_full:
             self._shrink_caches()
         if self._disk_full or (self._memory_full and not self._ledger.frozen):
-            self.freeze_all()
+            self.freeze_all("disk" if self._disk_full else "memory")
         self._disk_full = self._memory_full = False
-        due_before = time.monotonic() - self._max_age_s
-        while (oldest := next(iter(self._tree.by_age), None)) is not None:
-            if oldest.opened_at > due_before:
-                break
-            self._tree.freeze(oldest.partition)
+        for aging, age_s, why in self._ages:
+            due_before = time.monotonic() - age_s
+            while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
+                self._tree.freeze(oldest.partition, why)
         if self._ledger.used > self._ledger.watermarks.low:
             self._shrink_caches()
             self._freeze_largest()
@@ -98,7 +107,11 @@ class Lifecycle:
         enough = min(low // 2, max(0, low - beside))
         if self._ledger.buffered <= enough:
             return  # the rest is on its way already; asked after every group while it is
-        for handle in sorted(self._tree.by_age, key=lambda handle: -handle.nbytes):
+        for handle in sorted(self._tree.active(), key=lambda handle: -handle.nbytes):
             if self._ledger.buffered <= enough:
                 return
-            self._tree.freeze(handle.partition)
+            self._tree.freeze(handle.partition, "memory")
+
+
+def _oldest(aging: OrderedDict[BufferHandle, None]) -> BufferHandle | None:
+    return next(iter(aging), None)

@@ -43,6 +43,9 @@ REFUSAL_CODES = (
     "internal",
 )
 
+# Those of ``ingester.buffer.Why``; a test holds the two together.
+FREEZE_REASONS = ("age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop")
+
 # Acknowledgements and syncs lie around a millisecond; a slow disk takes seconds.
 _FAST_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 # Persists: from a small local file to a queue behind a store that is away.
@@ -122,6 +125,10 @@ class Metrics:
         ProcessCollector(registry=registry)
         self._register_write_path(registry)
         self._register_read_path(registry)
+        frozen = Counter(
+            "ingester_buffers_frozen", "Buffers on their way to files", ("why",), registry=registry
+        )
+        self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
         refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
         self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
 
@@ -145,6 +152,10 @@ class Metrics:
         self._queued = histogram("persist_queued_seconds", "A frozen buffer's wait", _SLOW_S)
         self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
         self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
+        self._transactions = counter("replication_transactions", "Transactions of origins")
+        self._messages = counter("replication_messages", "Their messages with rows")
+        self._changes = counter("replication_changes", "Changes of rows in them")
+        self._folded_rows = counter("replication_folded_rows", "Rows that the changes came to")
         self._persist_failures = counter("persist_failed_attempts", "Persist attempts that failed")
         self._cleaning = histogram("clean_up_seconds", "One clean-up of one table", _SLOW_S)
         self._cleaned_objects = counter("clean_up_deleted_objects", "Objects that clean-up deleted")
@@ -229,6 +240,17 @@ class Metrics:
     def replayed(self, operations: int) -> None:
         """Count operations read back at start."""
         self._replayed.inc(operations)
+
+    def frozen(self, why: str) -> None:
+        """Count a buffer that was frozen."""
+        self._frozen[why].inc()
+
+    def transaction_logged(self, messages: int, changes: int, rows: int) -> None:
+        """Count a replication transaction, and the rows that it came to."""
+        self._transactions.inc()
+        self._messages.inc(messages)
+        self._changes.inc(changes)
+        self._folded_rows.inc(rows)
 
     def persist_finished(self, queued_s: float, active_s: float, total_s: float) -> None:
         """Observe one committed persist."""

@@ -59,6 +59,7 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
     origin_sequence: int | None = None
     checkpoint_partition: str | None = None
     checkpoint_state: bytes | None = None
+    messages: int = 0
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
@@ -104,6 +105,7 @@ def encode_operation(
     messages: Sequence[IpcMessage],
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
+    messages_of_origin: int = 0,
 ) -> list[pa.Buffer | bytes]:
     """The payload's buffers, in order; ``messages`` are those of the parts' rows."""
     header = _encode(
@@ -120,6 +122,7 @@ def encode_operation(
             origin_sequence=origin[1] if origin else None,
             checkpoint_partition=checkpoint[0] if checkpoint else None,
             checkpoint_state=checkpoint[1] if checkpoint else None,
+            messages=messages_of_origin,
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8

@@ -193,6 +193,7 @@ class Replay:
             operations=operations,
             origin=header.origin,
             origin_sequence=header.origin_sequence,
+            messages=header.messages,
             seq=seq,
             epoch=epoch,
             segment=record.segment,

@@ -16,7 +16,7 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from ingester.admission import AdmissionGate, AdmissionState, DiskRoom
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer, Why
 from ingester.catalog import Catalog
 from ingester.cleaning import Cleaning
 from ingester.commits import Commits
@@ -101,7 +101,10 @@ class Runtime:
         self.origins = Origins(time.monotonic)
         self.admission = AdmissionState()
         self.tree = BufferTree(
-            self.ledger, self.origins, max_partition_bytes=settings.persist.max_partition_bytes
+            self.ledger,
+            self.origins,
+            max_partition_bytes=settings.persist.max_partition_bytes,
+            max_messages=settings.replication.max_messages,
         )
         commits = Commits(store, self.tree, writer, spill=self._spill)
         commits.on_fenced = self._fenced
@@ -151,9 +154,10 @@ class Runtime:
             self.tree,
             self.ledger,
             max_age_s=settings.persist.max_age,
+            max_lag_s=settings.replication.max_lag,
             shrink_caches=self.row_groups.shrink,
         )
-        self.tree.on_freeze = self.persister.enqueue
+        self.tree.on_freeze = self._frozen
         self.tree.on_first_row = self.lifecycle.wake
         self.trimming = Trimming()
         self.tree.on_released = self.trimming.freed
@@ -256,7 +260,16 @@ class Runtime:
         self.metrics.table(*table).queried()
         self.rates.add(queries=1)
 
+    def _frozen(self, handle: BufferHandle, why: Why) -> None:
+        self.metrics.frozen(why)
+        self.persister.enqueue(handle)
+
     def _transaction_logged(self, transaction: Transaction) -> None:
+        self.metrics.transaction_logged(
+            sum(done.messages for done in transaction.operations),
+            transaction.changes,
+            sum(done.rows for done in transaction.operations),
+        )
         for done in transaction.operations:
             self.metrics.table(*done.table.key).wrote(done.rows, done.nbytes, done.operations)
             self.rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)

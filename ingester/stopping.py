@@ -48,7 +48,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
         while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
             await trio.sleep(0.005)
-        runtime.lifecycle.freeze_all()
+        runtime.lifecycle.freeze_all("stop")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(runtime.queries.wait_idle)
             for handle in list(runtime.tree.unreleased()):

@@ -35,6 +35,10 @@ class TableRows(NamedTuple):
     """Those of the parts' rows."""
     shape: int
     preamble: Preamble
+    messages_of_origin: int
+    """Messages of the origin that it was made of."""
+    changes: int
+    """Of rows, in these."""
 
 
 def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Transaction:
@@ -47,6 +51,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
             parts=rows.parts,
             messages=rows.messages,
             origin=origin,
+            messages_of_origin=rows.messages_of_origin,
         )
         for rows in tables
     ]
@@ -67,10 +72,11 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
             shape=rows.shape,
             origin=origin[0],
             origin_sequence=origin[1],
+            messages=rows.messages_of_origin,
         )
         for rows, size in zip(tables, sizes, strict=True)
     )
-    return Transaction(operations, entry)
+    return Transaction(operations, entry, sum(rows.changes for rows in tables))
 
 
 def decode_record(

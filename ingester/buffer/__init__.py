@@ -13,7 +13,7 @@ from ingester.buffer.handle import BufferHandle, FileRows, PersistedFiles, Pin
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
 from ingester.buffer.rows import BufferedRows, Chunk
 from ingester.buffer.table import TableBuffer
-from ingester.buffer.tree import BufferTree
+from ingester.buffer.tree import BufferTree, Why
 
 __all__ = [
     "BufferHandle",
@@ -26,4 +26,5 @@ __all__ = [
     "PersistedFiles",
     "Pin",
     "TableBuffer",
+    "Why",
 ]

@@ -102,6 +102,8 @@ class BufferHandle:
         self.released = False
         self.origins: dict[Taken, int] = {}
         """Whose operations it has, each up to the origin's sequence."""
+        self.messages = 0
+        """Of replication, that have brought its rows."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import Literal
 
 from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.partition import PartitionBuffer
@@ -22,6 +23,8 @@ from ingester.sinks.operation import Operation
 from persist.manifest import TableState
 
 TableKey = tuple[str, str]
+Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop"]
+"""Why a buffer is frozen."""
 
 
 class BufferTree:
@@ -33,17 +36,21 @@ class BufferTree:
         origins: Origins,
         *,
         max_partition_bytes: int,
+        max_messages: int = 1 << 62,
     ) -> None:
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
         self.by_age: OrderedDict[BufferHandle, None] = OrderedDict()
-        """Active buffers, the oldest first."""
+        """Active buffers, the oldest first; but for those of the next line."""
+        self.by_lag: OrderedDict[BufferHandle, None] = OrderedDict()
+        """Active buffers that replication began, the oldest first."""
         self._ledger = ledger
         self.origins = origins
         self.ingester_id = ""
         """Whose operations come; set by who commits."""
         self._max_partition_bytes = max_partition_bytes
-        self.on_freeze: Callable[[BufferHandle], None] = lambda handle: None
+        self._max_messages = max_messages
+        self.on_freeze: Callable[[BufferHandle, Why], None] = lambda handle, why: None
         self.on_first_row: Callable[[], None] = lambda: None
         self.on_released: Callable[[int], None] = lambda nbytes: None
         self._segments: dict[int, int] = {}
@@ -81,6 +88,7 @@ class BufferTree:
                 batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape, members=members
             )
             handle.last_seq = operation.seq + (members[-1][0] if members else 0)
+            handle.messages += operation.messages
             grown = handle.rows.nbytes - before
             table.nbytes += grown
             self._ledger.buffered += grown
@@ -100,18 +108,25 @@ class BufferTree:
                 handle.origins[taken] = operation.origin_sequence
         for handle in holders:
             if handle.rows.nbytes >= self._max_partition_bytes:
-                self.freeze(handle.partition)
+                self.freeze(handle.partition, "bytes")
+            elif handle.messages >= self._max_messages:
+                self.freeze(handle.partition, "messages")
 
-    def freeze(self, partition: PartitionBuffer) -> BufferHandle | None:
+    def active(self) -> Iterator[BufferHandle]:
+        """Every buffer that rows still go into."""
+        yield from self.by_age
+        yield from self.by_lag
+
+    def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> BufferHandle | None:
         """Freeze a partition's active buffer and hand it to the persist queue."""
         with partition.table.lock:
             handle = partition.freeze(time.monotonic())
         if handle is None:
             return None
-        del self.by_age[handle]
+        (self.by_age if handle in self.by_age else self.by_lag).pop(handle)
         self._ledger.buffered -= handle.nbytes
         self._ledger.frozen += handle.nbytes
-        self.on_freeze(handle)
+        self.on_freeze(handle, why)
         return handle
 
     def install(
@@ -164,7 +179,7 @@ class BufferTree:
     def _active(self, partition: PartitionBuffer, operation: Operation) -> BufferHandle:
         handle = partition.active
         if handle is not None and handle.epoch != operation.epoch:
-            self.freeze(partition)
+            self.freeze(partition, "epoch")
             handle = None
         if handle is None:
             handle = partition.active = BufferHandle(
@@ -174,9 +189,10 @@ class BufferTree:
                 segment=operation.segment,
             )
             handle.opened_at = time.monotonic()
-            self.by_age[handle] = None
+            aging = self.by_lag if operation.messages else self.by_age
+            aging[handle] = None
             self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
-            if len(self.by_age) == 1:
+            if len(aging) == 1:
                 self.on_first_row()
         return handle
 

@@ -62,6 +62,7 @@ class _Share:
     changes: Changes
     folded: Folded
     wanted: pa.Table | None
+    messages: int
 
 
 class Closing:
@@ -139,7 +140,15 @@ class Closing:
             raise InvalidRequest(str(exc)) from exc
         shape = self._shape(table, definition)
         parts, messages = as_parts(split, shape.template, owned=True)
-        return TableRows(table, parts, messages, shape.number, shape.preamble)
+        return TableRows(
+            table,
+            parts,
+            messages,
+            shape.number,
+            shape.preamble,
+            messages_of_origin=share.messages,
+            changes=share.changes.rows,
+        )
 
     def _shape(self, table: TableBuffer, definition: TableDefinition) -> Shape:
         known = self._shapes.get((table.key, definition.schema_id))
@@ -186,7 +195,14 @@ def _fold_all(tables: list[NewChanges]) -> list[_Share]:
         _check_types(table, changes)
         folded = fold(changes)
         shares.append(
-            _Share(table, in_files, changes, folded, wanted_keys(changes, folded, table.definition))
+            _Share(
+                table,
+                in_files,
+                changes,
+                folded,
+                wanted_keys(changes, folded, table.definition),
+                len(mine.messages),
+            )
         )
     return shares
 

@@ -56,6 +56,8 @@ class Operation:
     origin: str | None = None
     origin_sequence: int | None = None
     checkpoint: tuple[str, bytes] | None = None
+    messages: int = 0
+    """Of replication, that it was made of."""
     entry: Entry | None = None
     seq: int = 0
     epoch: int = 0
@@ -79,6 +81,8 @@ class Transaction:
 
     operations: tuple[Operation, ...]
     entry: Entry | None
+    changes: int = 0
+    """Of rows, that they were made of."""
 
     @property
     def last_seq(self) -> int:

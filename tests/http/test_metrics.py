@@ -2,6 +2,7 @@
 
 import re
 import threading
+from typing import get_args
 
 import pytest
 import trio
@@ -10,9 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ingester import levels as levels_module
 from ingester import metrics as metrics_module
+from ingester.buffer import Why
 from ingester.errors import ERRORS
 from ingester.levels import Levels
-from ingester.metrics import OTHER, REFUSAL_CODES, Metrics
+from ingester.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -106,6 +108,7 @@ def test_every_refusal_code_is_there_from_the_start_and_an_unknown_one_is_intern
 
 def test_the_codes_are_those_of_the_error_table() -> None:
     assert set(REFUSAL_CODES) == {kind.code for kind in ERRORS.values()}
+    assert get_args(Why) == FREEZE_REASONS
 
 
 def test_histograms_and_plain_counters_take_what_the_daemon_tells(

@@ -78,7 +78,7 @@ class Stage:
         self.persister = Persister(
             self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000
         )
-        self.tree.on_freeze = self.persister.enqueue
+        self.tree.on_freeze = lambda handle, why: self.persister.enqueue(handle)
         self.groups = RowGroups(self.store)
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer

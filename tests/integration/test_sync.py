@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -14,7 +15,19 @@ from hypothesis import strategies as st
 
 from tests.daemon import Daemon
 from tests.integration.syncing import KEEP, Change, Source, State, apply
-from tests.integration.wire import Json, Stream, act, create, numbers, persist, put, query, writing
+from tests.integration.wire import (
+    Json,
+    Stream,
+    act,
+    create,
+    http,
+    numbers,
+    persist,
+    put,
+    query,
+    writing,
+)
+from tests.waiting import until
 
 CASES: dict[str, tuple[list[str], dict[str, list[int | None]]]] = {
     "one table after another": (
@@ -399,3 +412,36 @@ def test_a_transaction_that_is_too_large_is_refused_whole(tmp_path: Path) -> Non
             query(client, ("ns", "t"))
         assert source.send("t", rows[:5], sequence=1)["accepted"]
         assert len(source.state("t")) == 5
+
+
+@pytest.mark.parametrize(
+    ("why", "settings_"),
+    [
+        ("lag", {"replication__max_lag": "300ms"}),
+        ("messages", {"replication__max_messages": 3}),
+        ("bytes", {"persist__max_partition_bytes": "64KiB"}),
+    ],
+)
+def test_replicated_rows_go_to_files_without_further_traffic(
+    tmp_path: Path, why: str, settings_: dict[str, Any]
+) -> None:
+    """And `persist.max_age` is of no account to them."""
+    kept: dict[str, Any] = {"persist__max_age": "100ms", "replication__max_lag": "1h"}
+    with Daemon.start(tmp_path / "d", **{**kept, **settings_}) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        source.send("t", [(None, 1, {"s": "x"})], sequence=1)
+        until(lambda: source.standing() == (1, 1 if why == "lag" else None), "its place")
+        source.send("t", [(None, 2, {"s": "x" * 100_000})])
+        source.send("t", [(None, 3, {"s": "y"})], sequence=2)
+        until(lambda: source.standing() == (2, 2), "all of it in files")
+        _, _, page = http(daemon.http + "/metrics")
+        counted = {
+            line.split(" ")[0]: float(line.split(" ")[1])
+            for line in page.decode().splitlines()
+            if line.startswith(("ingester_buffers_frozen_total", "ingester_replication_"))
+        }
+        frozen = 'ingester_buffers_frozen_total{{why="{}"}}'
+        assert counted[frozen.format(why)] >= 1
+        assert counted[frozen.format("age")] == 0
+        assert counted["ingester_replication_transactions_total"] == 2
+        assert counted["ingester_replication_messages_total"] == 3

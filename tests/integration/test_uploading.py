@@ -21,7 +21,7 @@ def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Pat
         stage.write(10)
 
     trio.run(write)
-    stage.tree.on_freeze = lambda handle: None
+    stage.tree.on_freeze = lambda handle, why: None
     handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
     assert handle is not None
     state = stage.table.state

@@ -61,7 +61,7 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         await stage.create()
         stage.write(10)
         [partition] = stage.table.partitions.values()
-        stage.tree.on_freeze = lambda handle: None
+        stage.tree.on_freeze = lambda handle, why: None
         handle = stage.tree.freeze(partition)
         assert handle is not None
         ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
