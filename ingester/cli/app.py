@@ -13,6 +13,7 @@ from ingester.config_sources import endpoint as default_endpoint
 
 from .exits import USAGE, CommandFailed
 from .manifest_commands import manifest_app
+from .replicating_commands import replicate_app
 
 app = typer.Typer(
     name="ingester",
@@ -27,6 +28,7 @@ ENDPOINT = default_endpoint()
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
+app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
 Endpoint = Annotated[
     str, typer.Option("--endpoint", help="The daemon, grpc://HOST:PORT. [env: INGESTER_ENDPOINT]")

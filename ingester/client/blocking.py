@@ -20,6 +20,7 @@ from .origins import OriginLease, OriginPool
 from .reading import QueryStream
 from .retry import RetryPolicy
 from .splitting import Data, batches_of
+from .sync import SyncStream
 from .window import WindowLimits
 from .wire import (
     OriginState,
@@ -73,6 +74,10 @@ class Client:
         self.close()
 
     # ------------------------------------------------------------------------------------- writing
+
+    def sync(self, namespace: str, origin: str) -> SyncStream:
+        """A replication stream of an origin: changes of rows, in transactions."""
+        return SyncStream(self._connection, self._connection.retry, namespace, origin)
 
     def write(
         self,

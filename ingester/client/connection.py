@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from .errors import Unimplemented, from_arrow
+from .errors import Unimplemented, UnknownOutcome, from_arrow
 from .link import Link
 from .reading import QueryStream
 from .retry import RetryPolicy, RetryState
@@ -50,6 +50,28 @@ class Connection:
     def link(self, command: bytes, schema: pa.Schema) -> Link:
         """A stream for writing, opened once and raising as :class:`Link`: its writer retries."""
         return Link(self._flight, command, schema)
+
+    def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
+        """The daemon's answer to the one batch of a call, which is not repeated.
+
+        Raises:
+            ClientError: the call's outcome is unknown where it says that the daemon is away.
+        """
+        descriptor = flight.FlightDescriptor.for_command(command)
+        options = _options(self.timeout_s)
+        try:
+            writer, reader = self._flight.do_put(descriptor, batch.schema, options)
+            with writer:
+                if batch.num_columns:
+                    writer.write_batch(batch)
+                writer.done_writing()
+                answer = reader.read()
+        except (pa.ArrowException, OSError, KeyError) as exc:
+            raise from_arrow(exc) from exc
+        if answer is None:
+            raise UnknownOutcome("the daemon ended the call without an answer")
+        data: bytes = answer.to_pybytes()
+        return data
 
     def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``."""

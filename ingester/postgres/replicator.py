@@ -1,0 +1,297 @@
+"""From the source to the daemon, over restarts of both: each change once, and nothing lost.
+
+    ask where the origin stands ─▶ copy, if that is not done ─▶ stream from the slot
+            ▲                                                       │ what it has is left out
+            └──── a connection is lost, or the daemon is a new one ─┘
+
+Law of this file: a transaction's sequence is its end in the source's log. The slot is advanced to
+the origin's durable sequence and to nothing else, so that whatever the daemon may lose is still
+there to be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.client import (
+    Client,
+    ClientError,
+    NotFound,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    Unreachable,
+)
+from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
+from ingester.postgres.collecting import Collector, NoKey, SyncMessage, table_name
+from ingester.postgres.output import Change, Commit, Message, Relation, Truncate
+from ingester.postgres.source import Slot, Source, SourceTable
+
+SEND_BYTES = 8 << 20
+SEND_CHANGES = 50_000
+"""Transactions are sent together until they have so much, or the source has no more for now."""
+IDLE_S = 0.2
+ASK_EVERY_S = 1.0
+KEYS_AT_ONCE = 50_000
+PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
+
+
+class Restarted(Exception):
+    """The daemon is not the one that took the messages before."""
+
+
+class Progress(NamedTuple):
+    """What has been done since the start; positions are of the source's log."""
+
+    changes: int
+    transactions: int
+    sent: int | None
+    durable: int | None
+
+
+@dataclass
+class Plan:
+    """What is replicated, from where to where."""
+
+    dsn: str
+    namespace: str
+    tables: list[str] = field(default_factory=list)
+    """Of the publication, if it has to be made; all where none is named."""
+    publication: str = "ingester"
+    slot: str = "ingester"
+    origin: str = "postgres"
+
+
+class Replicator:
+    """Runs until it is told to stop.
+
+    Args:
+        say: told what happens, in a line.
+        stopped: asked whether to end, several times a second.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        client: Client,
+        *,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        self._plan = plan
+        self._client = client
+        self._stream: SyncStream = client.sync(plan.namespace, plan.origin)
+        self._say = say
+        self._stopped = stopped
+        self._on_progress = on_progress
+        self._random = Random()
+        self._changes = self._transactions = 0
+        self._sent: int | None = None
+        self._durable: int | None = None
+        self._asked_at = 0.0
+
+    def run(self) -> None:
+        """Replicate until stopped.
+
+        Raises:
+            SourceFailed, NoKey, ValueNotKept: the source has to be changed first.
+            ClientError: the daemon refuses what no retry helps.
+        """
+        import psycopg2
+
+        failures = 0
+        while not self._stopped():
+            try:
+                self._session()
+                return
+            except Restarted:
+                self._say("the daemon has restarted: going on from where it stands")
+                failures = 0
+            except (*PASSING, psycopg2.OperationalError) as exc:
+                failures += 1
+                self._say(f"trying again: {' '.join(str(exc).split())}")
+                self._pause(min(5.0, 0.2 * 2 ** min(failures, 5)) * self._random.uniform(0.5, 1.0))
+
+    def _session(self) -> None:
+        plan = self._plan
+        source = Source(plan.dsn, plan.publication, plan.slot)
+        try:
+            source.publish(plan.tables)
+            tables = source.tables()
+            for table in tables:
+                if not table.key:
+                    raise NoKey(f"table {table_name(table.relation)} has no primary key")
+            standing = self._stream.standing()
+            slot = source.slot()
+            if slot.snapshot is None and (standing.memory_sequence or -1) < slot.confirmed_lsn:
+                self._say("the first copy was not finished, or is lost: copying again")
+                source.drop_slot()
+                slot = source.slot()
+            if slot.snapshot is not None:
+                self._copy(source, tables, slot, standing)
+                standing = self._stream.standing()
+            self._follow(source, tables, standing.memory_sequence or -1)
+        finally:
+            source.close()
+
+    # The first copy
+
+    def _copy(
+        self, source: Source, tables: list[SourceTable], slot: Slot, standing: SyncAnswer
+    ) -> None:
+        """Sequences of a copy lie below any position in a log; its last one is the slot's."""
+        assert slot.snapshot is not None
+        sequence = (standing.memory_sequence or 0) + 1
+        waiting: SyncMessage | None = None
+        rows = 0
+        for message in self._copied(source, tables, slot.snapshot):
+            if waiting is not None:
+                self._close([waiting], sequence)
+                sequence += 1
+            waiting = message
+            rows += message.batch.num_rows
+        if waiting is not None:
+            self._close([waiting], slot.confirmed_lsn)
+        self._say(f"copied {rows} rows of {len(tables)} tables")
+
+    def _copied(
+        self, source: Source, tables: list[SourceTable], snapshot: str
+    ) -> Iterator[SyncMessage]:
+        for table in tables:
+            # What an earlier copy has left may be gone from the source.
+            yield from self._cleared(table)
+            for rows in source.copy(table, snapshot):
+                collector = Collector(_keys(tables))
+                collector.relation(table.relation)
+                for cells in rows:
+                    collector.add(Change(table.relation.oid, None, cells))
+                yield from collector.take()
+
+    def _cleared(self, table: SourceTable) -> Iterator[SyncMessage]:
+        """What deletes all rows that a table has here."""
+        name = table_name(table.relation)
+        try:
+            found = self._client.query(self._plan.namespace, name, columns=list(table.key))
+        except NotFound:
+            return
+        columns = tuple(
+            SyncColumn(role, column) for role in ("old_pk", "new_pk") for column in table.key
+        )
+        for keys in found.combine_chunks().to_batches(max_chunksize=KEYS_AT_ONCE):
+            gone = [pa.nulls(keys.num_rows, column.type) for column in keys.columns]
+            names = [str(number) for number in range(2 * len(gone))]
+            yield SyncMessage(name, columns, pa.record_batch([*keys.columns, *gone], names=names))
+
+    # The stream
+
+    def _follow(self, source: Source, tables: list[SourceTable], upto: int) -> None:
+        """Send what comes after ``upto``, which the daemon has."""
+        keys = _keys(tables)
+        collector = Collector(keys)
+        part: list[Message] = []
+        source.start()
+        while not self._stopped():
+            waiting = collector.upto is not None
+            message = source.read(0.0 if waiting else IDLE_S)
+            if isinstance(message, Relation):
+                self._learn(source, message, keys)
+                part.append(message)
+            elif isinstance(message, Commit):
+                self._gather(collector, part, message.end_lsn > upto)
+                if message.end_lsn > upto:
+                    collector.commit(message.end_lsn)
+                    self._transactions += 1
+                part = []
+            elif message is not None:
+                part.append(message)
+            if waiting and (message is None or _is_much(collector)) and not part:
+                self._send(source, collector)
+            elif message is None:
+                self._ask(source)
+
+    def _gather(self, collector: Collector, part: list[Message], wanted: bool) -> None:
+        for each in part:
+            if isinstance(each, Relation):
+                collector.relation(each)
+            elif not wanted:
+                continue
+            elif isinstance(each, Change):
+                collector.add(each)
+            elif isinstance(each, Truncate):
+                names = ", ".join(table_name(collector.of(oid)) for oid in each.relations)
+                raise NoKey(f"TRUNCATE of {names} cannot be followed: drop the slot to copy again")
+
+    def _learn(
+        self, source: Source, relation: Relation, keys: dict[tuple[str, str], tuple[str, ...]]
+    ) -> None:
+        """A table may have come after the start."""
+        if (relation.schema, relation.name) not in keys:
+            keys.update(_keys(source.tables()))
+
+    def _send(self, source: Source, collector: Collector) -> None:
+        upto, changes = collector.upto, collector.changes
+        assert upto is not None
+        messages = list(collector.take())
+        if messages:
+            self._close(messages, upto)
+            self._changes += changes
+        self._advance(source, reply=False)
+
+    def _close(self, messages: list[SyncMessage], sequence: int) -> None:
+        """Send messages as one transaction."""
+        last = len(messages) - 1
+        answer: SyncAnswer | None = None
+        for number, (table, columns, batch) in enumerate(messages):
+            answer = self._stream.send(
+                table,
+                columns,
+                batch,
+                begin=number == 0,
+                sequence=sequence if number == last else None,
+            )
+            if answer.first:
+                raise Restarted
+        assert answer is not None, "a transaction has a message"
+        self._sent = sequence
+        self._note(answer)
+
+    def _ask(self, source: Source) -> None:
+        now = time.monotonic()
+        if now - self._asked_at >= ASK_EVERY_S:
+            answer = self._stream.standing()
+            if answer.first:
+                raise Restarted
+            self._asked_at = now
+            self._note(answer)
+            self._advance(source, reply=True)
+
+    def _advance(self, source: Source, *, reply: bool) -> None:
+        if self._durable is not None:
+            source.advance(self._durable, reply=reply)
+
+    def _note(self, answer: SyncAnswer) -> None:
+        self._durable = answer.durable_sequence
+        self._on_progress(Progress(self._changes, self._transactions, self._sent, self._durable))
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._stopped() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(0.1, left))
+
+
+def _keys(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(table.relation.schema, table.relation.name): table.key for table in tables}
+
+
+def _is_much(collector: Collector) -> bool:
+    return collector.nbytes >= SEND_BYTES or collector.changes >= SEND_CHANGES
+
+
+__all__ = ["ClientError", "Plan", "Progress", "Replicator"]

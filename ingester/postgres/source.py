@@ -1,0 +1,214 @@
+"""The source: its publication, its slot, a first copy of its tables, the stream of their changes.
+
+Law of this file: the slot moves only to where it is told; it is made once, with the snapshot that
+the first copy reads, so that copy and stream have each change once.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ingester.postgres.output import Cells, Column, Message, Relation, parse
+
+COPY_ROWS = 20_000
+_TEXTS = "-c datestyle=iso -c timezone=utc -c extra_float_digits=3 -c bytea_output=hex"
+"""How the server writes values, whatever the database or the role has set."""
+
+
+class SourceTable(NamedTuple):
+    """A table of the source with its primary key."""
+
+    relation: Relation
+    key: tuple[str, ...]
+
+
+class Slot(NamedTuple):
+    """Where the changes begin."""
+
+    confirmed_lsn: int
+    snapshot: str | None
+    """The name of what the tables were at that point, if the slot was made just now."""
+
+
+class SourceFailed(Exception):
+    """The source refuses something, in its own words."""
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """PostgreSQL's own errors, but for a lost connection, as :class:`SourceFailed`."""
+    import psycopg2
+
+    try:
+        yield
+    except psycopg2.OperationalError:
+        raise
+    except psycopg2.Error as exc:
+        raise SourceFailed(f"PostgreSQL: {' '.join(str(exc).split())}") from exc
+
+
+class Source:
+    """One database, one publication and one slot in it.
+
+    Args:
+        dsn: how to connect, as libpq has it.
+    """
+
+    def __init__(self, dsn: str, publication: str, slot: str) -> None:
+        """Raises psycopg2.OperationalError: the server cannot be reached."""
+        import psycopg2.extras
+
+        self._dsn = dsn
+        self._publication = publication
+        self._slot = slot
+        self._plain = psycopg2.connect(dsn, options=_TEXTS)
+        self._plain.autocommit = True
+        self._streaming: Any = psycopg2.connect(
+            dsn,
+            options=_TEXTS,
+            connection_factory=psycopg2.extras.LogicalReplicationConnection,
+        )
+        self._cursor = self._streaming.cursor()
+
+    def close(self) -> None:
+        """Drop the connections; the slot stays."""
+        self._streaming.close()
+        self._plain.close()
+
+    def publish(self, tables: list[str]) -> None:
+        """Make the publication of these tables (all, where none is named) unless it is there.
+
+        Raises:
+            SourceFailed
+        """
+        from psycopg2 import sql
+
+        if self._asked("SELECT 1 FROM pg_publication WHERE pubname = %s", self._publication):
+            return
+        what = sql.SQL("ALL TABLES")
+        if tables:
+            names = [sql.Identifier(*table.split(".")) for table in tables]
+            what = sql.SQL("TABLE ") + sql.SQL(", ").join(names)
+        make = sql.SQL("CREATE PUBLICATION {} FOR ").format(sql.Identifier(self._publication))
+        with told(), self._plain.cursor() as cursor:
+            cursor.execute(make + what)
+
+    def tables(self) -> list[SourceTable]:
+        """Those of the publication."""
+        found = self._asked(
+            "SELECT c.oid::bigint, n.nspname, c.relname FROM pg_publication_tables p"
+            " JOIN pg_namespace n ON n.nspname = p.schemaname"
+            " JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid"
+            " WHERE p.pubname = %s ORDER BY 2, 3",
+            self._publication,
+        )
+        return [self._table(oid, schema, name) for oid, schema, name in found]
+
+    def _table(self, oid: int, schema: str, name: str) -> SourceTable:
+        columns = self._asked(
+            "SELECT attname, atttypid::bigint, atttypmod FROM pg_attribute"
+            " WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"
+            " ORDER BY attnum",
+            oid,
+        )
+        key = self._asked(
+            "SELECT a.attname FROM pg_index i JOIN pg_attribute a"
+            " ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
+            " WHERE i.indrelid = %s AND i.indisprimary ORDER BY array_position(i.indkey, a.attnum)",
+            oid,
+        )
+        relation = Relation(oid, schema, name, tuple(Column(*column) for column in columns))
+        return SourceTable(relation, tuple(column for (column,) in key))
+
+    def slot(self) -> Slot:
+        """The slot, made if it is not there.
+
+        Raises:
+            SourceFailed: it belongs to another plugin or is in use; too few are allowed.
+        """
+        found = self._asked(
+            "SELECT plugin, confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots"
+            " WHERE slot_name = %s",
+            self._slot,
+        )
+        if found:
+            [(plugin, confirmed)] = found
+            if plugin != "pgoutput":
+                raise SourceFailed(f"slot {self._slot!r} is of plugin {plugin!r}, not pgoutput")
+            return Slot(int(confirmed), None)
+        with told():
+            self._cursor.create_replication_slot(self._slot, output_plugin="pgoutput")
+            _, lsn, snapshot, _ = self._cursor.fetchone()
+        high, low = lsn.split("/")
+        return Slot((int(high, 16) << 32) + int(low, 16), snapshot)
+
+    def drop_slot(self) -> None:
+        """Raises :class:`SourceFailed`: it is in use."""
+        with told():
+            self._cursor.drop_replication_slot(self._slot)
+
+    def copy(self, table: SourceTable, snapshot: str) -> Iterator[list[Cells]]:
+        """The table's rows at a snapshot, as texts, some at a time."""
+        import psycopg2.extensions
+        from psycopg2 import sql
+
+        relation = table.relation
+        columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
+        # What the types' output functions say, as in the stream; a cast to text may differ.
+        kinds = tuple(column.type_oid for column in relation.columns)
+        as_sent = psycopg2.extensions.new_type(kinds, "AS_SENT", lambda text, cursor: text)
+        select_all = sql.SQL("SELECT {} FROM {}").format(
+            columns, sql.Identifier(relation.schema, relation.name)
+        )
+        with told():
+            connection = psycopg2.connect(self._dsn, options=_TEXTS)
+            try:
+                connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
+                with connection.cursor(name="copy") as cursor:
+                    psycopg2.extensions.register_type(as_sent, cursor)
+                    cursor.execute(select_all)
+                    while rows := cursor.fetchmany(COPY_ROWS):
+                        yield [tuple(row) for row in rows]
+            finally:
+                connection.close()
+
+    def start(self) -> None:
+        """Begin to stream from where the slot stands.
+
+        Raises:
+            SourceFailed: somebody else reads from it.
+        """
+        options = {"proto_version": "1", "publication_names": f'"{self._publication}"'}
+        with told():
+            self._cursor.start_replication(self._slot, decode=False, options=options)
+
+    def read(self, wait_s: float) -> Message | None:
+        """The next message that says something of rows; None where none comes in that time."""
+        while True:
+            with told():
+                found = self._cursor.read_message()
+            if found is None:
+                if not select.select([self._cursor], [], [], wait_s)[0]:
+                    return None
+                wait_s = 0.0
+                continue
+            message = parse(found.payload)
+            if message is not None:
+                return message
+
+    def advance(self, durable_lsn: int, *, reply: bool) -> None:
+        """All up to here is safe: the slot need not keep it."""
+        self._cursor.send_feedback(
+            write_lsn=durable_lsn, flush_lsn=durable_lsn, apply_lsn=durable_lsn, reply=reply
+        )
+
+    def _asked(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with told(), self._plain.cursor() as cursor:
+            cursor.execute(query, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

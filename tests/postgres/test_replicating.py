@@ -1,0 +1,196 @@
+"""`ingester replicate postgres` on a real server: a first copy, then pgbench's load, over kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as fl
+import pytest
+
+from tests.bench.peers.installing import Missing
+from tests.daemon import ROOT, Daemon
+from tests.integration.wire import act, persist, query
+from tests.postgres.cluster import Cluster, serve
+from tests.waiting import until
+
+LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
+KILLS = int(os.environ.get("INGESTER_TEST_PGBENCH_KILLS", "2"))
+PATIENCE_S = 90.0
+ORIGIN = "postgres-ingester"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        with serve(tmp_path_factory.mktemp("postgres")) as running:
+            yield running
+    except Missing as exc:
+        pytest.skip(f"no PostgreSQL here: {exc}")
+
+
+class Following:
+    """A running ``ingester replicate postgres``."""
+
+    def __init__(self, cluster: Cluster, daemon: Daemon, folder: Path, *options: str) -> None:
+        self._stderr = (folder / "replicator.stderr").open("ab+")
+        command = ["-m", "ingester", "replicate", "postgres", cluster.dsn, "pg", "--json", *options]
+        self.process = subprocess.Popen(
+            [sys.executable, *command, "--endpoint", daemon.flight],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+
+    def said(self) -> str:
+        """On standard error."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode()
+
+    def stop(self) -> dict[str, Any]:
+        """SIGTERM, and the facts that it prints."""
+        self.process.send_signal(signal.SIGTERM)
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.said()
+        facts: dict[str, Any] = json.loads(out)
+        return facts
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self._stderr.close()
+
+
+@contextmanager
+def following(cluster: Cluster, daemon: Daemon, folder: Path, *options: str) -> Iterator[Following]:
+    follower = Following(cluster, daemon, folder, *options)
+    try:
+        yield follower
+    finally:
+        follower.end()
+
+
+def lsn(cluster: Cluster, what: str) -> int:
+    [(position,)] = cluster.run(f"SELECT ({what}) - '0/0'::pg_lsn")
+    return int(position)
+
+
+def flushed(cluster: Cluster) -> int:
+    return lsn(
+        cluster,
+        "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'ingester'",
+    )
+
+
+def test_tables_equal_the_sources_after_a_load_with_kills(cluster: Cluster, tmp_path: Path) -> None:
+    initialised = cluster.pgbench("--initialize", "--scale=1", "--quiet")
+    said, _ = initialised.communicate(timeout=60)
+    assert initialised.returncode == 0, said
+    cluster.run("ALTER TABLE pgbench_history ADD COLUMN hid bigserial PRIMARY KEY")
+    tables = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
+    daemon = Daemon.start(tmp_path / "d", replication__max_lag="2s")
+    try:
+        with following(cluster, daemon, tmp_path) as follower:
+            until(lambda: "copied 100011 rows" in follower.said(), "the copy", PATIENCE_S)
+            port = int(daemon.flight.rsplit(":", 1)[1])
+            load = cluster.pgbench("--client=4", "--jobs=1", f"--time={LOAD_S}", "--no-vacuum")
+            for _ in range(KILLS):
+                with pytest.raises(subprocess.TimeoutExpired):
+                    load.wait(LOAD_S / (KILLS + 1))
+                daemon.kill()
+                # Where the replicator looks for it.
+                launch = daemon.launch
+                launch.arguments = ("--flight", f"127.0.0.1:{port}")
+                daemon = launch.start()
+            said, _ = load.communicate(timeout=60)
+            assert load.returncode == 0, said
+            end = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
+            cluster.run("UPDATE pgbench_branches SET filler = 'the end'")
+            with fl.connect(daemon.flight) as client:
+
+                def durable() -> int:
+                    [facts] = act(client, "origins", origin=ORIGIN)
+                    return int(facts["durable_sequence"] or 0)
+
+                until(lambda: durable() > end, "all of it in files", PATIENCE_S)
+                until(lambda: flushed(cluster) == durable(), "the slot to follow", PATIENCE_S)
+                facts = follower.stop()
+                assert facts["durable"] == facts["sent"] == flushed(cluster)
+                assert facts["transactions"] > 100
+                for table in tables:
+                    names = query(client, ("pg", table), limit=1).column_names
+                    listed = ", ".join(names)
+                    expected = cluster.run(f"SELECT {listed} FROM {table}")
+                    version = persist(client, ("pg", table))
+                    found = query(client, ("pg", table), scope="version", version=version)
+                    rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
+                    assert set(rows) == set(expected)
+                    assert found.num_rows == len(expected)
+    finally:
+        daemon.kill()
+
+
+def test_every_kind_of_change_and_type_arrives(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.run(
+        "CREATE SCHEMA more",
+        "CREATE TABLE more.kinds (a int, b text, big text, n numeric(12,3), f float8,"
+        " t timestamptz, d date, y bytea, u uuid, o bool, j jsonb, free numeric, PRIMARY KEY (a, b))",
+        "ALTER TABLE more.kinds ALTER COLUMN big SET STORAGE EXTERNAL",
+        "INSERT INTO more.kinds VALUES (1, 'x', repeat('q', 9000), 1.5, 0.1, '2026-11-22 10:00+02',"
+        " '2026-11-22', '\\x00ff', '6ecd8c99-4036-403d-bf84-cf8400f67836', true, '{\"k\": 1}', 7)",
+    )
+    with (
+        Daemon.start(tmp_path / "d") as daemon,
+        following(
+            cluster,
+            daemon,
+            tmp_path,
+            *("--tables", "more.kinds", "--slot", "kinds", "--publication", "kinds"),
+        ) as follower,
+        fl.connect(daemon.flight) as client,
+    ):
+        until(lambda: "copied 1 rows" in follower.said(), "the copy", PATIENCE_S)
+        cluster.run(
+            "INSERT INTO more.kinds (a, b) VALUES (2, 'y'), (3, 'z')",
+            # A moved key keeps the large value, which the log does not have.
+            "UPDATE more.kinds SET a = 10, f = 0.25 WHERE a = 1",
+            "DELETE FROM more.kinds WHERE a = 2",
+            "ALTER TABLE more.kinds ADD COLUMN later int",
+            "UPDATE more.kinds SET later = 5 WHERE a = 3",
+        )
+
+        def found() -> dict[int, dict[str, Any]]:
+            answer = query(client, ("pg", "more.kinds")).to_pylist()
+            return {row["a"]: row for row in answer}
+
+        until(lambda: found().get(3, {}).get("later") == 5, "the last change", PATIENCE_S)
+        rows = found()
+        assert set(rows) == {3, 10}
+        moved = rows[10]
+        assert (moved["b"], moved["big"], moved["f"]) == ("x", "q" * 9000, 0.25)
+        assert moved["n"] == Decimal("1.500")
+        assert moved["t"].isoformat() == "2026-11-22T08:00:00+00:00"
+        assert moved["d"].isoformat() == "2026-11-22"
+        assert (moved["y"], moved["o"], moved["free"]) == (b"\x00\xff", True, "7")
+        assert json.loads(moved["j"]) == {"k": 1}
+        assert moved["u"] == "6ecd8c99-4036-403d-bf84-cf8400f67836"
+        assert rows[3]["big"] is None
+        follower.stop()
+
+
+def test_a_table_without_a_key_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.run("CREATE TABLE keyless (a int)")
+    with Daemon.start(tmp_path / "d") as daemon:
+        options = ("--tables", "keyless", "--slot", "keyless", "--publication", "keyless")
+        with following(cluster, daemon, tmp_path, *options) as follower:
+            assert follower.process.wait(60) == 1
+            assert "table keyless has no primary key" in follower.said()
+            assert "Traceback" not in follower.said()
