@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests.daemon import Launch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 # The same examples on every run: a change is judged by what it does, not by the draw.
@@ -28,7 +33,18 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 Launch.warm = True
 
 # One Spark session is enough, and it is a heavy one.
-_TOGETHER = ("tests/spark/",)
+_TOGETHER = ("tests/spark/", "tests/postgres/")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, and a time zone that is not UTC, so that whoever forgets zones is found out."""
+    from ingester.spark.session import local_session
+
+    session = local_session("ingester tests", cores=2, shuffle_partitions=2)
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield session
+    session.stop()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,5 +52,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several processes, a file's tests stay in one: they share what is dear to set up."""
     for item in items:
         file = item.nodeid.split("::")[0]
-        group = next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+        group = _TOGETHER[0] if file.startswith(_TOGETHER) else file
         item.add_marker(pytest.mark.xdist_group(group))

@@ -1,4 +1,4 @@
-"""One Spark session and one daemon for the folder, and a new table per test."""
+"""One daemon for the folder, and a new table per test."""
 
 from __future__ import annotations
 
@@ -8,22 +8,11 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 import pytest
-from pyspark.sql import SparkSession
 
-from ingester.spark.session import local_session
 from tests.daemon import Daemon
 from tests.integration.wire import Table
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Two cores, and a time zone that is not UTC, so that whoever forgets zones is found out."""
-    session = local_session("ingester tests", cores=2, shuffle_partitions=2)
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")
