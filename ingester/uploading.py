@@ -13,15 +13,20 @@ from typing import NamedTuple
 import pyarrow as pa
 from msgspec import structs
 
-from ingester.buffer import BufferHandle, PersistedFiles
+from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.query.align import align_table
-from persist.keyed import overlapping, read_rows
+from persist.keyed import neighbour, overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
-from persist.parquet import EncodedFile, encode_sorted
+from persist.parquet import EncodedFile, encode_ordered, encode_sorted
 from persist.partitioning import folder_of
+from persist.sorting import sort_rows, without_marks
 from persist.stats import column_stats
 from persist.store import ObjectStore, StoreError
 from persist.table import DELETED, TableDefinition, schema_with_deletes
+
+SMALL_FILES = 4
+"""A file of a keyed table is not left smaller than the target divided by this, if there are others
+to write it anew with."""
 
 
 class Upload(NamedTuple):
@@ -76,11 +81,14 @@ class Uploader:
             return Upload(PersistedFiles((), ()), (), state)
         first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
+        bytes_per_row: float | None = None
         try:
             rows = _aligned(handle.rows.batches(), definition)
             rows = pa.concat_tables([rows.slice(*one) for one in slices])
             if definition.keyed:
-                rows, replaced = self._with_older_rows(handle, rows, state, definition)
+                rows, replaced, bytes_per_row = self._with_older_rows(
+                    handle, rows, state, definition
+                )
         except (StoreError, OSError):
             raise
         except Exception as exc:
@@ -88,7 +96,7 @@ class Uploader:
         adds: list[Add] = []
         arrivals = []
         facts = self._facts(handle, definition, folder) | {"first_seq": str(first_seq)}
-        for file in self._encoded(rows, definition, facts):
+        for file in self._encoded(rows, definition, facts, bytes_per_row):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
             put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
@@ -140,12 +148,22 @@ class Uploader:
         )
 
     def _encoded(
-        self, rows: pa.Table, definition: TableDefinition, metadata: dict[str, str]
+        self,
+        rows: pa.Table,
+        definition: TableDefinition,
+        metadata: dict[str, str],
+        bytes_per_row: float | None,
     ) -> Iterator[EncodedFile]:
+        target = self._target_file_bytes
         try:
-            yield from encode_sorted(
-                rows, definition, metadata=metadata, target_bytes=self._target_file_bytes
-            )
+            if bytes_per_row is None:
+                yield from encode_sorted(rows, definition, metadata=metadata, target_bytes=target)
+                return
+            # As large as files of these rows are known to be: none far from the target.
+            ordered = sort_rows(rows, definition)
+            files = max(1, round(ordered.rows * bytes_per_row / target))
+            plain, _ = without_marks(rows, definition)
+            yield from encode_ordered(plain, ordered, metadata=metadata, files=files)
         except Exception as exc:
             raise CannotEncode(str(exc)) from exc
 
@@ -155,16 +173,38 @@ class Uploader:
         rows: pa.Table,
         state: TableState,
         definition: TableDefinition,
-    ) -> tuple[pa.Table, tuple[Add, ...]]:
-        """The rows behind those of the files that may have the same keys, and these files."""
+    ) -> tuple[pa.Table, tuple[Add, ...], float | None]:
+        """The rows behind those of the files that may have the same keys, these files, and how
+        large a row of such files is.
+
+        Where that would be less than a quarter of the target, behind those of files next to them.
+        """
         table = handle.partition.table
+        there = state.partitions.get(handle.partition.key, ())
         touched = column_stats(rows.select(list(definition.primary_key)))
-        files = overlapping(
-            state.partitions.get(handle.partition.key, ()), touched, definition.primary_key
-        )
+        files = overlapping(there, touched, definition.primary_key)
+        merged = self._behind(table, files, rows)
+        if not there:
+            return merged, files, None
+        bytes_per_row = sum(add.bytes for add in there) / max(1, sum(add.rows for add in there))
+        first = definition.primary_key[0]
+        enough = self._target_file_bytes / SMALL_FILES / bytes_per_row
+        # Files have each key once: of theirs at most as many are gone as rows have come. So most
+        # flushes are not sorted twice.
+        while (
+            merged.num_rows - 2 * rows.num_rows < enough
+            and 0 < sort_rows(merged, definition).rows < enough
+            and (more := neighbour(there, files, touched, first)) is not None
+        ):
+            files = (*files, more)
+            merged = self._behind(table, (more,), merged)
+        return merged, files, bytes_per_row
+
+    def _behind(self, table: TableBuffer, files: Sequence[Add], rows: pa.Table) -> pa.Table:
+        """The rows behind all of these files."""
         older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
         batches = [batch for each in older for batch in each.to_batches()]
-        return pa.concat_tables([align_table(batches, rows.schema), rows]), files
+        return pa.concat_tables([align_table(batches, rows.schema), rows])
 
 
 def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> pa.Table:

@@ -8,6 +8,7 @@ them plainly reads the last state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 
@@ -25,6 +26,26 @@ def overlapping(
         for add in files
         if all(_meet(add.stats.get(name), touched.get(name)) for name in primary_key)
     )
+
+
+def neighbour(
+    files: Iterable[Add], taken: Sequence[Add], touched: Mapping[str, ColumnStats], key: str
+) -> Add | None:
+    """A file to rewrite with those that are taken, so that what comes of them is not too small.
+
+    Next to them and the touched keys, in the order of a column of the key; the smaller one of two.
+    """
+    others = [add for add in files if add not in taken]
+    here = [touched.get(key), *(add.stats.get(key) for add in taken)]
+    below = [add for add in others if all(_apart(add.stats.get(key), one) for one in here)]
+    above = [add for add in others if all(_apart(one, add.stats.get(key)) for one in here)]
+    beside = [add for add in others if add not in below and add not in above]
+    nearest = [
+        *beside,
+        *sorted(below, key=lambda add: _bound(add.stats[key].max))[-1:],
+        *sorted(above, key=lambda add: _bound(add.stats[key].min))[:1],
+    ]
+    return min(nearest, key=lambda add: add.bytes, default=None)
 
 
 def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.Table]:
@@ -45,6 +66,16 @@ def _meet(one: ColumnStats | None, other: ColumnStats | None) -> bool:
     if one is None or other is None:
         return True
     return not (_below(one.max, other.min) or _below(other.max, one.min))
+
+
+def _apart(lower: ColumnStats | None, upper: ColumnStats | None) -> bool:
+    """Whether all of one column's values are certainly below the other's."""
+    return lower is not None and upper is not None and _below(lower.max, upper.min)
+
+
+def _bound(value: object) -> tuple[float, str]:
+    """Texts and numbers in their order; no column has both."""
+    return (0.0, value) if isinstance(value, str) else (float(cast(float, value)), "")
 
 
 def _below(high: object, low: object) -> bool:

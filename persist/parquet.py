@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from persist.ahead import one_ahead
 from persist.footers import footer_checksum
 from persist.manifest import ColumnStats
-from persist.sorting import sort_rows, without_marks
+from persist.sorting import Sorted, sort_rows, without_marks
 from persist.stats import StatsCollector
 from persist.table import TableDefinition
 
@@ -59,6 +59,17 @@ def encode_sorted(
     ordered = sort_rows(table, definition)
     table, _ = without_marks(table, definition)
     files = max(1, -(-table.nbytes // max(1, target_bytes)))
+    yield from encode_ordered(table, ordered, metadata=metadata, files=files)
+
+
+def encode_ordered(
+    table: pa.Table, ordered: Sorted, *, metadata: Mapping[str, str], files: int
+) -> Iterator[EncodedFile]:
+    """Encode rows that are in order, as so many files of about the same number of rows.
+
+    Args:
+        table: the rows that were put into order, without marks.
+    """
     step = max(1, -(-ordered.rows // files))
     group = row_group_rows(table)
     block = group * max(1, BLOCK_BYTES // max(1, group * average_bytes(table)))
