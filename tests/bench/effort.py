@@ -55,6 +55,12 @@ class Effort:
     manifest_files: tuple[int, ...]
     manifest_versions: tuple[int, ...]
     manifest_partitions: int
+    replication_repeats: int
+    replication_rows: int
+    """Of a transaction; and how many of them."""
+    replication_messages: int
+    replication_tables: tuple[int, ...]
+    """Rows of the tables that a flush goes into."""
     peer_repeats: int
     peer_rows: tuple[int, ...]
     peer_writers: tuple[int, ...]
@@ -93,6 +99,10 @@ FORMS = {
         manifest_files=(10, 100),
         manifest_versions=(10, 200),
         manifest_partitions=40,
+        replication_repeats=1,
+        replication_rows=500,
+        replication_messages=2,
+        replication_tables=(1_000,),
         peer_repeats=1,
         peer_rows=(100, 1_000),
         peer_writers=(1, 2),
@@ -127,6 +137,10 @@ FORMS = {
         manifest_files=(10, 3_000),
         manifest_versions=(10, 3_000),
         manifest_partitions=200,
+        replication_repeats=1,
+        replication_rows=10_000,
+        replication_messages=5,
+        replication_tables=(100_000,),
         peer_repeats=1,
         peer_rows=(100, 10_000),
         peer_writers=(8,),
@@ -161,6 +175,10 @@ FORMS = {
         manifest_files=(10, 1_000, 100_000),
         manifest_versions=(10, 100_000),
         manifest_partitions=10_000,
+        replication_repeats=3,
+        replication_rows=10_000,
+        replication_messages=20,
+        replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),
         peer_repeats=5,
         peer_rows=(100, 1_000, 10_000),
         peer_writers=(1, 8),

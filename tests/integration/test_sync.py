@@ -445,3 +445,84 @@ def test_replicated_rows_go_to_files_without_further_traffic(
         assert counted[frozen.format("age")] == 0
         assert counted["ingester_replication_transactions_total"] == 2
         assert counted["ingester_replication_messages_total"] == 3
+
+
+def test_after_the_loss_of_a_disk_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
+    """Also where one table of a transaction was in files and the other was not."""
+
+    def transactions(source: Source, first: int) -> None:
+        for n in range(first, 7):
+            source.send("t", [(None, n, {"v": float(n), "s": "new"})], begin=True)
+            if n % 2:
+                source.send("u", [(n - 1, n, {"v": KEEP}), (None, n + 100, {"v": 1.0})])
+            source.end(n)
+
+    place: dict[str, Any] = {"store": f"file://{tmp_path}/store", "persist__max_age": "1h"}
+    with Daemon.start(tmp_path / "one", **place) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        source.send("u", [(None, 0, {"v": 7.0})], sequence=0)
+        persist(source.client, ("ns", "u"))
+        transactions(source, 1)
+        persist(source.client, ("ns", "t"))
+        assert source.standing() == (6, 0)
+        expected = source.state("t"), source.state("u")
+    with Daemon.start(tmp_path / "two", **place) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        assert source.standing() == (0, 0)
+        transactions(source, 1)
+        assert (source.state("t"), source.state("u")) == expected
+        persist(source.client, ("ns", "u"))
+        assert source.standing() == (6, 6)
+        transactions(source, 1)
+        persist(source.client, ("ns", "t"))
+        assert (source.state("t"), source.state("u")) == expected
+
+
+def test_origins_that_write_one_table_keep_their_own_progress(source: Source) -> None:
+    other = Source(source.client, source.namespace, f"B with {source.origin}")
+    for n in range(1, 6):
+        source.send("t", [(None, n, {"v": 1.0})], sequence=10 * n)
+        other.send("t", [(None, -n, {"v": 2.0})], sequence=n)
+    source.send("u", [(None, 1, {"v": 1.0})], sequence=60)
+    persist(source.client, (source.namespace, "t"))
+    assert source.standing() == (60, 50)
+    assert other.standing() == (5, 5)
+    # Open, and of no account to the other.
+    source.send("t", [(None, 99, {"v": 1.0})])
+    other.send("t", [(-1, None, {})], sequence=6)
+    persist(source.client, (source.namespace, "t"))
+    persist(source.client, (source.namespace, "u"))
+    assert (source.standing(), other.standing()) == ((60, 60), (6, 6))
+    assert set(source.state("t")) == {*range(1, 6), *range(-5, -1)}
+
+
+def test_what_is_refused_for_now_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {
+        "memory__limit": "160MiB",
+        "memory__low": "1MiB",
+        "memory__high": "150MiB",
+    }
+    store = tmp_path / "store"
+    with Daemon.start(tmp_path / "d", store=f"file://{store}", **limits) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        source.send("t", [(None, 1, {"s": "x"})], sequence=1)
+        persist(source.client, ("ns", "t"))
+        # Files cannot be made any more: rows stay in memory.
+        away = tmp_path / "away"
+        store.rename(away)
+        store.write_text("in the way")
+        big: list[Change] = [(None, n, {"s": "y" * 100_000}) for n in range(100)]
+        said: Json = {"accepted": True}
+        sequence = 1
+        while said["accepted"]:
+            sequence += 1
+            assert sequence < 100
+            said = source.send("t", big, sequence=sequence)
+        assert said["code"] in ("memory", "saturated")
+        assert said["retry_after_s"] > 0
+        assert said["memory_sequence"] == sequence - 1
+        store.unlink()
+        away.rename(store)
+        until(lambda: source.send("t", big, sequence=sequence)["accepted"], "room")
+        assert source.standing()[0] == sequence
+        assert len(source.state("t")) == 100
