@@ -2,8 +2,6 @@
 
     operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
     schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
-    origins payload   ─ msgpack [(origin, namespace, table, applied sequence), …]
-    opened payload    ─ msgpack [origin, …], all that have a transaction open
 
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
 once per segment and shape, in a record that the log puts before the first operation that needs it.
@@ -92,8 +90,6 @@ _OUT_OF_RANGE = (EOFError, ValueError, IndexError, OverflowError)
 _encode = msgspec.msgpack.Encoder().encode
 _header_of = msgspec.msgpack.Decoder(OperationHeader).decode
 _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
-_opened_of = msgspec.msgpack.Decoder(list[str]).decode
-_origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
 
 
 def encode_operation(
@@ -235,16 +231,6 @@ def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> byte
     )
 
 
-def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
-    """The payload of an origins record."""
-    return _encode(list(carried))
-
-
-def encode_opened(origins: Sequence[str]) -> bytes:
-    """The payload of an opened record."""
-    return _encode(list(origins))
-
-
 def decode_operation(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> LoggedOperation:
@@ -306,19 +292,3 @@ def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
         return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
     except (*_UNDECODABLE, pa.ArrowException, OSError, EOFError) as exc:
         raise DamagedRecord(f"schema record does not decode: {exc}") from exc
-
-
-def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
-    """Read an origins record."""
-    try:
-        return _origins_of(payload)
-    except _UNDECODABLE as exc:
-        raise DamagedRecord(f"origins record does not decode: {exc}") from exc
-
-
-def decode_opened(payload: pa.Buffer) -> list[str]:
-    """Read an opened record."""
-    try:
-        return _opened_of(payload)
-    except _UNDECODABLE as exc:
-        raise DamagedRecord(f"opened record does not decode: {exc}") from exc

@@ -20,13 +20,12 @@ from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import StoreAway, UnknownTable
 from ingester.memory import MemoryLedger
+from ingester.origin_records import decode_opened, decode_origins
 from ingester.origins import Origins
 from ingester.record import (
     DamagedRecord,
     LoggedOperation,
     OperationHeader,
-    decode_opened,
-    decode_origins,
     decode_schema,
 )
 from ingester.sinks import Operation, Part

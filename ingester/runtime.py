@@ -28,6 +28,7 @@ from ingester.known_origins import KnownOrigins
 from ingester.lifecycle import Lifecycle
 from ingester.memory import MemoryLedger, Watermarks
 from ingester.metrics import Metrics
+from ingester.origin_records import encode_opened, encode_origins
 from ingester.origins import Origins
 from ingester.ownership import Ownership
 from ingester.persisting import Persister
@@ -35,7 +36,7 @@ from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
 from ingester.query.stream import AnswerStream
-from ingester.record import encode_opened, encode_origins, shrink
+from ingester.record import shrink
 from ingester.replication.closing import Closing
 from ingester.replication.service import Replication
 from ingester.sinks import Transaction

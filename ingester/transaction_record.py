@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer.table import TableBuffer
 from ingester.ipc_messages import IpcMessage
 from ingester.record import DamagedRecord, LoggedOperation, decode_operation, encode_operation
 from ingester.sinks.operation import Operation, Part, Transaction
 from wal import Entry, Preamble, RecordKind
+
+if TYPE_CHECKING:
+    from ingester.buffer.table import TableBuffer
 
 _MARK = (1 << 64) - 1
 _WORD = struct.Struct("<Q")
@@ -41,6 +43,11 @@ class TableRows(NamedTuple):
     """Of rows, in these."""
 
 
+def head_of(sizes: Sequence[int]) -> bytes:
+    """What stands before the operations' payloads, which have so many bytes each."""
+    return b"".join(_WORD.pack(word) for word in (_MARK, len(sizes), *sizes))
+
+
 def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Transaction:
     """A transaction with its record for the log, which holds the preambles before it."""
     payloads = [
@@ -56,10 +63,9 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
         for rows in tables
     ]
     sizes = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in payloads]
-    head = b"".join(_WORD.pack(word) for word in (_MARK, len(tables), *sizes))
     entry = Entry(
         RecordKind.OPERATION,
-        [head, *(piece for pieces in payloads for piece in pieces)],
+        [head_of(sizes), *(piece for pieces in payloads for piece in pieces)],
         tuple(rows.preamble for rows in tables),
         operations=len(tables),
     )

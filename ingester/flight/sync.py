@@ -45,15 +45,12 @@ class SyncCall:
         try:
             batch = self._only_batch(reader)
             standing = self._portal.call(self._replication.take, self._message(batch))
-        except Refused as exc:
-            if exc.retry_after_s is None:
+            answer = self._taken(standing)
+        except BaseException as exc:
+            if not isinstance(exc, Refused) or exc.retry_after_s is None:
+                self._portal.call(self._replication.give_up, self._command.origin)
                 raise
             answer = self._later(exc, exc.retry_after_s)
-        except BaseException:
-            self._portal.call(self._replication.give_up, self._command.origin)
-            raise
-        else:
-            answer = self._taken(standing)
         writer.write(pa.py_buffer(encode_answer(answer)))
 
     def _only_batch(self, reader: Any) -> pa.RecordBatch | None:

@@ -19,9 +19,10 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest
 from ingester.ipc_messages import MessageTemplate
+from ingester.origin_records import encode_opened
 from ingester.query.files import RowGroups
 from ingester.query.snapshot import snapshot_all
-from ingester.record import as_parts, encode_opened, encode_schema
+from ingester.record import as_parts, encode_schema
 from ingester.replication.changes import Changes, Folded, fold
 from ingester.replication.lookup import rows_with_keys
 from ingester.replication.resolving import resolve, wanted_keys

@@ -14,18 +14,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import structlog
 import trio
 
 from ingester.admission import AdmissionGate
-from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
-from ingester.errors import InvalidRequest, Refused, Stopping, Superseded
+from ingester.errors import InvalidRequest, Refused, Stopping
 from ingester.known_origins import KnownOrigins
-from ingester.lanes import Lane
 from ingester.origins import Origins
 from ingester.ownership import Ownership
-from ingester.replication.closing import Closing, NewChanges
+from ingester.replication.closing import Closing
+from ingester.replication.judging import Judge
 from ingester.replication.messages import SyncLayout
 from ingester.replication.transactions import (
     OpenTransaction,
@@ -35,10 +33,7 @@ from ingester.replication.transactions import (
 )
 from ingester.schema.definition import widened
 from ingester.sinks import Transaction
-from ingester.sinks.origin_sink import taken_away, too_low
 from persist.table import TableDefinition
-
-log = structlog.get_logger(__name__)
 
 
 class Message(NamedTuple):
@@ -82,7 +77,7 @@ class Replication:
         self.on_logged: Callable[[Transaction], None] = lambda transaction: None
         self.open = OpenTransactions()
         self._catalog = catalog
-        self._ownership = ownership
+        self._judge = Judge(catalog, ownership)
         self._origins: Origins = ownership.origins
         self._known = known
         self._gate = gate
@@ -93,8 +88,6 @@ class Replication:
         self._marked: set[str] = set()
         """Of whom the log says that they have one."""
         self._turns: dict[str, trio.Lock] = {}
-        self._begun: dict[tuple[str, TableKey], int] = {}
-        """From which sequence on an origin is known to be this daemon's in a table."""
 
     async def plan(
         self, origin: str, begin: bool, table: TableKey, layout: SyncLayout
@@ -218,41 +211,23 @@ class Replication:
         self, origin: str, sequence: int, transaction: OpenTransaction
     ) -> tuple[int | None, bool]:
         """The daemon's own sequence of it, and whether all of it was here before."""
-        left: list[NewChanges] = []
         tables = transaction.tables()
-        for key, mine in tables.items():
-            definition = mine.definition
-            table = await self._catalog.prepare_write(
-                *key, definition.schema, definition.primary_key
-            )
-            lane = await self._lane(table, origin, sequence)
-            if lane.judge(sequence) == "new":
-                ahead = lane.ahead_at(sequence)
-                in_files = frozenset(key for key, last in ahead.items() if last >= sequence)
-                left.append(NewChanges(table, mine, in_files))
+        left = [
+            found
+            for key, mine in tables.items()
+            if (found := await self._judge.new_in(key, mine, origin, sequence)) is not None
+        ]
         if not left:
             return None, bool(tables)
-        lanes = [self._origins.lane(origin, one.table.key) for one in left]
         done = await self._closing.log(
             left,
             (origin, sequence),
-            begin=lambda: _begin(lanes, origin, sequence),
-            end=lambda error: _end(lanes, sequence, error),
+            begin=lambda: self._judge.begin(left, origin, sequence),
+            end=lambda error: self._judge.end(left, origin, sequence, error),
         )
         self._marked.discard(origin)
         self.on_logged(done)
         return done.last_seq, False
-
-    async def _lane(self, table: TableBuffer, origin: str, sequence: int) -> Lane:
-        """The origin's sequences into a table; this one is this daemon's to judge."""
-        lane = self._origins.lane(origin, table.key)
-        begun = self._begun.get((origin, table.key))
-        if begun is None or sequence < begun or not lane.owns(sequence):
-            await self._ownership.take(table, origin, sequence)
-            self._begun[origin, table.key] = sequence
-        if lane.judge(sequence) == "foreign":
-            raise too_low(origin, sequence)
-        return lane
 
     async def _meet(self, origin: str) -> None:
         """What the manifests say of an origin counts from its first message on."""
@@ -290,24 +265,3 @@ class Replication:
         lock = self._turns.setdefault(origin, trio.Lock())
         async with lock:
             yield
-
-
-def _begin(lanes: list[Lane], origin: str, sequence: int) -> None:
-    """In the step that submits a transaction: it is under way in all of its tables, or in none."""
-    for lane in lanes:
-        if lane.lost:
-            raise taken_away(origin, lane.table)
-        if lane.newest_under_way >= sequence:
-            raise Superseded(
-                f"origin {origin!r} has a stream that writes to {lane.table[0]}/{lane.table[1]} at"
-                " this moment",
-                retry_after_s=1.0,
-            )
-    for lane in lanes:
-        lane.begin(sequence)
-
-
-def _end(lanes: list[Lane], sequence: int, error: BaseException | None) -> None:
-    for lane in lanes:
-        for fate in lane.end(sequence, error):
-            fate(error)

@@ -36,20 +36,39 @@ class TableChanges:
     messages: list[Changes] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """What an origin has sent since its last transaction. Never changed: followed by another."""
 
-    messages: tuple[TypedMessage, ...] = ()
-    nbytes: int = 0
+    __slots__ = ("_all", "_count", "_definitions", "nbytes")
+
+    def __init__(self) -> None:
+        # Shared with those that follow, which have more of it.
+        self._all: list[TypedMessage] = []
+        self._count = 0
+        self._definitions: dict[TableKey, TableDefinition] = {}
+        self.nbytes = 0
+
+    @property
+    def messages(self) -> list[TypedMessage]:
+        """In their order."""
+        return self._all[: self._count]
 
     def with_message(self, message: TypedMessage) -> OpenTransaction:
         """The transaction with one message more."""
-        return OpenTransaction((*self.messages, message), self.nbytes + message.nbytes)
+        longer = OpenTransaction()
+        # One that was followed already begins a list of its own.
+        longer._all = self._all if len(self._all) == self._count else self.messages
+        longer._all.append(message)
+        longer._count = self._count + 1
+        longer._definitions = self._definitions
+        if self._definitions.get(message.table) is not message.definition:
+            longer._definitions = {**self._definitions, message.table: message.definition}
+        longer.nbytes = self.nbytes + message.nbytes
+        return longer
 
     def definition_of(self, table: TableKey) -> TableDefinition | None:
         """What an earlier message would make of a table; None where none has changed it."""
-        return next((m.definition for m in reversed(self.messages) if m.table == table), None)
+        return self._definitions.get(table)
 
     def tables(self) -> dict[TableKey, TableChanges]:
         """What there is of each table; sorted, so that whoever waits for several does so in one

@@ -12,8 +12,10 @@ import pyarrow as pa
 import trio
 
 from ingester.ipc_messages import IpcMessage
-from ingester.record import encode_operation, encode_origins, encode_schema
+from ingester.origin_records import encode_opened, encode_origins
+from ingester.record import encode_operation, encode_schema
 from ingester.sinks import Part
+from ingester.transaction_record import head_of
 from persist.manifest import Manifest, write_snapshot
 from persist.parquet import encode
 from persist.partitioning import PartitionSpec
@@ -60,7 +62,9 @@ def operation(origin: tuple[str, int] | None = None) -> bytes:
 @cache
 def operations() -> list[bytes]:
     """Payloads of operations."""
-    return [operation(), operation(("origin", 7))]
+    two = [operation(("origin", 7))] * 2
+    together = head_of([len(one) for one in two]) + b"".join(two)
+    return [operation(), two[0], together]
 
 
 @cache
@@ -72,7 +76,8 @@ def schemas() -> list[bytes]:
 @cache
 def origins() -> list[bytes]:
     """Payloads of origins records."""
-    return [encode_origins([]), encode_origins([("o", *TABLE, 7), ("p", *TABLE, 2**63 - 1)])]
+    known = encode_origins([("o", *TABLE, 7), ("p", *TABLE, 2**63 - 1)])
+    return [encode_origins([]), known, encode_opened(["o", "p"])]
 
 
 @cache

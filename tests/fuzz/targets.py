@@ -30,12 +30,14 @@ from ingester.flight.requests import (
     parse_body,
     parse_put,
 )
+from ingester.origin_records import decode_opened, decode_origins
 from ingester.query.files import RowGroups
 from ingester.query.predicate import parse_filter
 from ingester.query.ticket import encode_ticket, parse_ticket
-from ingester.record import DamagedRecord, decode_operation, decode_origins, decode_schema
+from ingester.record import DamagedRecord, decode_schema
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, define_table
+from ingester.transaction_record import decode_record
 from persist.footers import DataFile
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
 from tests.fuzz import seeds
@@ -62,15 +64,16 @@ def _scan(data: bytes) -> int:
 
 
 def _operation(data: bytes) -> int:
-    try:
-        logged = decode_operation(pa.py_buffer(data), {1: seeds.PLAIN.schema})
-    except DamagedRecord:
-        return 0
-    for part in logged.parts:
+    parts = []
+    for operations in (1, 2):
+        with contextlib.suppress(DamagedRecord):
+            found = decode_record(pa.py_buffer(data), {1: seeds.PLAIN.schema}, operations)
+            parts += [part for logged in found for part in logged.parts]
+    for part in parts:
         str(part.batch)
         part.batch.serialize()
         part.batch.take(pa.array(range(part.batch.num_rows)))
-    return len(logged.parts)
+    return len(parts)
 
 
 def _schema(data: bytes) -> int:
@@ -85,10 +88,11 @@ def _schema(data: bytes) -> int:
 
 
 def _origins(data: bytes) -> int:
-    try:
-        return len(decode_origins(pa.py_buffer(data)))
-    except DamagedRecord:
-        return 0
+    found = 0
+    for decode in (decode_origins, decode_opened):
+        with contextlib.suppress(DamagedRecord):
+            found += len(decode(pa.py_buffer(data)))
+    return found
 
 
 def _decoded(decode: Callable[[bytes], object]) -> Callable[[bytes], int]:

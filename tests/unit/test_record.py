@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.ipc_messages import IpcMessage
+from ingester.origin_records import decode_origins, encode_origins
 from ingester.record import (
     DamagedRecord,
     decode_operation,
-    decode_origins,
     decode_schema,
     encode_operation,
-    encode_origins,
     encode_schema,
 )
 from ingester.sinks import Part
