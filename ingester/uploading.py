@@ -181,13 +181,13 @@ class Uploader:
         """
         table = handle.partition.table
         there = state.partitions.get(handle.partition.key, ())
-        touched = column_stats(rows.select(list(definition.primary_key)))
-        files = overlapping(there, touched, definition.primary_key)
+        keys = rows.select(list(definition.primary_key))
+        files = overlapping(there, keys)
         merged = self._behind(table, files, rows)
         if not there:
             return merged, files, None
         bytes_per_row = sum(add.bytes for add in there) / max(1, sum(add.rows for add in there))
-        first = definition.primary_key[0]
+        touched, first = column_stats(keys), definition.primary_key[0]
         enough = self._target_file_bytes / SMALL_FILES / bytes_per_row
         # Files have each key once: of theirs at most as many are gone as rows have come. So most
         # flushes are not sorted twice.

@@ -7,25 +7,70 @@ them plainly reads the last state.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add, ColumnStats
 from persist.store import ObjectStore
 
+FEW = 100_000
+"""Values of a column of the touched keys that are looked for one by one, not by their bounds."""
 
-def overlapping(
-    files: Iterable[Add], touched: Mapping[str, ColumnStats], primary_key: Sequence[str]
-) -> tuple[Add, ...]:
-    """The files that may have a key within the bounds of the touched ones, in their order."""
+
+def overlapping(files: Iterable[Add], keys: pa.Table) -> tuple[Add, ...]:
+    """The files that may have one of these keys, in their order."""
+    columns = {name: _touched(keys[name]) for name in keys.column_names}
     return tuple(
         add
         for add in files
-        if all(_meet(add.stats.get(name), touched.get(name)) for name in primary_key)
+        if all(
+            touched is None or _may_hold(add.stats.get(name), touched)
+            for name, touched in columns.items()
+        )
     )
+
+
+def _touched(column: pa.ChunkedArray) -> _Range | _Values | None:
+    """The values as a file's bounds would have them, rising; of very many the bounds alone.
+
+    None where bounds do not say: decimals and bytes stand there as texts, in another order.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        column = column.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
+    elif not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        return None
+    values = pc.unique(column).drop_null()
+    if len(values) > FEW:
+        low, high = pc.min_max(values).as_py().values()
+        return _Range(low, high)
+    return _Values(sorted(values.to_pylist()))
+
+
+class _Range(NamedTuple):
+    low: Any
+    high: Any
+
+    def meets(self, low: Any, high: Any) -> bool:
+        return not (self.high < low or high < self.low)
+
+
+class _Values(NamedTuple):
+    rising: list[Any]
+
+    def meets(self, low: Any, high: Any) -> bool:
+        return bisect_left(self.rising, low) < bisect_right(self.rising, high)
+
+
+def _may_hold(bounds: ColumnStats | None, touched: _Range | _Values) -> bool:
+    if bounds is None or bounds.min is None or bounds.max is None:
+        return True
+    return touched.meets(bounds.min, bounds.max)
 
 
 def neighbour(
@@ -60,12 +105,6 @@ def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.
 def _rows(store: ObjectStore, file: DataFile) -> pa.Table:
     with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
         return parquet.read(use_threads=False)
-
-
-def _meet(one: ColumnStats | None, other: ColumnStats | None) -> bool:
-    if one is None or other is None:
-        return True
-    return not (_below(one.max, other.min) or _below(other.max, one.min))
 
 
 def _apart(lower: ColumnStats | None, upper: ColumnStats | None) -> bool:

@@ -29,6 +29,9 @@ MAX_TAG_CARDINALITY = 65_536
 
 SAMPLE_ROWS = 8192
 
+LONG_RUN = 16
+"""Rows that stand in order one after another, on average, where it pays to merge them."""
+
 _BITS = 62
 _LARGEST = np.iinfo(np.int64).max
 
@@ -232,6 +235,9 @@ def _argsort(keys: list[_Key]) -> Codes:
 def _stable(codes: Codes, span: int) -> Codes:
     """The stable order of the codes, whose memory is used for it."""
     rows = len(codes)
+    if _falls(codes) < rows // LONG_RUN:
+        # Merging long runs takes a seventh of sorting: a table's rows, and few that touch them.
+        return np.argsort(codes, kind="stable")
     if span * rows < 1 << _BITS:
         # With the row number as last digit every code is unique: the fast sort is stable too.
         return _in_order(codes, np.arange(rows, dtype=np.int64))
@@ -245,6 +251,11 @@ def _stable(codes: Codes, span: int) -> Codes:
     codes[:1] = 0
     np.cumsum(rises, out=codes[1:])
     return _in_order(codes, order)
+
+
+def _falls(codes: Codes) -> int:
+    """How often a code is followed by a lower one."""
+    return int(np.count_nonzero(codes[1:] < codes[:-1]))
 
 
 def _in_order(codes: Codes, numbers: Codes) -> Codes:

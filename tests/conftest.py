@@ -16,9 +16,13 @@ from tests.daemon import Launch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+EXAMPLES = int(os.environ.get("INGESTER_TEST_EXAMPLES", "50"))
+"""Of each property, unless it says otherwise; `make fuzz` tries many more."""
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True, max_examples=EXAMPLES)
 # The same examples on every run: a change is judged by what it does, not by the draw.
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, print_blob=True, derandomize=True, max_examples=EXAMPLES
+)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 # At import, so that subprocesses and module-level code see the clean environment too.

@@ -10,7 +10,7 @@ types and docstrings are written once.
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from .blocking import DEFAULT_ENDPOINT, Client
 from .errors import ClientError
 from .reading import QueryStream
 from .retry import RetryPolicy
+from .sync import SyncAnswer, SyncColumn, SyncStream
 from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
 from .writer import Writer
 
@@ -115,6 +116,30 @@ class TrioWriter:
         except trio.Cancelled:
             self._writer.abort()
             raise
+
+
+class TrioSyncStream:
+    """A :class:`SyncStream` for trio; see there. One task at a time."""
+
+    def __init__(self, stream: SyncStream) -> None:
+        self._stream = stream
+
+    async def standing(self) -> SyncAnswer:
+        """Where the origin stands; nothing is changed."""
+        return await _in_thread(self._stream.standing)
+
+    async def send(
+        self,
+        table: str,
+        columns: Sequence[SyncColumn],
+        batch: pa.RecordBatch,
+        *,
+        begin: bool = False,
+        sequence: int | None = None,
+    ) -> SyncAnswer:
+        """One message, once it is taken. Whoever is cancelled here asks where it stands."""
+        send = partial(self._stream.send, begin=begin, sequence=sequence)
+        return await _in_thread(partial(send, table, columns, batch))
 
 
 class TrioQueryStream:
@@ -216,6 +241,8 @@ class TrioClient:
         TrioWriter, Client.writer, "In trio: ``async with await client.writer(…) as writer``."
     )
 
+    sync = _awaited_as(TrioSyncStream, Client.sync, "In trio: ``await client.sync(…)``.")
+
     query = _awaited(Client.query)
     query_stream = _awaited_as(
         TrioQueryStream,
@@ -233,4 +260,11 @@ class TrioClient:
     action = _awaited(Client.action)
 
 
-__all__ = ["ClientError", "TrioAck", "TrioClient", "TrioQueryStream", "TrioWriter"]
+__all__ = [
+    "ClientError",
+    "TrioAck",
+    "TrioClient",
+    "TrioQueryStream",
+    "TrioSyncStream",
+    "TrioWriter",
+]

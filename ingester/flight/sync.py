@@ -43,7 +43,7 @@ class SyncCall:
     def serve(self, reader: Any, writer: Any) -> None:
         """Take the message and answer it; raises what no retry helps."""
         try:
-            batch = self._only_batch(reader)
+            batch = self._first_batch(reader)
             standing = self._portal.call(self._replication.take, self._message(batch))
             answer = self._taken(standing)
         except BaseException as exc:
@@ -51,17 +51,18 @@ class SyncCall:
                 self._portal.call(self._replication.give_up, self._command.origin)
                 raise
             answer = self._later(exc, exc.retry_after_s)
+        # Before the call has ended: a client may wait for the answer first.
         writer.write(pa.py_buffer(encode_answer(answer)))
+        if next_chunk(reader) is not None:
+            raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 
-    def _only_batch(self, reader: Any) -> pa.RecordBatch | None:
+    def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """The call's batch; None where it has none, or one without rows."""
         schema_of(reader)
         chunk = next_chunk(reader)
         if chunk is None:
             return None
         batch = batch_of(chunk)
-        if next_chunk(reader) is not None:
-            raise InvalidRequest("sync: a call has one message, this one sends a second batch")
         return batch if batch.num_rows else None
 
     def _message(self, batch: pa.RecordBatch | None) -> Message:

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from ingester.client import Client, InvalidRequest, UnknownOutcome
-from ingester.client.trio_client import TrioClient, TrioQueryStream, TrioWriter
+from ingester.client.trio_client import TrioClient, TrioQueryStream, TrioSyncStream, TrioWriter
 from tests.client.conftest import QUICK
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import LostAnswer, SmallDaemon
@@ -89,7 +89,11 @@ def test_a_cancelled_writer_stops_without_waiting(daemon: SmallDaemon) -> None:
 
 
 def test_every_call_of_the_blocking_client_is_there_with_its_parameters() -> None:
-    own_results = {"writer": TrioWriter, "query_stream": TrioQueryStream}
+    own_results = {
+        "writer": TrioWriter,
+        "query_stream": TrioQueryStream,
+        "sync": TrioSyncStream,
+    }
     calls = {name for name in vars(Client) if not name.startswith("_")}
     assert calls == {name for name in vars(TrioClient) if not name.startswith("_")}
     for name in calls - {"close"}:

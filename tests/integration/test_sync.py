@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.daemon import Daemon
-from tests.integration.syncing import KEEP, Change, Source, State, apply
+from tests.integration.syncing import KEEP, Change, Source, State, apply, message
 from tests.integration.wire import (
     Json,
     Stream,
     act,
+    command,
     create,
     http,
     numbers,
@@ -123,6 +124,22 @@ def test_what_is_born_and_gone_in_a_message_leaves_nothing(source: Source) -> No
     assert source.state("t") == {3: (3.0, "two")}
 
 
+def test_a_message_is_answered_before_its_call_ends_and_a_second_is_refused(
+    source: Source,
+) -> None:
+    columns, batch = message([(None, 1, {"v": 1.0})])
+    about = {"namespace": source.namespace, "table": "t", "origin": source.origin}
+    descriptor = command(type="sync", **about, sequence=1, columns=columns)
+    with Stream(source.client, descriptor, batch.schema) as stream:
+        assert stream.write(batch)["accepted"]
+    second = Stream(source.client, descriptor, batch.schema)
+    assert second.write(batch)["duplicate"]
+    second.send(batch)
+    with pytest.raises(pa.ArrowInvalid, match="a call has one message"):
+        second.close()
+    assert set(source.state("t")) == {1}
+
+
 def test_an_open_transaction_is_nobodys(source: Source) -> None:
     source.send("t", [(None, 1, {"v": 1.0})], sequence=1)
     source.send("t", [(None, 2, {"v": 2.0})])
@@ -190,10 +207,10 @@ def test_what_is_refused_is_named_and_ends_the_transaction(
         ("t", [{"role": "key", "name": "id"}, ids[1]], [one, one], "role"),
     ]
     source.send("t", [(None, 5, {"v": 5.0})], sequence=5)
-    for name, columns, arrays, message in wrong:
+    for name, columns, arrays, said in wrong:
         source.send("t", [(None, 6, {"v": 6.0})])
         batch = pa.record_batch(arrays, names=[f"c{n}" for n in range(len(arrays))])
-        with pytest.raises(pa.ArrowInvalid, match=message):
+        with pytest.raises(pa.ArrowInvalid, match=said):
             source.raw(name, columns, batch, sequence=6)
     assert source.state("t") == {5: (5.0, None)}
 

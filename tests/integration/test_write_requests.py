@@ -72,19 +72,6 @@ def test_a_malformed_command_is_refused_by_name(
         stream.write(numbers(0, 1))
 
 
-@pytest.mark.parametrize("kind", ["sync"])
-def test_what_comes_later_is_unimplemented(
-    client: fl.FlightClient, table: Table, kind: str
-) -> None:
-    put(client, table, numbers(0, 1))
-    descriptor = command(type=kind, namespace=table[0], table=table[1], origin="o")
-    with (
-        pytest.raises(pa.ArrowNotImplementedError, match=kind),
-        Stream(client, descriptor, numbers(0, 1).schema) as stream,
-    ):
-        stream.write(numbers(0, 1))
-
-
 @pytest.mark.parametrize("path", [[], ["it"], ["it", "a", "b"]])
 def test_a_path_that_is_not_namespace_and_table_is_refused(
     client: fl.FlightClient, path: list[str]
