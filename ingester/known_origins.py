@@ -75,11 +75,12 @@ class KnownOrigins:
             self._closed.pop(key, None)
         if trio.current_time() - self._read_at < READ_AGAIN_S:
             return
-        self._read_at = trio.current_time()
+        began = trio.current_time()
         async with trio.open_nursery() as nursery:
             for key in await self._catalog.names():
                 if key not in opened:
                     nursery.start_soon(self._read, key)
+        self._read_at = began
 
     async def _read(self, key: TableKey) -> None:
         self._closed[key] = await self._catalog.commits.read(partial(self._origins_in, key))

@@ -61,13 +61,24 @@ class _Rows:
         cells = (change.new or ()) + (old or ())
         self.nbytes += sum(len(cell) for cell in cells if isinstance(cell, str)) + 16
 
+    def _key_text(self, role: str, at: int, row: int) -> str | None:
+        """A key's text; a large one that stayed as it was stands in the old key alone."""
+        sides = (self._old, self._new) if role == "old_pk" else (self._new, self._old)
+        for cells in (side[row] for side in sides):
+            if cells is not None and cells[at] is not UNCHANGED:
+                return _text(cells[at])
+        return None
+
     def message(self) -> SyncMessage:
         columns: list[SyncColumn] = []
         arrays: list[pa.Array] = []
         for role, sides in (("old_pk", self._old), ("new_pk", self._new)):
             for at in self._key:
                 column = self.relation.columns[at]
-                texts = [None if cells is None else _text(cells[at]) for cells in sides]
+                texts = [
+                    None if cells is None else self._key_text(role, at, row)
+                    for row, cells in enumerate(sides)
+                ]
                 columns.append(SyncColumn(role, column.name))
                 arrays.append(arrow_values(column, texts))
         for at in self._values:
@@ -128,7 +139,8 @@ class Collector:
             if rows is not None:
                 self._done.append(rows)
             relation = self._relations[change.relation]
-            key = self._keys.get((relation.schema, relation.name))
+            # A table that is gone by now was there when it changed.
+            key = self._keys.get((relation.schema, relation.name)) or relation.key
             if not key:
                 raise NoKey(f"table {relation.schema}.{relation.name} has no primary key")
             rows = self._rows[change.relation] = _Rows(relation, key)

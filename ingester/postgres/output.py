@@ -47,6 +47,8 @@ class Relation(NamedTuple):
     schema: str
     name: str
     columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    """What the changes of rows say of old ones; all columns under REPLICA IDENTITY FULL."""
 
 
 class Commit(NamedTuple):
@@ -151,11 +153,12 @@ def _relation(reader: _Reader) -> Relation:
     schema, name = reader.text(), reader.text()
     reader.letter()
     (count,) = reader.unpack(_U16)
-    columns = []
+    columns, key = [], []
     for _ in range(count):
-        reader.letter()
+        flagged = ord(reader.letter()) & _FLAGGED_KEY
         columns.append(Column(reader.text(), *reader.unpack(_COLUMN_TYPE)))
-    return Relation(oid, schema, name, tuple(columns))
+        key += [columns[-1].name] if flagged else []
+    return Relation(oid, schema, name, tuple(columns), tuple(key))
 
 
 def _change(kind: str, reader: _Reader) -> Change:

@@ -5,8 +5,8 @@
             └──── a connection is lost, or the daemon is a new one ─┘
 
 Law of this file: a transaction's sequence is its end in the source's log. The slot is advanced to
-the origin's durable sequence and to nothing else, so that whatever the daemon may lose is still
-there to be read.
+the origin's durable sequence, so that whatever the daemon may lose is still there to be read (and,
+by the source's client library, past what concerns no table when all before that is durable).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ingester.client import (
 from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
 from ingester.postgres.collecting import Collector, NoKey, SyncMessage, table_name
 from ingester.postgres.output import Change, Commit, Message, Relation, Truncate
-from ingester.postgres.source import Slot, Source, SourceTable
+from ingester.postgres.source import Slot, Source, SourceFailed, SourceTable
 
 SEND_BYTES = 8 << 20
 SEND_CHANGES = 50_000
@@ -39,6 +39,8 @@ SEND_CHANGES = 50_000
 IDLE_S = 0.2
 ASK_EVERY_S = 1.0
 KEYS_AT_ONCE = 50_000
+FIRST_LSN = 1 << 20
+"""Positions in a log are higher; sequences of a copy, but for its last one, are lower."""
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
 
 
@@ -130,14 +132,20 @@ class Replicator:
                     raise NoKey(f"table {table_name(table.relation)} has no primary key")
             standing = self._stream.standing()
             slot = source.slot()
-            if slot.snapshot is None and (standing.memory_sequence or -1) < slot.confirmed_lsn:
+            known = standing.memory_sequence or 0
+            if known > source.newest_lsn() or (slot.snapshot and known >= FIRST_LSN):
+                raise SourceFailed(
+                    f"origin {plan.origin!r} has followed another slot or server; copy these tables"
+                    " under another --origin"
+                )
+            if slot.snapshot is None and known < FIRST_LSN:
                 self._say("the first copy was not finished, or is lost: copying again")
                 source.drop_slot()
                 slot = source.slot()
             if slot.snapshot is not None:
                 self._copy(source, tables, slot, standing)
                 standing = self._stream.standing()
-            self._follow(source, tables, standing.memory_sequence or -1)
+            self._follow(source, tables, standing)
         finally:
             source.close()
 
@@ -191,13 +199,19 @@ class Replicator:
 
     # The stream
 
-    def _follow(self, source: Source, tables: list[SourceTable], upto: int) -> None:
-        """Send what comes after ``upto``, which the daemon has."""
+    def _follow(self, source: Source, tables: list[SourceTable], standing: SyncAnswer) -> None:
+        """Send what comes after that which the daemon has."""
         keys = _keys(tables)
+        upto = standing.memory_sequence or -1
+        # A daemon that may have lost its log may have some of these in files of some tables. They
+        # were sent in groups that nobody knows; what is sent singly is judged right.
+        singly_upto = source.newest_lsn() if upto == standing.durable_sequence else -1
         collector = Collector(keys)
         part: list[Message] = []
         source.start()
         while not self._stopped():
+            if collector.upto is not None and collector.upto <= singly_upto:
+                self._send(source, collector)
             waiting = collector.upto is not None
             message = source.read(0.0 if waiting else IDLE_S)
             if isinstance(message, Relation):
@@ -258,6 +272,11 @@ class Replicator:
             )
             if answer.first:
                 raise Restarted
+            if answer.duplicate:
+                raise SourceFailed(
+                    f"the daemon has sequence {sequence} of origin {self._plan.origin!r} already,"
+                    " from elsewhere; name another --origin"
+                )
         assert answer is not None, "a transaction has a message"
         self._sent = sequence
         self._note(answer)

@@ -1,7 +1,8 @@
 """The source: its publication, its slot, a first copy of its tables, the stream of their changes.
 
-Law of this file: the slot moves only to where it is told; it is made once, with the snapshot that
-the first copy reads, so that copy and stream have each change once.
+Law of this file: the slot moves to where it is told, and past what concerns no table once all
+before that is safe; it is made once, with the snapshot that the first copy reads, so that copy and
+stream have each change once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ def told() -> Iterator[None]:
         yield
     except psycopg2.OperationalError:
         raise
+    except psycopg2.InterfaceError as exc:
+        raise psycopg2.OperationalError(str(exc)) from exc
     except psycopg2.Error as exc:
+        if type(exc) is psycopg2.DatabaseError and exc.pgcode is None:
+            # The stream has ended under it: the server restarts.
+            raise psycopg2.OperationalError(str(exc)) from exc
         raise SourceFailed(f"PostgreSQL: {' '.join(str(exc).split())}") from exc
 
 
@@ -97,15 +103,30 @@ class Source:
             cursor.execute(make + what)
 
     def tables(self) -> list[SourceTable]:
-        """Those of the publication."""
+        """Those of the publication.
+
+        Raises:
+            SourceFailed: one says too little of changed rows.
+        """
         found = self._asked(
-            "SELECT c.oid::bigint, n.nspname, c.relname FROM pg_publication_tables p"
+            "SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text"
+            " FROM pg_publication_tables p"
             " JOIN pg_namespace n ON n.nspname = p.schemaname"
             " JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid"
             " WHERE p.pubname = %s ORDER BY 2, 3",
             self._publication,
         )
-        return [self._table(oid, schema, name) for oid, schema, name in found]
+        for _, schema, name, identity in found:
+            if identity not in ("d", "f"):
+                raise SourceFailed(
+                    f"table {schema}.{name}: its REPLICA IDENTITY is neither DEFAULT nor FULL"
+                )
+        return [self._table(oid, schema, name) for oid, schema, name, _ in found]
+
+    def newest_lsn(self) -> int:
+        """The end of the source's log."""
+        [(lsn,)] = self._asked("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        return int(lsn)
 
     def _table(self, oid: int, schema: str, name: str) -> SourceTable:
         columns = self._asked(
@@ -160,7 +181,10 @@ class Source:
         # What the types' output functions say, as in the stream; a cast to text may differ.
         kinds = tuple(column.type_oid for column in relation.columns)
         as_sent = psycopg2.extensions.new_type(kinds, "AS_SENT", lambda text, cursor: text)
-        select_all = sql.SQL("SELECT {} FROM {}").format(
+        [(kind,)] = self._asked("SELECT relkind::text FROM pg_class WHERE oid = %s", relation.oid)
+        # Tables that inherit from it are copied by themselves; partitions belong to it.
+        only = "" if kind == "p" else "ONLY "
+        select_all = sql.SQL("SELECT {} FROM " + only + "{}").format(
             columns, sql.Identifier(relation.schema, relation.name)
         )
         with told():

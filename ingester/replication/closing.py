@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -59,6 +60,7 @@ class _Share:
     """One table's part of a transaction that is being closed."""
 
     table: TableBuffer
+    definition: TableDefinition
     in_files: frozenset[PartitionKey]
     changes: Changes
     folded: Folded
@@ -104,28 +106,31 @@ class Closing:
             InvalidRequest: what is wrong with its rows.
             IngesterError: the log does not take it.
         """
-        shares = await trio.to_thread.run_sync(_fold_all, tables)
-        async with AsyncExitStack() as orders:
-            for share in shares:
-                order = share.table.order
-                alone = share.wanted is not None
-                await orders.enter_async_context(order.alone() if alone else order.among_others())
-            transaction = await trio.to_thread.run_sync(self._made, shares, origin)
-            begin()
-            error = await self._fate(
-                lambda answered: self._sink.submit_together(transaction, answered)
-            )
-            end(error)
-            if error is not None:
-                raise error
-        return transaction
+        alone = False
+        while True:
+            shares = await trio.to_thread.run_sync(_fold_all, tables)
+            async with AsyncExitStack() as orders:
+                for share in shares:
+                    order = share.table.order
+                    by_itself = alone or share.wanted is not None
+                    enter = order.alone() if by_itself else order.among_others()
+                    await orders.enter_async_context(enter)
+                transaction = await trio.to_thread.run_sync(self._made, shares, origin)
+                # A column that came meanwhile may have values to keep.
+                if all(share.table.definition is share.definition for share in shares):
+                    begin()
+                    error = await self._fate(partial(self._sink.submit_together, transaction))
+                    end(error)
+                    if error is not None:
+                        raise error
+                    return transaction
+            alone = True
 
     def _made(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
         return make_transaction([self._rows(share) for share in shares], origin)
 
     def _rows(self, share: _Share) -> TableRows:
-        table = share.table
-        definition = table.definition
+        table, definition = share.table, share.definition
         kept = None
         if share.wanted is not None:
             snapshot = snapshot_all(table, self._applied_seq)
@@ -168,7 +173,7 @@ class Closing:
             IngesterError: the log does not take it.
         """
         note = Entry(RecordKind.OPENED, [encode_opened(origins)])
-        error = await self._fate(lambda answered: self._sink.submit_note(note, answered))
+        error = await self._fate(partial(self._sink.submit_note, note))
         if error is not None:
             raise error
 
@@ -192,26 +197,20 @@ class Closing:
 def _fold_all(tables: list[NewChanges]) -> list[_Share]:
     shares = []
     for table, mine, in_files in tables:
-        changes = joined(mine.messages, table.definition)
-        _check_types(table, changes)
+        definition = table.definition
+        changes = joined(mine.messages, definition)
+        _check_types(definition, changes)
         folded = fold(changes)
-        shares.append(
-            _Share(
-                table,
-                in_files,
-                changes,
-                folded,
-                wanted_keys(changes, folded, table.definition),
-                len(mine.messages),
-            )
-        )
+        wanted = wanted_keys(changes, folded, definition)
+        count = len(mine.messages)
+        shares.append(_Share(table, definition, in_files, changes, folded, wanted, count))
     return shares
 
 
-def _check_types(table: TableBuffer, changes: Changes) -> None:
+def _check_types(definition: TableDefinition, changes: Changes) -> None:
     """Somebody else may have added a column of the same name while the transaction was open."""
     for field in changes.values.schema:
-        has = table.definition.schema.field(field.name).type
+        has = definition.schema.field(field.name).type
         if has != field.type:
             raise InvalidRequest(
                 f"column {field.name!r}: table has {has}, message has {field.type}"

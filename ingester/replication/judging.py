@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
-from ingester.errors import Superseded
+from ingester.errors import InvalidRequest, Superseded
 from ingester.lanes import Lane
 from ingester.ownership import Ownership
 from ingester.replication.closing import NewChanges
@@ -38,6 +38,11 @@ class Judge:
         """
         definition = changes.definition
         table = await self._catalog.prepare_write(*key, definition.schema, definition.primary_key)
+        if set(table.definition.primary_key) != set(definition.primary_key):
+            raise InvalidRequest(  # somebody has made it since the first message
+                f"sync: primary key {list(definition.primary_key)}, table {'/'.join(key)} has"
+                f" {list(table.definition.primary_key) or 'none'}"
+            )
         lane = await self._lane(table, origin, sequence)
         if lane.judge(sequence) != "new":
             return None

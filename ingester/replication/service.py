@@ -18,7 +18,7 @@ import trio
 
 from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
-from ingester.errors import InvalidRequest, Refused, Stopping
+from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping
 from ingester.known_origins import KnownOrigins
 from ingester.origins import Origins
 from ingester.ownership import Ownership
@@ -34,6 +34,11 @@ from ingester.replication.transactions import (
 from ingester.schema.definition import widened
 from ingester.sinks import Transaction
 from persist.table import TableDefinition
+
+OPEN_AT_ONCE = 2
+"""Times `replication.max_transaction_bytes` that all open transactions may have together."""
+IDLE_S = 60.0
+"""After which an open transaction is dropped, if others need the room."""
 
 
 class Message(NamedTuple):
@@ -75,7 +80,7 @@ class Replication:
         self.closing = 0
         """Transactions that are being closed."""
         self.on_logged: Callable[[Transaction], None] = lambda transaction: None
-        self.open = OpenTransactions()
+        self.open = OpenTransactions(trio.current_time)
         self._catalog = catalog
         self._judge = Judge(catalog, ownership)
         self._origins: Origins = ownership.origins
@@ -127,7 +132,7 @@ class Replication:
 
     def marked(self) -> list[str]:
         """For the head of a new segment of the log."""
-        return sorted(self._marked)
+        return sorted(self._marked | self.interrupted)
 
     async def give_up(self, origin: str) -> None:
         """Forget what an origin has open: a message of it was no good."""
@@ -148,6 +153,7 @@ class Replication:
             return self._standing(message.origin)
         if message.rows is None and opened is None and not message.begin:
             return self._closed_before(message.origin, message.closes)
+        self._check_open()  # the daemon may have begun to stop since
         self.closing += 1
         try:
             sequence, duplicate = await self._close(message.origin, message.closes, with_rows)
@@ -169,7 +175,20 @@ class Replication:
                 f"origin {message.origin!r}: its transaction has {grown.nbytes} bytes;"
                 f" replication.max_transaction_bytes is {self._max_bytes}: all of it is refused"
             )
+        beside = self.open.nbytes - (0 if opened is None else opened.nbytes)
+        if beside + grown.nbytes > OPEN_AT_ONCE * self._max_bytes:
+            self._drop_idle()
+            raise MemoryFull(
+                f"replication: {self.open.nbytes} bytes of open transactions wait to be closed",
+                retry_after_s=1.0,
+            )
         return grown
+
+    def _drop_idle(self) -> None:
+        """Make room: those that nobody goes on with have to be sent again."""
+        for origin in self.open.idle(IDLE_S):
+            self._drop(origin)
+            self.interrupted.add(origin)
 
     def _tell_interrupted(self, message: Message) -> None:
         """The first part of a transaction has gone with the process: the rest is not all of it.
@@ -183,8 +202,8 @@ class Replication:
         self.interrupted.discard(message.origin)
         if was_open and not message.begin and (message.rows or message.closes is not None):
             raise Refused(
-                f"origin {message.origin!r} had a transaction open when the daemon ended: it has to"
-                " be sent again from its first message on",
+                f"origin {message.origin!r} had a transaction open that is gone, with the process"
+                " or for want of room: it has to be sent again from its first message on",
                 retry_after_s=0.0,
             )
 

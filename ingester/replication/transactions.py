@@ -7,7 +7,7 @@ what it is. Loop only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,8 +84,10 @@ class OpenTransaction:
 class OpenTransactions:
     """All of them, by origin."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
         self._open: dict[str, OpenTransaction] = {}
+        self._touched: dict[str, float] = {}
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -99,15 +101,18 @@ class OpenTransactions:
         """Take the place of what the origin had open."""
         self.drop(origin)
         self._open[origin] = transaction
+        self._touched[origin] = self._clock()
         self.nbytes += transaction.nbytes
 
     def drop(self, origin: str) -> bool:
         """Forget it; whether there was one."""
         known = self._open.pop(origin, None)
+        self._touched.pop(origin, None)
         if known is not None:
             self.nbytes -= known.nbytes
         return known is not None
 
-    def origins(self) -> Sequence[str]:
-        """Who has one."""
-        return list(self._open)
+    def idle(self, for_s: float) -> Sequence[str]:
+        """Who has one and has not gone on with it for so long."""
+        before = self._clock() - for_s
+        return [origin for origin, touched in self._touched.items() if touched < before]

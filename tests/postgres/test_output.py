@@ -28,7 +28,7 @@ from ingester.postgres.output import (
 )
 
 INT, TEXT = Column("id", 23, -1), Column("name", 25, -1)
-RELATION = Relation(7, "public", "t", (INT, TEXT))
+RELATION = Relation(7, "public", "t", (INT, TEXT), ("id", "name"))
 
 
 def cells(*texts: str | object | None) -> bytes:

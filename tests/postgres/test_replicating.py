@@ -125,9 +125,9 @@ def test_tables_equal_the_sources_after_a_load_with_kills(
                     return int(facts["durable_sequence"] or 0)
 
                 until(lambda: durable() > end, "all of it in files", PATIENCE_S)
-                until(lambda: flushed(cluster) == durable(), "the slot to follow", PATIENCE_S)
+                until(lambda: flushed(cluster) >= durable(), "the slot to follow", PATIENCE_S)
                 facts = follower.stop()
-                assert facts["durable"] == facts["sent"] == flushed(cluster)
+                assert facts["durable"] == facts["sent"] <= flushed(cluster)
                 assert facts["transactions"] > 100
         url = f"file://{daemon.data_dir}/store"
         for table in tables:
@@ -198,3 +198,41 @@ def test_a_table_without_a_key_is_refused_by_name(cluster: Cluster, tmp_path: Pa
             assert follower.process.wait(60) == 1
             assert "table keyless has no primary key" in follower.said()
             assert "Traceback" not in follower.said()
+
+
+def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.run("CREATE TABLE quiet (id int PRIMARY KEY)", "INSERT INTO quiet VALUES (1)")
+    options = ("--tables", "quiet", "--slot", "quiet", "--publication", "quiet")
+    with (
+        Daemon.start(tmp_path / "d", replication__max_lag="100ms") as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+
+        def keys() -> set[int]:
+            return set(query(client, ("pg", "quiet"))["id"].to_pylist())
+
+        with following(cluster, daemon, tmp_path, *options) as follower:
+            until(lambda: "copied 1 rows" in follower.said(), "the copy", PATIENCE_S)
+            cluster.run("INSERT INTO quiet VALUES (2)")
+            until(lambda: keys() == {1, 2}, "the change", PATIENCE_S)
+            # The source's log goes on without a word of the table.
+            cluster.run("CREATE TABLE noise AS SELECT generate_series(1, 1000) AS n", "CHECKPOINT")
+            slot = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'quiet'"
+            end = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
+            until(lambda: lsn(cluster, slot) >= end, "the slot to pass that", PATIENCE_S)
+            follower.stop()
+        cluster.run("DELETE FROM quiet WHERE id = 1", "INSERT INTO quiet VALUES (3)")
+        with following(cluster, daemon, tmp_path / "d", *options) as follower:
+            until(lambda: keys() == {2, 3}, "what came meanwhile", PATIENCE_S)
+            assert "copy" not in follower.said()
+            assert "copied" not in follower.said()
+            follower.stop()
+        # Another slot cannot go on from there.
+        again = ("--tables", "quiet", "--slot", "another", "--publication", "quiet")
+        with following(
+            cluster, daemon, tmp_path / "d", *again, "--origin", "postgres-quiet"
+        ) as follower:
+            assert follower.process.wait(60) == 1
+            assert "under another --origin" in follower.said()
