@@ -7,7 +7,7 @@ epoch) is in the manifest before the operation goes to the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -157,11 +157,8 @@ class Catalog:
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
         """
-        try:
-            table = await self.open(namespace, name)
-        except UnknownTable:
-            if not self._auto_create:
-                raise
+        table = await self._unless_to_be_made(self.open(namespace, name))
+        if table is None:
             return automatic_definition(sent)
         wider = widened(table.definition, sent)
         return None if wider is table.definition else wider
@@ -174,11 +171,8 @@ class Catalog:
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
         """
-        try:
-            table = await self.open(namespace, name)
-        except UnknownTable:
-            if not self._auto_create:
-                raise
+        table = await self._unless_to_be_made(self.open(namespace, name))
+        if table is None:
             return keyed_definition(sent, primary_key)
         return widened(table.definition, sent)
 
@@ -205,11 +199,8 @@ class Catalog:
         ):
             return table
         async with self.commits.held(key):
-            try:
-                table = await self._open_locked(key)
-            except UnknownTable:
-                if not self._auto_create:
-                    raise
+            table = await self._unless_to_be_made(self._open_locked(key))
+            if table is None:
                 wanted = (
                     keyed_definition(sent, primary_key)
                     if primary_key
@@ -220,6 +211,15 @@ class Catalog:
             while missing := missing_columns(table.definition, sent):
                 await self._widen_locked(table, missing)
             return table
+
+    async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
+        """What is opened; None where it does not exist and a write may make it."""
+        try:
+            return await opening
+        except UnknownTable:
+            if not self._auto_create:
+                raise
+            return None
 
     async def prepare_delete(self, namespace: str, name: str) -> TableBuffer:
         """The table, with this daemon's epoch in its manifest.

@@ -35,6 +35,7 @@ from typing import IO, Any, BinaryIO, NoReturn, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 _SUBREAPER = 36
+_PARENT_DEATH_SIGNAL = 1
 _SHELL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP)
 _MOST_BYTES = 1 << 20
 
@@ -178,7 +179,12 @@ class Warm:
         cwd: Path,
         streams: tuple[int, int, int],
     ) -> int:
-        order = {"arguments": [*arguments], "environment": {**environment}, "cwd": str(cwd)}
+        order = {
+            "arguments": [*arguments],
+            "environment": {**environment},
+            "cwd": str(cwd),
+            "parent": os.getpid(),
+        }
         with self._lock:
             socket.send_fds(self._ours, [json.dumps(order).encode()], streams)
             return int(self._ours.recv(64))
@@ -263,6 +269,7 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
     """Run the command in this process, which is new, and end with its exit code."""
     code = 70
     try:
+        _end_with(order["parent"])
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -290,6 +297,19 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when the process that ordered it ends, however that does."""
+    give_up_at = time.monotonic() + 10
+    # Until whoever forked it has ended, its parent is another.
+    while os.getppid() != parent:
+        if time.monotonic() > give_up_at:
+            os._exit(71)
+        os.sched_yield()
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(71)
 
 
 @contextmanager

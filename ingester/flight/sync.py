@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
 from ingester.flight.answers import SyncAnswer, encode_answer
@@ -91,28 +92,26 @@ class SyncCall:
         return TypedMessage(table, definition, changes, changes.nbytes)
 
     def _taken(self, standing: Standing) -> SyncAnswer:
+        return self._answer(True, standing)
+
+    def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
+        standing = self._portal.call(self._replication.stand, self._command.origin)
+        return replace(
+            self._answer(False, standing),
+            code=kind_of(error).code,
+            message=shortened(error.message),
+            retry_after_s=retry_after_s,
+        )
+
+    def _answer(self, accepted: bool, standing: Standing) -> SyncAnswer:
         return SyncAnswer(
-            accepted=True,
+            accepted=accepted,
             sequence=standing.sequence,
             epoch=self._epoch,
             duplicate=standing.duplicate,
             memory_sequence=standing.memory_sequence,
             durable_sequence=standing.durable_sequence,
             first=standing.first,
-        )
-
-    def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
-        standing = self._portal.call(self._replication.stand, self._command.origin)
-        return SyncAnswer(
-            accepted=False,
-            sequence=standing.sequence,
-            epoch=self._epoch,
-            memory_sequence=standing.memory_sequence,
-            durable_sequence=standing.durable_sequence,
-            first=standing.first,
-            code=kind_of(error).code,
-            message=shortened(error.message),
-            retry_after_s=retry_after_s,
         )
 
 
