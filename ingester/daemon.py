@@ -65,7 +65,7 @@ Ready = Callable[[dict[str, Any]], None]
 
 
 LAST_ANSWERS_S = 0.2
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.002
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:

@@ -17,6 +17,7 @@ is answered exactly once, whatever becomes of the log.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -35,6 +36,11 @@ Apply = Callable[[Sequence[Entry]], None]
 
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
+_LITTLE_BYTES = 64 << 10
+_LATER_GROUPS = 8
+_LATER_S = 0.02
+"""Small groups of one thread are applied together, so many of them at most, or so soon: to wake the
+loop costs more than to apply one."""
 
 
 class AppendQueue:
@@ -71,6 +77,9 @@ class AppendQueue:
         # Groups that were written, or failed, and of which the loop does not know yet.
         self._came_back: deque[tuple[Group, LogError | None]] = deque()
         self._told = False
+        self._told_at = 0.0
+        self._thread_writes = False
+        """The append thread does, and tells the loop before it sleeps."""
         self._stored = self._handed_on = 0
         self._settling = threading.Condition()
         self._awaited = 0
@@ -118,6 +127,7 @@ class AppendQueue:
         stored = self._stored
         if self._handed_on >= stored:
             return True
+        self._tell()
         with self._settling:
             self._awaited += 1
             try:
@@ -225,14 +235,18 @@ class AppendQueue:
 
     def _write_groups(self) -> None:
         """In the append thread."""
+        self._thread_writes = True
         while self._write_next():
             with self._lock:
                 if not (self._held or self._closed):
                     self._company.wait()
+        # Cleared before it looks: whoever finds it set need not tell.
+        self._thread_writes = False
+        self.tell()
 
     def _write_here(self) -> None:
         """In a thread that found nobody writing: one group, then the append thread goes on."""
-        if not self._write_next(tells=False):
+        if not self._write_next():
             return
         with self._lock:
             goes_on = self._may_write()
@@ -241,14 +255,13 @@ class AppendQueue:
         if goes_on:
             self._ring()
 
-    def _write_next(self, *, tells: bool = True) -> bool:
+    def _write_next(self) -> bool:
         """Write what waits; whether there was something. False: nobody writes any more."""
         try:
             group = self._next_group()
             if group is not None:
                 stored = self._write(group)
-                # Who is answered on the loop does not wait for somebody else's answer.
-                if tells or not (stored and all(entry.on_stored for entry in group.entries)):
+                if not stored or self._is_due(group):
                     self._tell()
         except BaseException as exc:
             self._on_loop(self._lose, exc)
@@ -315,15 +328,27 @@ class AppendQueue:
                 entry.on_stored(entry)
         return True
 
+    def _is_due(self, group: Group) -> bool:
+        """Whether the loop has to be told of a group before its writer has done all else."""
+        if group.end - group.start > _LITTLE_BYTES:
+            return True
+        # Who is answered on the loop does not wait for somebody else's answer.
+        if not all(entry.on_stored for entry in group.entries):
+            return True
+        return self._thread_writes and (
+            len(self._came_back) >= _LATER_GROUPS or time.monotonic() - self._told_at > _LATER_S
+        )
+
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""
-        if self._came_back:
+        if self._came_back and not self._thread_writes:
             self._tell()
 
     def _tell(self) -> None:
         # Cleared before the loop looks: whoever finds it set is seen.
         if not self._told:
             self._told = True
+            self._told_at = time.monotonic()
             self._on_loop(self._take_turn)
 
     # The loop

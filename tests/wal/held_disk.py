@@ -31,3 +31,29 @@ class HeldDisk(FaultyDisk):
     async def wait_until_held(self) -> None:
         """Return when a data sync has begun and waits."""
         assert await trio.to_thread.run_sync(self.held.wait, 20)
+
+
+class SteppedDisk(FaultyDisk):
+    """Does one data sync for each `step`, from `hold` on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = threading.Semaphore(0)
+        self._steps = threading.Semaphore(0)
+
+    def hold(self) -> None:
+        """Let every data sync from now on wait for its step."""
+
+        def wait(_: object) -> None:
+            self._begun.release()
+            assert self._steps.acquire(timeout=20)
+
+        self.before("fdatasync", wait)
+
+    async def wait_until_held(self) -> None:
+        """Return when the next data sync has begun and waits."""
+        assert await trio.to_thread.run_sync(lambda: self._begun.acquire(timeout=20))
+
+    def step(self, syncs: int = 1) -> None:
+        """Let so many go on."""
+        self._steps.release(syncs)

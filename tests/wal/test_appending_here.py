@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.wal.driving import Running, operation, payloads, recovered_records, running
-from tests.wal.held_disk import HeldDisk
+from tests.wal.held_disk import HeldDisk, SteppedDisk
 from tests.wal.test_drafts import Outcomes, in_trio
 from wal import Entry, LogClosed, LogFailed, LogFull, RecordKind
 
@@ -238,6 +238,39 @@ async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> Non
             await in_a_thread(partial(state.log.append, second))
             assert await state.answers.wait(second) == [None]
             state.log.tell()  # nothing is left to be told
+
+
+@in_trio
+async def test_small_groups_of_the_thread_are_applied_together_or_when_somebody_waits(
+    tmp_path: Path,
+) -> None:
+    disk = SteppedDisk()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        patch.setattr("wal.append_queue._LATER_S", 1e9)
+        async with running(tmp_path, disk=disk) as state:
+            stored = Stored(state)
+            first, second, large = operation(b"one"), operation(b"two"), operation(b"3" * 70_000)
+            for entry in (first, second, large):
+                entry.on_stored, entry.on_done = stored.note, state.answers._note
+            disk.hold()
+            state.log.append_nowait(first)
+            await disk.wait_until_held()
+            # Behind it waits the next group, so the thread does not rest in between.
+            state.log.append_nowait(second)
+            disk.step()
+            await disk.wait_until_held()
+            assert stored.one.is_set()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert state.applied == []
+            await in_a_thread(partial(state.log.wait_settled, 20.0))
+            assert state.applied == [first]
+            # What the thread leaves behind when it rests, and a large group, are told at once.
+            disk.step(100)
+            assert await state.answers.wait(second) == [None]
+            state.log.append_nowait(large)
+            assert await state.answers.wait(large) == [None]
 
 
 @in_trio
