@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.ipc_messages import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.schema.validation import validate_fully
 from ingester.sinks.operation import Members, Operation, Part
 from persist.partitioning import PartitionValues
 from wal import Entry, Preamble, RecordKind
@@ -257,7 +258,7 @@ def decode_operation(
             body = payload.slice(offset, part.nbytes)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
             # Offsets that lead elsewhere would end the process when the rows are read.
-            batch.validate(full=True)
+            validate_fully([batch])
             _check_members(part.members, batch.num_rows, operations)
             parts.append(Part(part.values, batch, int(batch.nbytes), part.members))
             offset += part.nbytes

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from ingester.flight.preparing import NOTHING, Known, check_together
+from ingester.flight.preparing import NOTHING, Known
 from ingester.flight.requests import BatchMetadata, checkpoint_bytes
 from ingester.record import as_parts, make_operation
 from ingester.schema import Normaliser
+from ingester.schema.validation import validate_fully
 from ingester.sinks import Operation
 from ingester.sinks.operation import Members
 from ingester.write_stream import WritePlan
@@ -88,7 +89,7 @@ class OperationMaker:
             InvalidRequest, pa.ArrowException: not all of them are good; which one is not said.
         """
         counts = [batch.num_rows for batch in batches]
-        check_together(batches)
+        validate_fully(batches)
         known = Known(valid=True, most_bytes=most_bytes)
         rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
         split, members = _split_run(rows, counts, plan.normalise.definition.spec)
@@ -130,7 +131,7 @@ class OperationMaker:
             )
         try:
             if not known.valid:
-                batch.validate(full=True)
+                validate_fully([batch])
             if not sized:
                 self._check_plain_bytes(normalise, batch)
             return normalise(batch)

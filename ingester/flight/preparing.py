@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionSpec, PartitionValues, shared_partition
 
 T = TypeVar("T")
@@ -163,23 +164,9 @@ def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
     if len(batches) == 1:
         return NOTHING
     try:
-        rows = check_together(batches)
-        return Known(True, None if kind.spec is None else shared_partition(rows, kind.spec))
+        validate_fully(batches)
+        if kind.spec is None:
+            return Known(True)
+        return Known(True, shared_partition(pa.Table.from_batches(batches), kind.spec))
     except Exception:  # whatever it is, it comes again where it can be told whose it is
         return NOTHING
-
-
-def check_together(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Validate several batches of one schema in full, in few calls.
-
-    That each column has as many rows as its batch was seen by Arrow when it read the message.
-
-    Returns:
-        All of them.
-
-    Raises:
-        pa.ArrowInvalid: one of them is not good.
-    """
-    together = pa.Table.from_batches(batches)
-    together.validate(full=True)
-    return together

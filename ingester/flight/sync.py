@@ -21,6 +21,7 @@ from ingester.replication.messages import SyncLayout
 from ingester.replication.service import Message, Replication, Standing
 from ingester.replication.transactions import TypedMessage
 from ingester.replication.typed import TypedChanges
+from ingester.schema.validation import validate_fully
 
 
 class SyncCall:
@@ -77,7 +78,7 @@ class SyncCall:
         if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
             raise _too_large(nbytes, self._max_batch_bytes)
         try:
-            batch.validate(full=True)
+            validate_fully([batch])
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
         layout = SyncLayout(command.columns, batch.schema)

@@ -17,7 +17,6 @@ from crc32c import crc32c
 
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.flight.operations import OperationMaker
-from ingester.flight.preparing import check_together
 from ingester.flight.requests import (
     CreateTableBody,
     OriginsBody,
@@ -37,6 +36,7 @@ from ingester.query.ticket import encode_ticket, parse_ticket
 from ingester.record import DamagedRecord, decode_schema
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, define_table
+from ingester.schema.validation import validate_fully
 from ingester.transaction_record import decode_record
 from persist.footers import DataFile
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
@@ -199,9 +199,11 @@ def _batches(data: bytes) -> int:
 
 def _together(batches: list[pa.RecordBatch]) -> int:
     """Several batches that are looked at at once: what passes there passes one by one."""
+    if not batches:
+        return 0
     try:
-        check_together(batches)
-    except (pa.ArrowException, ValueError):  # none, or one that is not valid
+        validate_fully(batches)
+    except pa.ArrowException:
         return 0
     for batch in batches:
         batch.validate(full=True)
