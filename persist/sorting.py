@@ -32,6 +32,7 @@ SAMPLE_ROWS = 8192
 LONG_RUN = 16
 """Rows that stand in order one after another, on average, where it pays to merge them."""
 
+_PIECE_ROWS = 1 << 16
 _BITS = 62
 _LARGEST = np.iinfo(np.int64).max
 
@@ -154,10 +155,9 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
 def _key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, _Key]:
     """Integers that sort as the column does, and its dictionary form where it has one."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
-        array = _joined(column)
-        numbers = _plain_numbers(array)
+        numbers = _plain_numbers(column)
         if numbers is not None:
-            return None, _shifted(name, numbers, array)
+            return None, _shifted(name, numbers)
     # Chunk by chunk, with one dictionary for all: texts are never joined.
     encoded = _joined(column.dictionary_encode())
     ranks = _ranks(encoded.dictionary)
@@ -179,26 +179,37 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def _plain_numbers(array: pa.Array) -> Codes | None:
-    if pa.types.is_uint64(array.type):
+def _plain_numbers(column: pa.ChunkedArray) -> Codes | None:
+    """Each number less the lowest; nulls are one above the highest. None where that is too much."""
+    if pa.types.is_uint64(column.type):
         return None
-    numbers = (
-        array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array.cast(pa.int64())
-    )
-    if numbers.null_count == len(numbers):
-        return np.zeros(len(numbers), dtype=np.int64)
-    low, high = (value.as_py() for value in pc.min_max(numbers).values())
+    shifted = np.zeros(len(column), dtype=np.int64)
+    if column.null_count == len(column):
+        return shifted
+    low, high = (_number(value) for value in pc.min_max(column).values())
     if high - low >= 1 << _BITS or high == _LARGEST:
         return None
-    # Nulls come last: one above the largest value.
-    filled = pc.fill_null(numbers, high + 1).to_numpy(zero_copy_only=False)
-    shifted: Codes = np.asarray(filled, dtype=np.int64) - np.int64(low)
+    end = 0
+    # Chunk by chunk: no other copy is held.
+    for chunk in column.chunks:
+        start, end = end, end + len(chunk)
+        whole = chunk.view(pa.int64()) if pa.types.is_timestamp(chunk.type) else chunk
+        if whole.null_count:
+            whole = pc.fill_null(whole.cast(pa.int64()), high + 1)
+        np.subtract(
+            whole.to_numpy(zero_copy_only=False), low, out=shifted[start:end], dtype=np.int64
+        )
     return shifted
 
 
-def _shifted(name: str, numbers: Codes, array: pa.Array) -> _Key:
+def _number(value: pa.Scalar) -> int:
+    """The integer that a number or a time is stored as."""
+    return int(value.value if isinstance(value, pa.TimestampScalar) else value.as_py())
+
+
+def _shifted(name: str, numbers: Codes) -> _Key:
     span = int(numbers.max()) + 1 if len(numbers) else 1
-    return _Key(name, numbers, span, min(span, len(array)))
+    return _Key(name, numbers, span, min(span, len(numbers)))
 
 
 def _ranks(dictionary: pa.Array) -> npt.NDArray[np.int64]:
@@ -244,13 +255,22 @@ def _stable(codes: Codes, span: int) -> Codes:
     # numpy's stable sort is four times slower than its fast one: sort fast, then put equal codes
     # back into order by run number and row number.
     order = np.argsort(codes)
-    codes[:] = codes[order]
-    rises = codes[1:] > codes[:-1]
+    rises = _rises(codes, order)
     if bool(rises.all()):
         return order
     codes[:1] = 0
     np.cumsum(rises, out=codes[1:])
     return _in_order(codes, order)
+
+
+def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
+    """Which of the codes, in this order, are higher than the one before; all but the first."""
+    rises = np.empty(len(order) - 1, dtype=bool)
+    # Piece by piece: no other copy of the codes is held.
+    for start in range(0, len(rises), _PIECE_ROWS):
+        piece = codes[order[start : start + _PIECE_ROWS + 1]]
+        np.greater(piece[1:], piece[:-1], out=rises[start : start + _PIECE_ROWS])
+    return rises
 
 
 def _falls(codes: Codes) -> int:
