@@ -193,8 +193,8 @@ class Uploader:
         # flushes are not sorted twice.
         while (
             merged.num_rows - 2 * rows.num_rows < enough
-            and 0 < sort_rows(merged, definition).rows < enough
             and (more := neighbour(there, files, touched, first)) is not None
+            and 0 < sort_rows(merged, definition).rows < enough
         ):
             files = (*files, more)
             merged = self._behind(table, (more,), merged)

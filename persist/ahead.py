@@ -6,14 +6,14 @@ iteration, however that ends. What making an item raises is raised where the ite
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
+def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
     """The same items; the next one is made, in another thread, while the caller has the last."""
     end = object()
     # It has the priority of the thread that starts it.

@@ -52,5 +52,5 @@ def test_whoever_stops_early_leaves_no_thread() -> None:
     items = one_ahead(iter(range(100)))
     assert next(items) == 0
     assert threading.active_count() == before + 1
-    items.close()  # type: ignore[attr-defined]
+    items.close()
     assert threading.active_count() == before

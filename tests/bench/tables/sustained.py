@@ -38,6 +38,8 @@ NAME = "sustained"
 _ROWS = 10_000
 _WRITERS = 8
 _SLICES = 10
+_FILLED = 5
+"""Slices in which buffers fill for the first time, and the first persists end."""
 _FILE_ROWS = (64 << 20) // ROW_BYTES
 """At most: a partition is persisted when it has 64 MiB, as by default."""
 _KEEP_FILES_S = 10.0
@@ -188,12 +190,14 @@ def _drift(load: _Load) -> Table:
     edges = np.linspace(answered.min(), answered.max(), _SLICES + 1)
     counts, _ = np.histogram(answered, edges)
     resident = []
+    soon = 0.0
     for number in range(_SLICES):
         begin, end = edges[number], edges[number + 1]
         inside = [each for each in load.samples if begin <= each.at <= end]
         resident.append(max((each.resident_bytes for each in inside), default=0))
         persisted = inside[-1].persisted_rows - inside[0].persisted_rows if inside else 0.0
         taken = inside[-1].at - inside[0].at if len(inside) > 1 else end - begin
+        soon += persisted if number < _FILLED else 0.0
         table.rows.append(
             {
                 "slice": number + 1,
@@ -205,11 +209,12 @@ def _drift(load: _Load) -> Table:
                 "resident memory": Samples((float(resident[-1]),), "B"),
             }
         )
-    middle = max(1.0, float(np.median(resident[2:5])))
+    middle = max(1.0, float(np.median(resident[2:_FILLED])))
     growth = Samples((max(resident[-3:]) / middle,), "x")
-    table.targets.append(
-        Target("sustained, memory of the last slices, of the third to fifth", 1.2, growth, True)
-    )
+    if soon:  # else it ended while buffers filled for the first time
+        table.targets.append(
+            Target("sustained, memory of the last slices, of the third to fifth", 1.2, growth, True)
+        )
     return table
 
 
