@@ -10,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.daemon import Daemon
-from tests.integration.syncing import KEEP, Change, Source, State, apply, message
+from tests.integration.syncing import KEEP, Change, Source, message
 from tests.integration.wire import (
     Json,
     Stream,
@@ -247,122 +245,6 @@ def test_no_write_is_lost_to_a_transaction_that_keeps_what_was_there(source: Sou
         writes.result()
     assert sequence > 10
     assert {s for _, s in source.state("t").values()} == {"second"}
-
-
-_KEY = st.integers(0, 7)
-_CELLS = st.fixed_dictionaries(
-    {},
-    optional={
-        "v": st.one_of(st.just(KEEP), st.integers(0, 3).map(float)),
-        "s": st.one_of(st.just(KEEP), st.sampled_from("abc")),
-    },
-)
-_CHANGES = st.lists(
-    st.tuples(st.one_of(st.none(), _KEY), st.one_of(st.none(), _KEY), _CELLS).filter(
-        lambda change: change[:2] != (None, None)
-    ),
-    max_size=6,
-)
-_STORY = st.lists(
-    st.one_of(
-        st.tuples(st.just("message"), _CHANGES, st.booleans()),
-        st.tuples(st.just("persist"), st.none(), st.none()),
-        st.tuples(st.just("kill"), st.none(), st.none()),
-        st.tuples(st.just("repeat"), st.none(), st.none()),
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-class Replica:
-    """A daemon, a source, and what the table has to be."""
-
-    def __init__(self, daemon: Daemon, table: str, spec: list[str]) -> None:
-        self.daemon = daemon
-        self.table = table
-        self.sequence = 0
-        self.sent: list[tuple[int, list[list[Change]]]] = []
-        self.pending: list[list[Change]] = []
-        self.rows: State = {}
-        self.connect()
-        if spec:
-            key = pa.schema([pa.field("id", pa.int64())])
-            create(self.source.client, ("ns", table), key, primary_key=["id"], partition_by=spec)
-
-    def connect(self) -> None:
-        self.source = Source(fl.connect(self.daemon.flight), "ns", f"A of {self.table}")
-
-    def message(self, changes: list[Change], last: bool) -> None:
-        begin = not self.pending
-        self.pending.append(changes)
-        fields: dict[str, object] = {"begin": begin}
-        if last:
-            self.sequence += 1
-            fields["sequence"] = self.sequence
-        self.source.send(self.table, changes, **fields)
-        if last:
-            for each in self.pending:
-                apply(self.rows, each)
-            self.sent.append((self.sequence, self.pending))
-            self.pending = []
-
-    def persist(self) -> None:
-        if self.exists:
-            persist(self.source.client, ("ns", self.table))
-
-    def kill(self) -> None:
-        self.daemon.kill()
-        self.daemon = self.daemon.again()
-        self.connect()
-        self.pending = []
-
-    def repeat(self) -> None:
-        """All over from the beginning."""
-        self.pending = []
-        for sequence, messages in self.sent:
-            for number, changes in enumerate(messages):
-                closes = {"sequence": sequence} if number == len(messages) - 1 else {}
-                said = self.source.send(self.table, changes, begin=number == 0, **closes)
-                assert said["accepted"]
-
-    @property
-    def exists(self) -> bool:
-        """Whether anything has made the table."""
-        return any(changes for _, messages in self.sent for changes in messages)
-
-    def check(self) -> None:
-        if self.exists:
-            assert self.source.state(self.table) == self.rows
-
-
-def test_any_story_equals_a_dictionary(tmp_path: Path) -> None:
-    first = Daemon.start(tmp_path / "d", persist__max_age="1h")
-    daemons, tables = [first], itertools.count()
-
-    @given(story=_STORY, spec=st.sampled_from([[], ["bucket(3, id)"]]))
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-    def tell(story: list[tuple[str, list[Change], bool]], spec: list[str]) -> None:
-        replica = Replica(daemons[-1], f"t{next(tables)}", spec)
-        try:
-            for what, changes, last in story:
-                if what == "message":
-                    replica.message(changes, last)
-                else:
-                    getattr(replica, what)()
-                replica.check()
-            replica.kill()
-            replica.repeat()
-            replica.check()
-            replica.persist()
-            replica.check()
-        finally:
-            daemons.append(replica.daemon)
-
-    try:
-        tell()
-    finally:
-        daemons[-1].kill()
 
 
 @pytest.mark.parametrize("begin", [False, True])
