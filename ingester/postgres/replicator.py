@@ -96,6 +96,8 @@ class Replicator:
         self._random = Random()
         self._changes = self._transactions = 0
         self._sent: int | None = None
+        self._tried: int | None = None
+        """No daemon can have more than this of the origin's."""
         self._durable: int | None = None
         self._asked_at = 0.0
 
@@ -205,7 +207,10 @@ class Replicator:
         upto = standing.memory_sequence or -1
         # A daemon that may have lost its log may have some of these in files of some tables. They
         # were sent in groups that nobody knows; what is sent singly is judged right.
-        singly_upto = source.newest_lsn() if upto == standing.durable_sequence else -1
+        lost = upto == standing.durable_sequence
+        if self._tried is None:
+            self._tried = source.newest_lsn() if lost else upto
+        singly_upto = self._tried if lost else -1
         collector = Collector(keys)
         part: list[Message] = []
         source.start()
@@ -261,6 +266,7 @@ class Replicator:
     def _close(self, messages: list[SyncMessage], sequence: int) -> None:
         """Send messages as one transaction."""
         last = len(messages) - 1
+        self._tried = max(sequence, self._tried or 0)
         answer: SyncAnswer | None = None
         for number, (table, columns, batch) in enumerate(messages):
             answer = self._stream.send(
