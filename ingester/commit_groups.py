@@ -6,7 +6,7 @@
 Law of this file: nothing is committed that is not ours, that is in files already, or that was made
 for other files than its keyed partition has. Buffers of a plain table never overtake each other. In
 a keyed table a partition has one buffer in a group at most, and those of other partitions do not
-depend on it. Hold the table's gate.
+depend on it, unless they were frozen together: then all go in, or none. Hold the table's gate.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.meetings import whole
 from ingester.origin_claims import Claims, OriginClaims
 from ingester.waiting import PersistedBuffer
 from persist.backoff import Backoff
@@ -94,7 +95,7 @@ class CommitGroups:
 
         The others are told what to be made anew without, and on top of which version at least.
         """
-        while group := self._as_encoded(group, base):
+        while group := whole(self._as_encoded(group, base)):
             files = {member.partition: _files_of(member) for member in group}
             try:
                 return await self._together(table, base, group, files), group

@@ -19,6 +19,7 @@ import trio
 from ingester.buffer import BufferHandle, PartitionBuffer
 from ingester.catalog import Catalog
 from ingester.gathering import Gathering
+from ingester.meetings import Meetings
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
 from ingester.uploads import Uploads
@@ -68,6 +69,7 @@ class Persister:
         self._commits.groups.encode_rest = self._encode_rest
         self._commits.groups.upload_again = self._upload_again
         self._gathering = Gathering()
+        self._meetings = Meetings(self._commits.join)
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[BufferHandle]] = {}
@@ -108,7 +110,7 @@ class Persister:
             self._gathering.forget(handle.partition.table.key, handle)
             self._serve_apart(handle)
             return
-        await self._waiting.acquire()
+        await self._acquire(handle)
         if handle.partition.table.definition.keyed:
             self._serve_apart(handle, (upload, started))
         else:
@@ -131,7 +133,7 @@ class Persister:
                 if uploaded is None:
                     started = time.monotonic()
                     uploaded = (await self.uploads.first(handle), started)
-                    await self._waiting.acquire()
+                    await self._acquire(handle)
                 upload, started = uploaded
                 uploaded = None
                 if partition.table.definition.keyed:
@@ -144,6 +146,12 @@ class Persister:
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
         del self._behind[partition]
+
+    async def _acquire(self, handle: BufferHandle) -> None:
+        """Have a place among those that wait for their commit."""
+        # Who waits for others may not keep their places from them.
+        if not handle.flushed_with:
+            await self._waiting.acquire()
 
     def _join(self, handle: BufferHandle, upload: Upload, started: float) -> None:
         assert self._nursery is not None
@@ -204,14 +212,15 @@ class Persister:
         backoff = Backoff(0.05, 5.0, Random())
         ticket = self._ticket(handle, upload)
         try:
-            self._commits.join(ticket)
             await self._gathering.gathered(table.key, handle, handle.nbytes)
+            await self._meetings.join(ticket)
             while not await self._commits.joined(ticket):
                 await trio.sleep(backoff.next_s())
                 await self._make_anew(ticket)
-                self._commits.join(ticket)
+                await self._meetings.join(ticket)
         finally:
-            self._waiting.release()
+            if not handle.flushed_with:
+                self._waiting.release()
         self._report(handle, ticket.files.adds, started)
 
     async def _make_anew(self, ticket: PersistedBuffer) -> None:

@@ -104,6 +104,8 @@ class BufferHandle:
         """Whose operations it has, each up to the origin's sequence."""
         self.messages = 0
         """Of replication, that have brought its rows."""
+        self.flushed_with: tuple[BufferHandle, ...] = ()
+        """Buffers, itself among them, that go into files in one version; empty: alone."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None

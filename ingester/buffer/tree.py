@@ -118,16 +118,31 @@ class BufferTree:
         yield from self.by_lag
 
     def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> BufferHandle | None:
-        """Freeze a partition's active buffer and hand it to the persist queue."""
-        with partition.table.lock:
-            handle = partition.freeze(time.monotonic())
+        """Freeze a partition's active buffer and hand it to the persist queue.
+
+        With it those of the table's other partitions, where replication has written to both: a
+        transaction follows into a table's files as a whole.
+        """
+        handle = partition.active
         if handle is None:
             return None
-        (self.by_age if handle in self.by_age else self.by_lag).pop(handle)
-        self._ledger.buffered -= handle.nbytes
-        self._ledger.frozen += handle.nbytes
-        self.on_freeze(handle, why)
+        together = self._replicated(partition.table) if handle.messages else (handle,)
+        with partition.table.lock:
+            for each in together:
+                each.partition.freeze(time.monotonic())
+        for each in together:
+            each.flushed_with = together if len(together) > 1 else ()
+            (self.by_age if each in self.by_age else self.by_lag).pop(each)
+            self._ledger.buffered -= each.nbytes
+            self._ledger.frozen += each.nbytes
+        for each in together:
+            self.on_freeze(each, why)
         return handle
+
+    def _replicated(self, table: TableBuffer) -> tuple[BufferHandle, ...]:
+        """Active buffers of a table that have changes of replication."""
+        active = (partition.active for partition in table.partitions.values())
+        return tuple(handle for handle in active if handle is not None and handle.messages)
 
     def install(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.daemon import Daemon
-from tests.integration.syncing import KEEP, Change, Source, State, apply
-from tests.integration.wire import create, persist
+from tests.daemon import Daemon, Launch
+from tests.integration.syncing import KEEP, Change, Source, State, apply, state
+from tests.integration.wire import create, describe, persist
 
 _KEY = st.integers(0, 7)
 _CELLS = st.fixed_dictionaries(
@@ -52,6 +53,8 @@ class Replica:
         self.sent: list[tuple[int, list[list[Change]]]] = []
         self.pending: list[list[Change]] = []
         self.rows: State = {}
+        self.seen: list[State] = [{}]
+        """What the table was after each transaction."""
         self.connect()
         if spec:
             key = pa.schema([pa.field("id", pa.int64())])
@@ -71,6 +74,7 @@ class Replica:
         if last:
             for each in self.pending:
                 apply(self.rows, each)
+            self.seen.append(dict(self.rows))
             self.sent.append((self.sequence, self.pending))
             self.pending = []
 
@@ -83,6 +87,15 @@ class Replica:
         self.daemon = self.daemon.again()
         self.connect()
         self.pending = []
+
+    def lose(self) -> None:
+        """The disk: all that is in files is left, and what the source sends again."""
+        self.daemon.kill()
+        launch = self.daemon.launch
+        folder = launch.data_dir.with_name(f"{launch.data_dir.name}+")
+        self.daemon = Launch(folder, {}, (), launch.settings).start()
+        self.connect()
+        self.repeat()
 
     def repeat(self) -> None:
         """All over from the beginning."""
@@ -101,6 +114,14 @@ class Replica:
     def check(self) -> None:
         if self.exists:
             assert self.source.state(self.table) == self.rows
+
+    def check_versions(self) -> None:
+        """Files have whole transactions."""
+        client, table = self.source.client, ("ns", self.table)
+        newest = describe(client, table)["manifest_version"]
+        for version in range(1, newest + 1):
+            assert state(client, table, scope="version", version=version) in self.seen, version
+        assert newest > 5
 
 
 def test_any_story_equals_a_dictionary(tmp_path: Path) -> None:
@@ -156,7 +177,9 @@ def test_a_long_stream_over_eight_bits_of_keys_equals_a_dictionary(
     def stream(seed: int) -> None:
         chance = random.Random(seed)
         folder = tmp_path / str(seed)
-        replica = Replica(Daemon.start(folder, persist__max_age="1h"), "t", spec)
+        limits: dict[str, Any] = {"persist__max_age": "1h", "replication__max_messages": 5}
+        daemon = Daemon.start(folder / "d", store=f"file://{folder}/store", **limits)
+        replica = Replica(daemon, "t", spec)
         try:
             for _ in range(60):
                 step = chance.random()
@@ -166,10 +189,8 @@ def test_a_long_stream_over_eight_bits_of_keys_equals_a_dictionary(
                     replica.message(changes, last=chance.random() < 0.6)
                 elif step < 0.9:
                     replica.persist()
-                elif step < 0.95:
-                    replica.kill()
                 else:
-                    replica.repeat()
+                    chance.choice((replica.kill, replica.lose, replica.repeat))()
                 if chance.random() < 0.2:
                     replica.check()
             replica.check()
@@ -177,6 +198,7 @@ def test_a_long_stream_over_eight_bits_of_keys_equals_a_dictionary(
             replica.repeat()
             replica.persist()
             replica.check()
+            replica.check_versions()
             assert len(replica.rows) > 50
         finally:
             replica.daemon.kill()
