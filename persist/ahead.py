@@ -1,13 +1,14 @@
-"""One item made while the one before it is used: two steps of a job on two processors.
+"""One item made while another is made or used: a job on two processors.
 
-Law of this file: one thread makes the items, in their order and one ahead; it ends with the
-iteration, however that ends. What making an item raises is raised where the item was wanted.
+Law of this file: items come in their order, at most two are held; threads end with the iteration,
+however that ends. What making an item raises is raised where the item was wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +28,19 @@ def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
         finally:
             # An error holds this frame, which would hold the error, and what was being made.
             del coming
+
+
+def two_at_once(jobs: Iterator[Callable[[], T]]) -> Generator[T, None, None]:
+    """What the jobs return; the next one is done meanwhile, or while the caller has the last."""
+    with ThreadPoolExecutor(2, "two-at-once") as threads:
+        running: deque[Future[T]] = deque()
+        try:
+            for job in jobs:
+                running.append(threads.submit(job))
+                if len(running) > 1:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for left in running:
+                left.cancel()

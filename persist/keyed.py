@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from persist.ahead import two_at_once
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add, ColumnStats
 from persist.store import ObjectStore
@@ -99,7 +101,7 @@ def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.
     Raises:
         FileDamaged: one is not what was written.
     """
-    return [_rows(store, DataFile.of(add, folder)) for add in files]
+    return list(two_at_once(partial(_rows, store, DataFile.of(add, folder)) for add in files))
 
 
 def _rows(store: ObjectStore, file: DataFile) -> pa.Table:

@@ -9,10 +9,9 @@ put into order while the other is encoded, and the encoded bytes are held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from persist.ahead import one_ahead
+from persist.ahead import one_ahead, two_at_once
 from persist.footers import footer_checksum
 from persist.manifest import ColumnStats
 from persist.sorting import Sorted, sort_rows, without_marks
@@ -82,25 +81,40 @@ def encode_ordered(
     group = row_group_rows(table)
     block = group * max(1, BLOCK_BYTES // max(1, group * average_bytes(table)))
     starts = range(0, ordered.rows, step)
-    stats = [StatsCollector(table.schema) for _ in starts]
+    if not starts:
+        return
+    if len(starts) == 1:
+        # One block is put into order while the one before it is encoded.
+        yield _file(table, ordered, metadata, range(ordered.rows), (group, block), one_ahead)
+        return
+    files_of = (range(start, min(start + step, ordered.rows)) for start in starts)
+    jobs = (partial(_file, table, ordered, metadata, rows, (group, block)) for rows in files_of)
+    yield from two_at_once(jobs)
+
+
+def _file(
+    table: pa.Table,
+    ordered: Sorted,
+    metadata: Mapping[str, str],
+    rows: range,
+    sizes: tuple[int, int],
+    ahead: Callable[[Iterator[pa.Table]], Iterator[pa.Table]] = iter,
+) -> EncodedFile:
+    """One file of these rows; ``sizes`` are the rows of a group and of a block."""
+    group, block = sizes
+    stats = StatsCollector(table.schema)
 
     def blocks() -> Iterator[pa.Table]:
-        for start, of_file in zip(starts, stats, strict=True):
-            stop = min(start + step, ordered.rows)
-            for first in range(start, stop, block):
-                piece = ordered.slice(first, min(block, stop - first))
-                of_file.add(piece)
-                yield piece
-                del piece
+        for first in rows[::block]:
+            piece = ordered.slice(first, min(block, rows.stop - first))
+            stats.add(piece)
+            yield piece
+            del piece
 
-    # Of all files: the first block of the next one is put into order while this one is encoded.
-    with closing(one_ahead(blocks())) as ahead:
-        for start, of_file in zip(starts, stats, strict=True):
-            rows = min(step, ordered.rows - start)
-            facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(rows)}
-            data = encode(islice(ahead, -(-rows // block)), facts, group)
-            arrivals = None if ordered.arrivals is None else ordered.arrivals[start : start + rows]
-            yield EncodedFile(data, footer_checksum(data), rows, of_file.stats(), arrivals)
+    facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(len(rows))}
+    data = encode(ahead(blocks()), facts, group)
+    arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
+    return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
 
 
 def encode(

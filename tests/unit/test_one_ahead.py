@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.ahead import one_ahead
+from persist.ahead import one_ahead, two_at_once
 
 
 @given(st.lists(st.none() | st.integers()))
@@ -54,3 +55,41 @@ def test_whoever_stops_early_leaves_no_thread() -> None:
     assert threading.active_count() == before + 1
     items.close()
     assert threading.active_count() == before
+
+
+def test_two_jobs_are_done_at_once_and_come_in_order() -> None:
+    both = threading.Barrier(2)
+
+    def job(number: int) -> int:
+        both.wait(20)
+        return number
+
+    before = threading.active_count()
+    assert list(two_at_once(partial(job, number) for number in range(6))) == [*range(6)]
+    assert threading.active_count() == before
+    assert list(two_at_once(iter(()))) == []
+
+
+def test_no_more_than_two_are_begun_or_held() -> None:
+    begun: list[int] = []
+
+    def job(number: int) -> int:
+        begun.append(number)
+        return number
+
+    jobs = two_at_once(partial(job, number) for number in range(6))
+    assert next(jobs) == 0
+    assert set(begun) <= {0, 1}
+    jobs.close()
+    assert set(begun) <= {0, 1}
+
+
+def test_what_a_job_raises_is_raised_in_its_place() -> None:
+    def job(number: int) -> int:
+        return 1 // (number - 2)
+
+    jobs = two_at_once(partial(job, number) for number in range(6))
+    assert [next(jobs), next(jobs)] == [-1, -1]
+    with pytest.raises(ZeroDivisionError):
+        next(jobs)
+    assert list(jobs) == []
