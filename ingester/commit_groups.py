@@ -104,12 +104,15 @@ class CommitGroups:
             except PartitionsChanged as exc:
                 base = exc.state
                 for member in group:
-                    member.base = base if member.partition in exc.partitions else member.base
-                group = [member for member in group if member.partition not in exc.partitions]
+                    if member.partition in exc.partitions:
+                        member.base, member.refused = base, True
+                group = [member for member in group if not member.refused]
             except (UploadExpired, PartlyCovered) as exc:
                 log.info("flushing again what the table does not take", error=str(exc))
                 aside = [member for member in group if self._stands_aside(member, exc)] or group
-                group = [member for member in group if member not in aside]
+                for member in aside:
+                    member.refused = True
+                group = [member for member in group if not member.refused]
         return base, []
 
     async def _together(
@@ -126,7 +129,7 @@ class CommitGroups:
         before = [member.left_out for member in group]
         for member, left_out in zip(group, not_ours, strict=True):
             if left_out != member.left_out:
-                member.left_out, member.base = left_out, base
+                member.left_out, member.base, member.refused = left_out, base, True
         return [m for m, was, now in zip(group, before, not_ours, strict=True) if was == now]
 
     async def _leave_out(self, group: Group, base: TableState) -> None:

@@ -144,13 +144,23 @@ class Persister:
                 if waiting:
                     self._behind_bytes -= waiting[0].nbytes
             except CannotEncode:
+                for each in waiting:
+                    self._let_others_go(each)
                 await trio.sleep(ENCODE_RETRY_S)
         del self._behind[partition]
 
+    def _let_others_go(self, handle: BufferHandle) -> None:
+        if self._meetings.dissolve(handle):
+            log.warning(
+                "partitions of a replicated table go into files without one that cannot",
+                table=handle.partition.table.key,
+                partition=handle.partition.name,
+            )
+
     async def _acquire(self, handle: BufferHandle) -> None:
         """Have a place among those that wait for their commit."""
-        # Who waits for others may not keep their places from them.
-        if not handle.flushed_with:
+        # Who may wait for others does not keep their places from them.
+        if not handle.messages:
             await self._waiting.acquire()
 
     def _join(self, handle: BufferHandle, upload: Upload, started: float) -> None:
@@ -219,12 +229,15 @@ class Persister:
                 await self._make_anew(ticket)
                 await self._meetings.join(ticket)
         finally:
-            if not handle.flushed_with:
+            if not handle.messages:
                 self._waiting.release()
+        handle.together = None
         self._report(handle, ticket.files.adds, started)
 
     async def _make_anew(self, ticket: PersistedBuffer) -> None:
         """On top of the newest version known, without what is not ours or in files already."""
+        if not ticket.refused:
+            return
         assert ticket.base is not None
         base = max(ticket.table.state, ticket.base, key=lambda state: state.version)
         upload = await self.uploads.until_done(
@@ -232,6 +245,7 @@ class Persister:
         )
         fresh = self._ticket(ticket.handle, upload)
         ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, fresh.base
+        ticket.refused = False
 
     def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
         table = handle.partition.table

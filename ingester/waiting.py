@@ -25,6 +25,8 @@ class PersistedBuffer:
     committed: bool = False
     on_committed: Callable[[], None] = lambda: None
     """Called once in a table without a key, before the release."""
+    refused: bool = False
+    """It has to be made anew; else, where it was not taken, others of its set have to be."""
     covered_to: int = -1
     """Operations up to this sequence are in other files already."""
     left_out: frozenset[int] = frozenset()

@@ -84,6 +84,16 @@ class Pin:
         self.handle.unpin(self)
 
 
+class Together:
+    """Buffers of one table that go into files in one version, unless one of them cannot."""
+
+    __slots__ = ("dissolved", "members")
+
+    def __init__(self, members: tuple[BufferHandle, ...]) -> None:
+        self.members = members
+        self.dissolved = False
+
+
 class BufferHandle:
     """One buffer of one partition from its first row to its release."""
 
@@ -104,8 +114,8 @@ class BufferHandle:
         """Whose operations it has, each up to the origin's sequence."""
         self.messages = 0
         """Of replication, that have brought its rows."""
-        self.flushed_with: tuple[BufferHandle, ...] = ()
-        """Buffers, itself among them, that go into files in one version; empty: alone."""
+        self.together: Together | None = None
+        """The buffers, itself among them, that go into files in one version."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None
@@ -121,6 +131,12 @@ class BufferHandle:
     def nbytes(self) -> int:
         """What the rows cost in memory; 0 once released."""
         return 0 if self.released else self.rows.nbytes
+
+    @property
+    def mates(self) -> tuple[BufferHandle, ...]:
+        """Itself and those without which it does not go into files; empty: it goes alone."""
+        together = self.together
+        return () if together is None or together.dissolved else together.members
 
     def pin(self) -> Pin:
         """Claim all rows of now for a snapshot. Loop only."""

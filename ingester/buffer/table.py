@@ -37,6 +37,8 @@ class TableBuffer:
         self.partitions: dict[PartitionKey, PartitionBuffer] = {}
         self.rows = 0
         self.nbytes = 0
+        self.replicated_epoch = -1
+        """Of the last operation that replication brought."""
         self.refreshed_at = 0.0
         """When the newest version was last looked for, on the monotonic clock."""
         self.registered = False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from ingester.buffer.handle import BufferHandle, PersistedFiles
+from ingester.buffer.handle import BufferHandle, PersistedFiles, Together
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
 from ingester.memory import MemoryLedger
@@ -80,6 +80,8 @@ class BufferTree:
     def _apply(self, operation: Operation) -> None:
         table = operation.table
         spec_id = table.definition.spec_id
+        if operation.messages:
+            self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
         for values, batch, nbytes, members in operation.parts:
             handle = self._active(table.partition((spec_id, values)), operation)
@@ -126,18 +128,28 @@ class BufferTree:
         handle = partition.active
         if handle is None:
             return None
-        together = self._replicated(partition.table) if handle.messages else (handle,)
+        handles = self._replicated(partition.table) if handle.messages else (handle,)
+        together = Together(handles) if len(handles) > 1 else None
         with partition.table.lock:
-            for each in together:
+            for each in handles:
                 each.partition.freeze(time.monotonic())
-        for each in together:
-            each.flushed_with = together if len(together) > 1 else ()
+        for each in handles:
+            each.together = together
             (self.by_age if each in self.by_age else self.by_lag).pop(each)
             self._ledger.buffered -= each.nbytes
             self._ledger.frozen += each.nbytes
-        for each in together:
+        for each in handles:
             self.on_freeze(each, why)
         return handle
+
+    def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
+        """Before any part of an operation is in a buffer: a set has all of it or nothing."""
+        if table.replicated_epoch == epoch:
+            return
+        table.replicated_epoch = epoch
+        for handle in self._replicated(table):
+            if handle.epoch != epoch and not handle.frozen:
+                self.freeze(handle.partition, "epoch")
 
     def _replicated(self, table: TableBuffer) -> tuple[BufferHandle, ...]:
         """Active buffers of a table that have changes of replication."""

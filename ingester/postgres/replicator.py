@@ -98,6 +98,7 @@ class Replicator:
         self._sent: int | None = None
         self._tried: int | None = None
         """No daemon can have more than this of the origin's."""
+        self._singly_upto = -1
         self._durable: int | None = None
         self._asked_at = 0.0
 
@@ -207,15 +208,15 @@ class Replicator:
         upto = standing.memory_sequence or -1
         # A daemon that may have lost its log may have some of these in files of some tables. They
         # were sent in groups that nobody knows; what is sent singly is judged right.
-        lost = upto == standing.durable_sequence
         if self._tried is None:
-            self._tried = source.newest_lsn() if lost else upto
-        singly_upto = self._tried if lost else -1
+            self._tried = source.newest_lsn()
+        if upto == standing.durable_sequence:
+            self._singly_upto = self._tried
         collector = Collector(keys)
         part: list[Message] = []
         source.start()
         while not self._stopped():
-            if collector.upto is not None and collector.upto <= singly_upto:
+            if collector.upto is not None and collector.upto <= self._singly_upto:
                 self._send(source, collector)
             waiting = collector.upto is not None
             message = source.read(0.0 if waiting else IDLE_S)

@@ -83,6 +83,6 @@ def _is_ascii(strings: pa.Array, kind: int) -> bool:
     _, offsets, data = strings.buffers()
     if not count or offsets is None or data is None:
         return True
-    ends = np.frombuffer(offsets, _OFFSET[kind])
+    ends = np.frombuffer(offsets, _OFFSET[kind], count=at + count + 1)
     values = np.frombuffer(data, np.int8)[ends[at] : ends[at + count]]
     return not len(values) or bool(values.min() >= 0)

@@ -82,6 +82,7 @@ class Stage:
         self.groups = RowGroups(self.store)
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
+        self.epoch = 1
 
     def _spill(self, folder: Path, handle: BufferHandle) -> None:
         self.spilled.append(handle)
@@ -97,7 +98,7 @@ class Stage:
         )
         self.table = await self.catalog.create("ns", "t", definition)
 
-    def write(self, count: int, origin: str | None = None) -> None:
+    def write(self, count: int, origin: str | None = None, messages: int = 0) -> None:
         first = len(self.rows)
         numbers = range(first, first + count)
         if self.kind == AS_THEY_CAME:
@@ -120,8 +121,9 @@ class Stage:
             shape=1,
             origin=origin,
             origin_sequence=sequence,
+            messages=messages,
         )
-        operation.seq, operation.epoch = first + 1, 1
+        operation.seq, operation.epoch = first + 1, self.epoch
         self.tree.apply(operation)
 
     def open(self, filtered: bool) -> Reader:

@@ -144,15 +144,17 @@ def _add(stage: Stage, further: list[Action]) -> None:
     _put_in(stage, OTHER, [writer, *upload.files.adds, applied, *further])
 
 
-async def _run(stage: Stage, store: BusyStore, meddling: Meddling) -> tuple[int, int]:
+async def _run(
+    stage: Stage, store: BusyStore, meddling: Meddling, messages: int = 0
+) -> tuple[int, int]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.persister.run)
         await stage.create()
         stage.write(31)
         await stage.persist()
         first = stage.table.state.version
-        stage.write(17, ORIGIN)
-        stage.write(19, ORIGIN)
+        stage.write(17, ORIGIN, messages)
+        stage.write(19, ORIGIN, messages)
         store.meanwhile = lambda: meddling(stage)
         await stage.persist()
         nursery.cancel_scope.cancel()
@@ -179,10 +181,15 @@ def test_what_cannot_go_in_comes_again_and_the_others_go_together(
     stage = Stage(tmp_path, KEYED_PARTITIONED, store)
     first, last = trio.run(_run, stage, store, meddling)
     assert last - first == commits
+    _check(stage)
+
+
+def _check(stage: Stage) -> None:
+    """Files have the last rows, and the daemon shows the newest version."""
     manifest = _manifest(stage)
     state = manifest.load()
     assert state == stage.table.state
-    root = tmp_path / "store" / manifest.root
+    root = Path(stage.store.url.removeprefix("file://")) / manifest.root
     found = [
         (add.values[0], k, n) for add in state.files.values() for n, k in _pairs(root / add.path)
     ]
@@ -193,3 +200,77 @@ def test_what_cannot_go_in_comes_again_and_the_others_go_together(
 def _pairs(path: Path) -> list[tuple[int, int]]:
     table = pq.read_table(path, partitioning=None)
     return list(zip(table["n"].to_pylist(), table["k"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "meddling", [nothing, rewrite, add, take_over, adopt_half, adopt_replayed_half, adopt_all]
+)
+def test_what_replication_wrote_goes_in_whole(meddling: Meddling, tmp_path: Path) -> None:
+    made = []
+    for name, what in (("quiet", nothing), ("busy", meddling)):
+        folder = tmp_path / name
+        store = BusyStore(folder / "store")
+        stage = Stage(folder, KEYED_PARTITIONED, store)
+        first, last = trio.run(_run, stage, store, what, 1)
+        assert last - first == (1 if what is nothing else 2)
+        _check(stage)
+        made.append([len(_files(folder, p)) for p in range(PARTITIONS) if p != TOUCHED])
+    # Who had nothing to do but to wait for another was not made anew.
+    assert made[0] == made[1] and all(made[0])
+
+
+def _files(folder: Path, partition: int) -> list[Path]:
+    return [*folder.rglob(f"p_key={partition}/*.parquet")]
+
+
+def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
+    """Of a new epoch, where buffers of the old one are left."""
+    stage = Stage(tmp_path, KEYED_PARTITIONED)
+    frozen: list[BufferHandle] = []
+
+    async def run() -> None:
+        await stage.create()
+        stage.tree.on_freeze = lambda handle, why: frozen.append(handle)
+        stage.write(PARTITIONS, messages=1)
+        for partition in list(stage.table.partitions.values())[:-1]:
+            stage.tree.freeze(partition)
+        assert len({handle.together for handle in frozen}) == 1
+        stage.write(1, messages=1)  # of the first partition
+        stage.epoch = 2
+        stage.write(2, messages=1)  # of the others
+        stage.write(PARTITIONS, messages=1)
+
+    trio.run(run)
+    assert len(frozen) == PARTITIONS + 1
+    assert {handle.epoch for handle in frozen} == {1}
+    active = [handle for handle in stage.table.handles() if not handle.frozen]
+    assert [handle.epoch for handle in active] == [2] * PARTITIONS
+
+
+def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, KEYED_PARTITIONED)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.persister.run)
+            await stage.create()
+            stage.write(31, messages=1)
+            await stage.persist()
+            damaged = _files(tmp_path, TOUCHED)[0]
+            whole = damaged.read_bytes()
+            damaged.write_bytes(whole[:-100] + bytes(100))
+            for count in (17, 19):
+                stage.write(count, messages=1)
+                for partition in list(stage.table.partitions.values()):
+                    stage.tree.freeze(partition)
+            with trio.fail_after(20):
+                while {h.partition.key[1] for h in stage.table.handles()} != {(TOUCHED,)}:
+                    await trio.sleep(0.001)
+            damaged.write_bytes(whole)
+            await stage.persist()
+            nursery.cancel_scope.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingester.persisting.ENCODE_RETRY_S", 0.2)
+        trio.run(run)
+    _check(stage)

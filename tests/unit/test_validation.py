@@ -90,6 +90,18 @@ def test_words_in_any_script_are_good_and_half_of_a_character_is_not(large: bool
         validate_fully([_batch(_strings(cut, data, large=large))])
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_buffers_may_be_longer_than_they_need_to_be(large: bool) -> None:
+    column = _strings(np.arange(_ROWS + 1), b"x" * _ROWS, large=large)
+    longer = [
+        None,
+        *(pa.py_buffer(buffer.to_pybytes() + b"\xff") for buffer in column.buffers()[1:]),
+    ]
+    batch = _batch(pa.Array.from_buffers(column.type, _ROWS, longer))
+    batch.validate(full=True)
+    validate_fully([batch])
+
+
 def test_what_is_no_text_is_judged_as_arrow_judges_it() -> None:
     wrong = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, 7] * _ROWS, pa.int8()), pa.array(["a", "b"]), safe=False
