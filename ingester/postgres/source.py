@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from ingester.postgres.output import Cells, Column, Message, Relation, parse
 
 COPY_ROWS = 20_000
+_FILTERS_SINCE = 150_000
+"""The server's version, as libpq says it."""
 _TEXTS = "-c datestyle=iso -c timezone=utc -c extra_float_digits=3 -c bytea_output=hex"
 """How the server writes values, whatever the database or the role has set."""
 
@@ -106,8 +108,9 @@ class Source:
         """Those of the publication.
 
         Raises:
-            SourceFailed: one says too little of changed rows.
+            SourceFailed: one says too little of changed rows, or the publication leaves some out.
         """
+        self._check_whole()
         found = self._asked(
             "SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text"
             " FROM pg_publication_tables p"
@@ -122,6 +125,32 @@ class Source:
                     f"table {schema}.{name}: its REPLICA IDENTITY is neither DEFAULT nor FULL"
                 )
         return [self._table(oid, schema, name) for oid, schema, name, _ in found]
+
+    def _check_whole(self) -> None:
+        """A copy of what is left out later would never be right."""
+        for inserts, updates, deletes in self._asked(
+            "SELECT pubinsert, pubupdate, pubdelete FROM pg_publication WHERE pubname = %s",
+            self._publication,
+        ):
+            if not (inserts and updates and deletes):
+                raise SourceFailed(
+                    f"publication {self._publication!r} does not publish insert, update and delete"
+                )
+        if self._plain.server_version < _FILTERS_SINCE:
+            return
+        for schema, name, what in self._asked(
+            "SELECT n.nspname, c.relname,"
+            " CASE WHEN r.prqual IS NULL THEN 'list of columns' ELSE 'row filter' END"
+            " FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid"
+            " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)"
+            " ORDER BY 1, 2",
+            self._publication,
+        ):
+            raise SourceFailed(
+                f"table {schema}.{name}: publication {self._publication!r} has a {what} for it;"
+                " only whole tables can be followed"
+            )
 
     def newest_lsn(self) -> int:
         """The end of the source's log."""

@@ -200,6 +200,33 @@ def test_a_table_without_a_key_is_refused_by_name(cluster: Cluster, tmp_path: Pa
             assert "Traceback" not in follower.said()
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("filtered WHERE (a > 1)", "table public.filtered: publication 'part' has a row filter"),
+        ("filtered (a, b)", "table public.filtered: publication 'part' has a list of columns"),
+        ("filtered WITH (publish = 'insert')", "'part' does not publish insert, update and delete"),
+    ],
+)
+def test_a_publication_that_leaves_something_out_is_refused(
+    cluster: Cluster, tmp_path: Path, what: str, said: str
+) -> None:
+    if "WITH" not in what and int(cluster.run("SHOW server_version_num")[0][0]) < 150_000:
+        pytest.skip("this PostgreSQL has neither")
+    cluster.run(
+        "DROP PUBLICATION IF EXISTS part",
+        "DROP TABLE IF EXISTS filtered",
+        "CREATE TABLE filtered (a int PRIMARY KEY, b int, c int)",
+        f"CREATE PUBLICATION part FOR TABLE {what}",
+    )
+    with Daemon.start(tmp_path / "d") as daemon:
+        options = ("--slot", "part", "--publication", "part")
+        with following(cluster, daemon, tmp_path, *options) as follower:
+            assert follower.process.wait(60) == 1
+            assert said in follower.said()
+            assert "Traceback" not in follower.said()
+
+
 def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
