@@ -151,7 +151,7 @@ class Persister:
 
     def _let_others_go(self, handle: BufferHandle) -> None:
         if self._meetings.dissolve(handle):
-            log.warning(
+            log.info(
                 "partitions of a replicated table go into files without one that cannot",
                 table=handle.partition.table.key,
                 partition=handle.partition.name,
