@@ -8,11 +8,12 @@ once, if all daemons that write the table are named.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ingester.spark.errors import TailStale, require_pyspark
 from ingester.spark.tail import read_tail
-from persist.manifest import Manifest, TableState
+from persist.manifest import Manifest, TableState, version_as_of
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -33,6 +34,7 @@ def read_table(
     table: str,
     version: int | None = None,
     *,
+    as_of: datetime | str | None = None,
     endpoint: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -48,6 +50,8 @@ def read_table(
     Args:
         url: The store, ``file:///var/lib/ingester/store`` or ``s3://bucket/prefix``.
         version: A manifest version that is kept; the newest by default.
+        as_of: Instead of a version a moment, the newest version of then: a datetime with a time
+            zone, or ISO 8601 with one, ``2026-11-21T15:00:00Z``. By the store's clock.
         endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them. Their
             buffered rows of that version are read now and held by the driver. In a table with a
             primary key they replace the rows of files, and deletes remove them.
@@ -64,7 +68,9 @@ def read_table(
         ReaderUnsuitable: ``native`` was asked for and is not possible.
         TailStale: This ``version`` is too old for ``endpoint``; ask for the newest.
         TailUnavailable: A daemon cannot be reached, or cannot answer now.
-        persist.manifest.TableNotFound, persist.manifest.VersionNotKept: No such table, or version.
+        persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
+            persist.manifest.MomentNotKept: No such table, or version.
+        ValueError: ``as_of`` is no moment, or there is a ``version``, too.
         persist.store.StoreError: The store cannot be read.
     """
     require_pyspark()
@@ -74,12 +80,25 @@ def read_table(
         raise ValueError(f"reader {reader!r} is none of auto, native, arrow")
     options = dict(storage_options or {})
     manifest = Manifest(open_store(url, **options), namespace, table)
+    if as_of is not None:
+        version = version_as_of(manifest, _moment(as_of, version))
     state = manifest.load(version)
     tails: list[pa.Table] = []
     if endpoint is not None:
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
         state, tails = _with_tails(manifest, state, endpoints, columns, pinned=version is not None)
     return TableScan(spark, manifest, options, reader).frame(state, tails, columns)
+
+
+def _moment(as_of: datetime | str, version: int | None) -> datetime:
+    if version is not None:
+        raise ValueError("version and as_of: one of them says what to read")
+    if isinstance(as_of, datetime):
+        return as_of
+    try:
+        return datetime.fromisoformat(as_of)
+    except ValueError as exc:
+        raise ValueError(f"as_of {as_of!r} is no time in ISO 8601") from exc
 
 
 def _with_tails(

@@ -69,6 +69,7 @@ from persist.manifest.errors import (
     Fenced,
     ManifestDamaged,
     ManifestError,
+    MomentNotKept,
     NotReplaced,
     OriginMoved,
     PartitionsChanged,
@@ -79,7 +80,7 @@ from persist.manifest.errors import (
     UploadExpired,
     VersionNotKept,
 )
-from persist.manifest.history import Step, kept_versions, walk
+from persist.manifest.history import Step, kept_versions, version_as_of, walk
 from persist.manifest.owners import live_owner
 from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
@@ -113,6 +114,7 @@ __all__ = [
     "Manifest",
     "ManifestDamaged",
     "ManifestError",
+    "MomentNotKept",
     "NotReplaced",
     "Origin",
     "OriginAhead",
@@ -163,6 +165,7 @@ __all__ = [
     "undisturbed",
     "unmoved",
     "verify",
+    "version_as_of",
     "walk",
     "write_due_snapshot",
     "write_snapshot",

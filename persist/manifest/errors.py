@@ -2,7 +2,8 @@
 
 The caller plans anew: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``, ``UploadExpired``,
 ``OriginMoved``, ``ProposalConflict``, ``ActionRefused``.
-The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``.
+The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``,
+``MomentNotKept``.
 The caller tries the same again later: ``CommitUnclear``.
 An adoption takes the identity over first: ``NotReplaced``.
 The process stops: ``Fenced``. An operator looks: ``ManifestDamaged``.
@@ -43,6 +44,16 @@ class VersionNotKept(ManifestError):
         self.version = version
         self.oldest = oldest
         self.newest = newest
+
+
+class MomentNotKept(ManifestError):
+    """The table had no version then, or only such as are not kept any more."""
+
+    def __init__(self, moment: str, oldest: int, at: str) -> None:
+        super().__init__(
+            f"no version of {moment} is kept: the oldest kept one, {oldest}, is of {at}"
+        )
+        self.oldest = oldest
 
 
 class ManifestDamaged(ManifestError):

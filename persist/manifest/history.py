@@ -7,16 +7,18 @@ before with its actions on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 
 from persist.manifest.actions import Add, Remove
 from persist.manifest.chain import read_changelogs, replay
-from persist.manifest.errors import VersionNotKept
+from persist.manifest.errors import ManifestDamaged, MomentNotKept, VersionNotKept
 from persist.manifest.files import Changelog, Commit
 from persist.manifest.heads import kept_range, read_commit
 from persist.manifest.reading import Manifest
 from persist.manifest.removals import committed_lineage
 from persist.manifest.state import TableState
+from persist.manifest.times import parse_time
 
 
 class Step(NamedTuple):
@@ -50,6 +52,46 @@ def _counts(manifest: Manifest, version: int) -> bool:
     commit = read_commit(manifest.store, manifest.folder, version)
     following = read_commit(manifest.store, manifest.folder, version + 1)
     return commit is not None and following is not None and following.parent == commit.uid
+
+
+def version_as_of(manifest: Manifest, moment: datetime) -> int:
+    """The newest kept version that was committed at a moment or before it, by the store's clock.
+
+    Where that clock went back, it may be another one of the versions around that point. Reads a few
+    commits, however many are kept.
+
+    Args:
+        moment: with a time zone.
+
+    Raises:
+        MomentNotKept: The oldest kept one is newer.
+        TableNotFound: There is none.
+        ValueError: The moment has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment.isoformat()} has no time zone")
+    oldest, newest = kept_versions(manifest)
+    if (committed := _committed_at(manifest, oldest)) > moment:
+        raise MomentNotKept(moment.isoformat(), oldest, committed.isoformat())
+    while oldest < newest:
+        middle = (oldest + newest + 1) // 2
+        if _committed_at(manifest, middle) > moment:
+            newest = middle - 1
+        else:
+            oldest = middle
+    return oldest
+
+
+def _committed_at(manifest: Manifest, version: int) -> datetime:
+    commit = read_commit(manifest.store, manifest.folder, version)
+    if commit is None:  # cleaned up since
+        raise VersionNotKept(version, *kept_versions(manifest))
+    at = parse_time(commit.at)
+    if at is None:
+        raise ManifestDamaged(
+            manifest.folder, version, commit.uid, f"{commit.at!r} is no time of a commit"
+        )
+    return at
 
 
 def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Step]:

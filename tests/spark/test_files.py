@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,14 @@ from pyspark.sql import functions as F
 from ingester.spark import read_table
 from ingester.spark.native import can_read
 from ingester.spark.scan import Reader
-from persist.manifest import Manifest, TableNotFound, TableState, VersionNotKept
+from persist.manifest import (
+    Manifest,
+    MomentNotKept,
+    TableNotFound,
+    TableState,
+    VersionNotKept,
+)
+from persist.manifest.heads import read_commit
 from persist.store import open_store
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, numbers, persist, put
@@ -83,6 +91,28 @@ def test_a_version_shows_the_rows_that_it_had(
     assert numbers_in(read_table(spark, url, *table, reader=reader)) == list(range(20))
     with pytest.raises(VersionNotKept):
         read_table(spark, url, *table, after + 1, reader=reader)
+
+
+def test_a_moment_shows_the_rows_of_then(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, numbers(0, 10))
+    before = persist(client, table)
+    put(client, table, numbers(10, 10))
+    persist(client, table)
+    commit = read_commit(open_store(url), f"{table[0]}/{table[1]}/v1/_manifest/", before)
+    assert commit is not None
+
+    assert numbers_in(read_table(spark, url, *table, as_of=commit.at)) == list(range(10))
+    far = datetime.now(UTC) + timedelta(days=1)
+    assert numbers_in(read_table(spark, url, *table, as_of=far)) == list(range(20))
+    with pytest.raises(MomentNotKept):
+        read_table(spark, url, *table, as_of="2001-01-01T00:00:00Z")
+    for wrong, said in (("yesterday", "no time in ISO 8601"), ("2026-11-21", "no time zone")):
+        with pytest.raises(ValueError, match=said):
+            read_table(spark, url, *table, as_of=wrong)
+    with pytest.raises(ValueError, match="one of them"):
+        read_table(spark, url, *table, before, as_of=far)
 
 
 def test_a_frame_keeps_its_version_while_the_table_grows(
