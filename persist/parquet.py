@@ -3,8 +3,9 @@
 Law of this file: zstd, dictionaries where they pay, statistics, page index and checksums of pages,
 row groups of 128 Ki rows; nanoseconds only where the table asks for them. The Arrow schema is not
 stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
-manifest has the rest. Beside the rows that come in, two blocks of a few row groups, of which one is
-put into order while the other is encoded, and the encoded bytes are held.
+manifest has the rest. Beside the rows that come in, two blocks of a few row groups are held, and
+the encoded bytes: of one file, whose next block is put into order while the last one is encoded, or
+of two files that are made at once.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ BLOCK_BYTES = 16 << 20
 
 SAMPLE_ROWS = 4096
 REPEATS = 0.8
-"""Different values of a row of the first rows, up to which a column is thought to repeat itself: if
-they come at random, they are 9,000 or so."""
+"""Different values for each of the first rows, up to which a column is thought to repeat itself. Of
+values that come at random that is some 9,000; a dictionary of many more does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
