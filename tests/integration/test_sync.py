@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.integration.wire import (
     act,
     command,
     create,
+    describe,
     http,
     numbers,
     persist,
@@ -344,6 +347,32 @@ def test_replicated_rows_go_to_files_without_further_traffic(
         assert counted[frozen.format("age")] == 0
         assert counted["ingester_replication_transactions_total"] == 2
         assert counted["ingester_replication_messages_total"] == 3
+
+
+def _taken(source: Source, changes: list[Change], sequence: int) -> bool:
+    return bool(source.send("t", changes, begin=True, sequence=sequence)["accepted"])
+
+
+def test_where_memory_is_short_changes_are_folded_into_files(tmp_path: Path) -> None:
+    """Far more changes than there is memory for, of few keys; nothing else is due."""
+    large = "x" * 1000
+    limits: dict[str, Any] = {"persist__max_age": "1h", "replication__max_lag": "1h"}
+    limits |= {"memory__limit": "160MiB", "persist__max_partition_bytes": "1GiB"}
+    with Daemon.start(tmp_path / "d", **limits) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        for n in range(150):
+            changes: list[Change] = [
+                (key if n else None, key, {"v": float(n), "s": f"{n} {large}"})
+                for key in range(1500)
+            ]
+            until(partial(_taken, source, changes, n), "room")
+        _, _, page = http(daemon.http + "/metrics")
+        frozen = re.findall(r'ingester_buffers_frozen_total\{why="(\w+)"\} (\S+)', page.decode())
+        assert [why for why, count in frozen if float(count)] == ["memory"]
+        assert source.state("t") == dict.fromkeys(range(1500), (149.0, f"149 {large}"))
+        persisted = describe(source.client, ("ns", "t"))["persisted"]
+        assert persisted["rows"] == 1500
+        assert persisted["bytes"] < 150 * 1500 * 1000 / 100
 
 
 def test_after_the_loss_of_a_disk_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
