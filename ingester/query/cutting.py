@@ -24,7 +24,7 @@ from ingester.query.parts import (
     sent_bytes,
     window,
 )
-from ingester.query.predicate import Predicate
+from persist.predicate import Predicate
 
 VIEW_BYTES = 8 << 20
 LOOK_TIMES = 16

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.query.files import RowGroups
-from ingester.query.predicate import Predicate
 from persist.footers import DataFile
 from persist.manifest import Add
+from persist.predicate import Predicate
 
 AHEAD = 2
 """Row groups that are decoded before they are asked for."""

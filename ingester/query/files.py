@@ -23,9 +23,9 @@ import structlog
 
 from ingester.errors import InternalFailure, StoreAway
 from ingester.query.cutting import Views
-from ingester.query.group_facts import decoded_bytes, group_bounds
 from ingester.query.turns import Turns
 from persist.footers import DataFile, FileDamaged, read_footer, told
+from persist.group_facts import decoded_bytes, group_bounds
 from persist.manifest import ColumnStats
 from persist.store import NotFound, ObjectStore, StoreError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.query.align import align_batch, align_table
-from ingester.query.predicate import Predicate
+from persist.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 

@@ -23,8 +23,8 @@ from ingester.catalog import Catalog
 from ingester.errors import TooManyStreams
 from ingester.query.align import projected
 from ingester.query.files import RowGroups
+from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES
-from ingester.query.predicate import parse_filter
 from ingester.query.reader import PartReader, Selection
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream

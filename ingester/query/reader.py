@@ -20,12 +20,12 @@ from ingester.query.file_walk import FileWalk
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge, Takings
 from ingester.query.parts import Piece, copied, cut, sent_bytes, small_run, window
-from ingester.query.predicate import Predicate
 from ingester.query.snapshot import PartitionView, Replaced, Snapshot
 from ingester.query.spill import OrderFile, RowsFile
 from ingester.query.wanted import WantedRows
 from persist.footers import DataFile
 from persist.manifest import Add
+from persist.predicate import Predicate
 
 TURN_S = 0.01
 """How long an answer is worked on before others have a turn, where no part comes of it."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ingester.query.align import align_batch
 from ingester.query.files import RowGroups
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
 from ingester.query.reader import PartReader, Selection
 from ingester.query.snapshot import Snapshot
 from ingester.query.stream import AnswerStream

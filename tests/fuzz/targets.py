@@ -31,7 +31,7 @@ from ingester.flight.requests import (
 )
 from ingester.origin_records import decode_opened, decode_origins
 from ingester.query.files import RowGroups
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
 from ingester.query.ticket import encode_ticket, parse_ticket
 from ingester.record import DamagedRecord, decode_schema
 from ingester.schema import Normaliser

@@ -21,7 +21,7 @@ from ingester.memory import MemoryLedger, Watermarks
 from ingester.origins import Origins
 from ingester.persisting import Persister
 from ingester.query.files import RowGroups
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
 from ingester.query.reader import Part, PartReader, Selection
 from ingester.query.snapshot import Snapshot, snapshot_all
 from ingester.query.spill import spill_handle

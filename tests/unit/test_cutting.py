@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.query.cutting import Cutter, Views
+from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES, sent_bytes
-from ingester.query.predicate import parse_filter
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 

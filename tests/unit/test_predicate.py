@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
-from ingester.query.group_facts import group_bounds
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
+from persist.group_facts import group_bounds
 from persist.parquet import encode
 from persist.stats import column_stats
 

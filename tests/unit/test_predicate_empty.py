@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
 
 
 def test_a_null_comparison_over_no_rows_selects_none() -> None:

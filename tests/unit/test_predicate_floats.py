@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingester.query.group_facts import group_bounds
-from ingester.query.predicate import parse_filter
+from ingester.query.filters import parse_filter
+from persist.group_facts import group_bounds
 from persist.parquet import encode
 
 SCHEMA = pa.schema({"f": pa.float64()})

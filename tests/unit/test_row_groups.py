@@ -14,8 +14,8 @@ import pytest
 
 from ingester.errors import StoreAway
 from ingester.query.files import LEASE_S, ROOM_PATIENCE_S, RowGroups
-from ingester.query.group_facts import decoded_bytes
 from persist.footers import DataFile
+from persist.group_facts import decoded_bytes
 from persist.parquet import encode
 from persist.store.local import LocalStore
 
