@@ -5,6 +5,10 @@
     flights = read_table(spark, "file:///var/lib/ingester/store", "demo", "flights")
     now = read_table(spark, url, "demo", "flights", endpoint="grpc://127.0.0.1:8082")
 
+    register(spark)
+    spark.read.format("ingester").load(f"{url}/demo/flights")         # no jar, filters pushed down
+    spark.readStream.format("ingester").load(f"{url}/demo/flights")   # rows as versions add them
+
 Without an endpoint: exactly the files of one manifest version, read by Spark itself. With one (or
 several): also the rows that the daemons have acknowledged and not yet persisted, each row once.
 
@@ -13,6 +17,9 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     types          Arrow types and Spark types        nanoseconds    what Spark cannot hold
     native         files through Spark's reader       arrow_scan     files through pyarrow, no jar
     tail           buffered rows, from the daemons    merging        by primary key
+    source         format("ingester")                 options        what it is told
+    source_reader, source_stream, source_rows         batch, stream, what both give
+    filters        what Spark pushes down             registering    for a session
     session        a local session for a demo         errors
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
@@ -21,13 +28,22 @@ executors need this distribution and not its servers.
 
 from __future__ import annotations
 
-from ingester.spark.errors import PySparkMissing, ReaderUnsuitable, TailStale, TailUnavailable
+from ingester.spark.errors import (
+    PySparkMissing,
+    ReaderUnsuitable,
+    StreamUnsuitable,
+    TailStale,
+    TailUnavailable,
+)
 from ingester.spark.reading import read_table
+from ingester.spark.registering import register
 
 __all__ = [
     "PySparkMissing",
     "ReaderUnsuitable",
+    "StreamUnsuitable",
     "TailStale",
     "TailUnavailable",
     "read_table",
+    "register",
 ]

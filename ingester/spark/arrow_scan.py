@@ -4,27 +4,28 @@ connector for the store, so that ``s3://`` needs no jar.
 Law of this file: a task is a list of whole files, chosen by their sizes, and a function of the plan
 alone, so that a task that runs again reads the same rows. Its store is opened inside the task:
 connections do not survive the fork of Spark's Python workers. What runs there is ``persist.store``
-(s3fs) and pyarrow.
-
-Spark cannot see through a Python function: filters and column lists that follow are applied after
-reading. ``read_table(columns=…)`` reads fewer columns.
+(s3fs) and pyarrow. Where no column of the files is wanted, none is opened: the manifest knows how
+many rows each has.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark.columns import Columns
 from ingester.spark.types import spark_schema
-from persist.footers import DataFile, open_checked
+from persist.footers import DataFile, open_checked, told
+from persist.group_facts import group_bounds
 from persist.manifest import Add
 from persist.partitioning import PartitionValues
+from persist.predicate import Predicate
 from persist.store import ObjectStore, open_store
 
 TASK_BYTES = 128 * 1024 * 1024
@@ -34,20 +35,30 @@ _BATCH_ROWS = 32 * 1024
 
 
 class FileToRead(NamedTuple):
-    """One file and its partition's values."""
+    """One file, its partition's values, and how many rows it has."""
 
     data: DataFile
     values: PartitionValues
+    rows: int
+
+    @classmethod
+    def of(cls, add: Add, root: str) -> FileToRead:
+        """The file of a manifest's entry, whose path begins at ``root``."""
+        return cls(DataFile.of(add, root), add.values, add.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """All that executors need to know; it is pickled."""
+    """All that executors need to know beside a task's files; it is pickled.
+
+    Attributes:
+        rows: What does not match all of these is left out; over the columns as they are carried.
+    """
 
     url: str
     storage_options: dict[str, Any]
     columns: Columns
-    tasks: tuple[tuple[FileToRead, ...], ...]
+    rows: tuple[Predicate, ...] = ()
 
 
 def read_files(
@@ -57,21 +68,23 @@ def read_files(
     adds: Sequence[Add],
     columns: Columns,
     storage_options: Mapping[str, Any],
+    rows: tuple[Predicate, ...] = (),
 ) -> DataFrame:
     """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
 
     Args:
         root: Where in the store the paths of ``adds`` begin.
         adds: At least one.
+        rows: See :class:`ScanPlan`.
     """
     tasks = tuple(
-        tuple(FileToRead(DataFile.of(add, root), add.values) for add in group)
-        for group in balanced(adds, _parallelism(spark))
+        tuple(FileToRead.of(add, root) for add in group)
+        for group in balanced(adds, parallelism(spark))
     )
-    plan = ScanPlan(store.url, dict(storage_options), columns, tasks)
+    plan = ScanPlan(store.url, dict(storage_options), columns, rows)
     # One row and one partition per task: the row's number says which files are its.
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(_reading(plan), spark_schema(columns.fields()))
+    return numbers.mapInArrow(_reading(plan, tasks), spark_schema(columns.fields()))
 
 
 def balanced(adds: Sequence[Add], parallelism: int) -> list[list[Add]]:
@@ -88,47 +101,81 @@ def balanced(adds: Sequence[Add], parallelism: int) -> list[list[Add]]:
     return groups
 
 
-def read_task(plan: ScanPlan, number: int) -> Iterator[pa.RecordBatch]:
-    """The rows of one task's files. Runs on an executor, and anywhere else."""
-    store = open_store(plan.url, **plan.storage_options)
-    for file in plan.tasks[number]:
-        yield from _rows(store, file, plan.columns)
+def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's files. Runs on an executor, and anywhere else.
+
+    Raises:
+        persist.footers.FileDamaged: A file is not what was written.
+        persist.store.StoreError: It cannot be read.
+    """
+    store: ObjectStore | None = None
+    for file in files:
+        if not plan.columns.data:
+            found = _only_partition_columns(file, plan.columns)
+        else:
+            store = store or open_store(plan.url, **plan.storage_options)
+            found = _rows(store, file, plan)
+        for batch in found:
+            for predicate in plan.rows:
+                batch = predicate.select(batch)
+            if batch.num_rows:
+                yield batch
 
 
-def _rows(store: ObjectStore, file: FileToRead, columns: Columns) -> Iterator[pa.RecordBatch]:
+def _rows(store: ObjectStore, file: FileToRead, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    columns = plan.columns
     with (
         store.open(file.data.path) as source,
+        told(file.data.path),
         open_checked(source, file.data, pre_buffer=True) as parquet,
     ):
         there = set(parquet.schema_arrow.names)
         names = [name for name in columns.data if name in there]
         if not names:
-            yield from _only_partition_columns(parquet.metadata.num_rows, file, columns)
+            yield from _only_partition_columns(file, columns)
             return
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+        groups = _groups(parquet.metadata, plan)
+        for batch in parquet.iter_batches(
+            _BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
+        ):
             yield columns.carried(batch, file.values)
 
 
-def _only_partition_columns(
-    rows: int, file: FileToRead, columns: Columns
-) -> Iterator[pa.RecordBatch]:
+def _groups(footer: pq.FileMetaData, plan: ScanPlan) -> list[int]:
+    """Row groups that can have rows that match."""
+    numbers = range(footer.num_row_groups)
+    if not plan.rows:
+        return list(numbers)
+    return [number for number in numbers if _may_match(footer, number, plan)]
+
+
+def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
+    bounds = group_bounds(footer, number, plan.columns.definition.schema)
+    rows = footer.row_group(number).num_rows
+    return all(predicate.may_match(bounds, rows) for predicate in plan.rows)
+
+
+def _only_partition_columns(file: FileToRead, columns: Columns) -> Iterator[pa.RecordBatch]:
     """As many rows as the file has, where it holds none of the columns."""
-    for start in range(0, rows, _BATCH_ROWS):
-        numbers = pa.nulls(min(_BATCH_ROWS, rows - start))
+    for start in range(0, file.rows, _BATCH_ROWS):
+        numbers = pa.nulls(min(_BATCH_ROWS, file.rows - start))
         # A name that no column has: it only counts the rows.
         yield columns.carried(pa.record_batch({"": numbers}), file.values)
 
 
-def _reading(plan: ScanPlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reading(
+    plan: ScanPlan, tasks: Sequence[Sequence[FileToRead]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from read_task(plan, number)
+                yield from scan(plan, tasks[number])
 
     return read
 
 
-def _parallelism(spark: SparkSession) -> int:
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the session runs at once."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # a Connect session does not know; what it shuffles into is a fair guess

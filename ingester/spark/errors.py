@@ -1,6 +1,7 @@
 """What can keep a table from being read with Spark, by who must act.
 
-The caller installs or asks for something else: ``PySparkMissing``, ``ReaderUnsuitable``.
+The caller installs or asks for something else: ``PySparkMissing``, ``ReaderUnsuitable``,
+``StreamUnsuitable``.
 The caller tries again later: ``TailUnavailable``; with a newer version: ``TailStale``.
 
 What is wrong with the table itself comes from ``persist.manifest`` and ``persist.store``.
@@ -15,6 +16,10 @@ class PySparkMissing(ImportError):
 
 class ReaderUnsuitable(ValueError):
     """The reader that was asked for cannot read this table in this session."""
+
+
+class StreamUnsuitable(ValueError):
+    """This table, or what is kept of it, cannot be streamed from here."""
 
 
 class TailUnavailable(RuntimeError):

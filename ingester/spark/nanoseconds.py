@@ -11,6 +11,7 @@ so a filter on such a column is not pushed into the files; one on a partition co
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -30,6 +31,13 @@ def restored(column: Column, kind: pa.DataType) -> Column:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     made = [restored(column.getField(f.name), f.type).alias(f.name) for f in fields]
     return F.when(column.isNotNull(), F.struct(*made))
+
+
+def floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Integers that stand for nanoseconds as timestamps, for who has no Spark between."""
+    instants = column.cast(pa.timestamp("ns", kind.tz and "UTC"))
+    whole = pc.floor_temporal(instants, unit="microsecond")
+    return whole.cast(pa.timestamp("us", kind.tz and "UTC"))
 
 
 def _restored_map(column: Column, kind: pa.MapType) -> Column:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingester.spark.errors import TailStale, require_pyspark
 from ingester.spark.tail import read_tail
@@ -37,6 +37,7 @@ def read_table(
     as_of: datetime | str | None = None,
     endpoint: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    filter: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     reader: Reader = "auto",
 ) -> DataFrame:
@@ -57,6 +58,9 @@ def read_table(
             primary key they replace the rows of files, and deletes remove them.
         columns: Of the answer, in this order; all by default. Worth saying with the ``arrow``
             reader, which Spark cannot tell what a query needs.
+        filter: Which rows, in the words of ``ingester query``: ``time >= '2026-11-21' and v > 3``.
+            What ``where()`` cannot do for Spark's own reader: files that can have none of them are
+            left out by what the manifest knows, such as days by a condition on ``time``.
         storage_options: As for ``persist.store.open_store``.
         reader: ``native`` is Spark's own Parquet reader. It needs a Hadoop file system for the
             URL; Spark brings the one for ``file://``, and S3A (for ``s3://``) where the session was
@@ -70,7 +74,7 @@ def read_table(
         TailUnavailable: A daemon cannot be reached, or cannot answer now.
         persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
             persist.manifest.MomentNotKept: No such table, or version.
-        ValueError: ``as_of`` is no moment, or there is a ``version``, too.
+        ValueError: ``as_of`` is no moment, or there is a ``version``, too; ``filter`` is none.
         persist.store.StoreError: The store cannot be read.
     """
     require_pyspark()
@@ -86,8 +90,9 @@ def read_table(
     tails: list[pa.Table] = []
     if endpoint is not None:
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        state, tails = _with_tails(manifest, state, endpoints, columns, pinned=version is not None)
-    return TableScan(spark, manifest, options, reader).frame(state, tails, columns)
+        asked = _Asked(columns, filter)
+        state, tails = _with_tails(manifest, state, endpoints, asked, pinned=version is not None)
+    return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
 
 
 def _moment(as_of: datetime | str, version: int | None) -> datetime:
@@ -105,13 +110,13 @@ def _with_tails(
     manifest: Manifest,
     state: TableState,
     endpoints: Sequence[str],
-    columns: Sequence[str] | None,
+    asked: _Asked,
     *,
     pinned: bool,
 ) -> tuple[TableState, list[pa.Table]]:
     """A version and, of the same version, what each daemon adds to it."""
     for attempt in range(1, ATTEMPTS + 1):
-        needed = _needed(state, columns)
+        needed = asked.of_daemons(state)
         try:
             tails = [
                 read_tail(each, manifest.namespace, manifest.table, state.version, needed)
@@ -126,12 +131,26 @@ def _with_tails(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _needed(state: TableState, columns: Sequence[str] | None) -> list[str] | None:
-    """What to ask daemons for: columns, key, and what partition columns are made from."""
-    if columns is None:
-        return None
-    definition = TableDefinition.of_state(state)
-    named = [name for name in columns if name not in definition.spec.names]
-    if not all(name in definition.schema.names for name in named):
-        return None  # perhaps newer than the version: then the answer shows it
-    return list(dict.fromkeys([*named, *definition.primary_key, *definition.spec.columns]))
+class _Asked(NamedTuple):
+    columns: Sequence[str] | None
+    filter: str | None
+
+    def of_daemons(self, state: TableState) -> list[str] | None:
+        """Columns, those of the filter, the key, and what partition columns are made from.
+
+        None for all: some may be newer than the version, and then the answer shows them.
+        """
+        if self.columns is None:
+            return None
+        from ingester.spark.said_filter import said
+
+        definition = TableDefinition.of_state(state)
+        try:
+            looked_at = () if self.filter is None else said(self.filter, definition).columns
+        except ValueError:
+            return None
+        named = [name for name in (*self.columns, *looked_at) if name not in definition.spec.names]
+        if not all(name in definition.schema.names for name in named):
+            return None
+        needed = [*named, *definition.primary_key, *definition.spec.columns]
+        return list(dict.fromkeys(needed))

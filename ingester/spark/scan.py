@@ -19,8 +19,11 @@ from ingester.spark.columns import Columns, asked_columns
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.merging import OPERATION, added, merged, quoted
 from ingester.spark.nanoseconds import restored
+from ingester.spark.pruning import Pruning
+from ingester.spark.said_filter import condition, pruning, said
 from ingester.spark.types import spark_schema
 from persist.manifest import Manifest, TableState
+from persist.predicate import Predicate
 from persist.table import TableDefinition
 
 Reader = Literal["auto", "native", "arrow"]
@@ -36,31 +39,40 @@ class TableScan:
     reader: Reader
 
     def frame(
-        self, state: TableState, tails: Sequence[pa.Table], names: Sequence[str] | None
+        self,
+        state: TableState,
+        tails: Sequence[pa.Table],
+        names: Sequence[str] | None,
+        filter_: str | None = None,
     ) -> DataFrame:
         """Files and tails of one version.
 
         Args:
             tails: What daemons hold beyond the version; none, if only files are wanted.
             names: Columns of the answer, None for all.
+            filter_: See :mod:`ingester.spark.said_filter`.
         """
         definition = _with_new_columns(TableDefinition.of_state(state), tails)
         asked = asked_columns(definition, names)
-        needed = {*asked, *(definition.primary_key if tails else ())}
+        wanted = Predicate(()) if filter_ is None else said(filter_, definition)
+        needed = {*asked, *wanted.columns, *(definition.primary_key if tails else ())}
         data = tuple(name for name in definition.schema.names if name in needed)
         columns = Columns(definition, data)
-        rows = self._files(state, columns)
+        rows = self._files(state, _needed(wanted, columns))
         if tails and definition.keyed:
             rows = merged(self.spark, rows, _shaped(tails, columns), definition.primary_key)
         elif tails:
             rows = added(self.spark, rows, _shaped(tails, columns))
+        if wanted.conjunctions:
+            rows = rows.where(condition(wanted, columns))
         types = {field.name: field.type for field in definition.schema}
         return rows.select(
             *(restored(F.col(quoted(n)), types.get(n, pa.null())).alias(n) for n in asked)
         )
 
-    def _files(self, state: TableState, columns: Columns) -> DataFrame:
-        adds = sorted(state.files.values(), key=lambda add: add.path)
+    def _files(self, state: TableState, needed: Pruning) -> DataFrame:
+        columns = needed.columns
+        adds = [add for _, add in sorted(state.files.items()) if needed.may_match(add)]
         if not adds:
             return self.spark.createDataFrame([], spark_schema(columns.fields()))
         if any(add.spec_id != columns.definition.spec_id for add in adds):
@@ -70,7 +82,9 @@ class TableScan:
             return native.read_files(
                 self.spark, f"{store.url}/{root}", adds, columns, self.storage_options
             )
-        return arrow_scan.read_files(self.spark, store, root, adds, columns, self.storage_options)
+        return arrow_scan.read_files(
+            self.spark, store, root, adds, columns, self.storage_options, needed.rows
+        )
 
     def _native(self, url: str) -> bool:
         if self.reader == "arrow":
@@ -84,6 +98,10 @@ class TableScan:
                 ' of Spark\'s Hadoop>), or use reader="arrow"'
             )
         return able
+
+
+def _needed(wanted: Predicate, columns: Columns) -> Pruning:
+    return pruning(wanted, columns) if wanted.conjunctions else Pruning(columns)
 
 
 def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:

@@ -55,6 +55,14 @@ def carrier(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def seen_type(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type in which Spark's users see values of a column: a timestamp, also where
+    nanoseconds are carried."""
+    if is_nanoseconds(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    return carrier(kind)
+
+
 def spark_type(kind: pa.DataType) -> T.DataType:
     """The Spark type of a carrier.
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from ingester.spark import read_table
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, persist, put
+from tests.spark.loading import load
 
 pytestmark = pytest.mark.spark
 
@@ -68,6 +69,7 @@ def test_every_type_comes_back_the_same_from_every_reader(
     persist(client, table)
     for reader in ("native", "arrow"):
         frames[reader] = read_table(spark, url, *table, reader=reader)
+    frames["source"] = load(spark, url, table)
 
     for source, frame in frames.items():
         types = {field.name: field.dataType.simpleString() for field in frame.schema}

@@ -1,0 +1,171 @@
+"""What the data source is told in options, checked.
+
+    url, namespace, table      which table; or one path, <url>/<namespace>/<table>
+    version | as_of            which version of it, the newest by default
+    columns                    a,b,c; empty, where only the number of rows counts
+    filter                     host = 'h1' and time >= '2026-11-21'; prunes files, too
+    pushdown                   true: take the filters that Spark pushes down, for one query
+    storage.<name>             as for persist.store.open_store
+    tasks                      how many at least, where there are so many files
+    starting_version           of a stream: a version's number, or latest; all rows by default
+    max_files_per_trigger      of a stream: what one batch has at most; or max_bytes_…, max_rows_…
+
+Law of this file: whatever an option can be refused for is refused here, by its name. Spark makes
+all names lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from persist.manifest import Manifest, TableState, version_as_of
+from persist.store import open_store
+
+_STORAGE = "storage."
+_TABLE = ("url", "path", "namespace", "table")
+_READ = (*_TABLE, "version", "as_of", "columns", "filter", "tasks", "pushdown")
+_STREAM = (
+    *_TABLE,
+    "columns",
+    "filter",
+    "tasks",
+    "starting_version",
+    "max_files_per_trigger",
+    "max_bytes_per_trigger",
+    "max_rows_per_trigger",
+)
+_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes", "endpoint")
+# What Spark itself adds on the way, or takes from the same options.
+_SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Options of one read or write.
+
+    Attributes:
+        given: All of them that are not told apart here, by their lower-case names.
+    """
+
+    url: str
+    namespace: str
+    table: str
+    storage: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def any(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Of a read of either kind. ``ValueError`` names what is wrong."""
+        return cls._of(options, tuple(dict.fromkeys((*_READ, *_STREAM))))
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Of a read. ``ValueError`` names what is wrong."""
+        return cls._of(options, _READ)
+
+    @classmethod
+    def stream(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Of a streaming read. ``ValueError`` names what is wrong."""
+        return cls._of(options, _STREAM)
+
+    @classmethod
+    def write(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Of a write. ``ValueError`` names what is wrong."""
+        return cls._of(options, _WRITE)
+
+    @classmethod
+    def _of(cls, options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
+        given = {name.lower(): value for name, value in options.items()}
+        storage = {
+            name.removeprefix(_STORAGE): _plain(value)
+            for name, value in given.items()
+            if name.startswith(_STORAGE)
+        }
+        rest = {
+            name: value
+            for name, value in given.items()
+            if not name.startswith(_STORAGE) and name not in _SPARKS_OWN
+        }
+        for name in rest:
+            if name not in known:
+                raise ValueError(f"option {name!r} is none of {', '.join(known)}, {_STORAGE}<name>")
+        url, namespace, table = _named(rest)
+        return cls(url, namespace, table, storage, rest)
+
+    def manifest(self) -> Manifest:
+        """The table's manifest; its store is contacted with the first question."""
+        return Manifest(open_store(self.url, **self.storage), self.namespace, self.table)
+
+    def version(self, manifest: Manifest) -> int:
+        """The version that is asked for.
+
+        Raises:
+            ValueError: ``version`` or ``as_of`` cannot be understood, or both are there.
+        """
+        moment = self.given.get("as_of")
+        number = self.number("version")
+        if moment is None:
+            return manifest.head() if number is None else number
+        if number is not None:
+            raise ValueError("version and as_of: one of them says what to read")
+        try:
+            return version_as_of(manifest, datetime.fromisoformat(moment))
+        except ValueError as exc:
+            raise ValueError(f"as_of {moment!r}: {exc}") from exc
+
+    def state(self, version: int | None = None) -> tuple[Manifest, TableState]:
+        """The manifest and the version that is asked for, or this one."""
+        manifest = self.manifest()
+        return manifest, manifest.load(self.version(manifest) if version is None else version)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Those that are asked for; None for all."""
+        text = self.given.get("columns")
+        if text is None:
+            return None
+        return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+
+    @property
+    def filter(self) -> str | None:
+        """Which rows are wanted; None for all."""
+        return self.given.get("filter")
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false, false where it is not there."""
+        text = self.given.get(name, "false").strip().lower()
+        if text not in ("true", "false"):
+            raise ValueError(f"option {name}: {text!r} is neither true nor false")
+        return text == "true"
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """An option that is a whole number, None where it is not there."""
+        text = self.given.get(name)
+        if text is None:
+            return None
+        if not text.strip().isdecimal() or int(text) < least:
+            raise ValueError(f"option {name}: {text!r} is no whole number of at least {least}")
+        return int(text)
+
+
+def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
+    path = given.get("path")
+    if path is not None:
+        if other := next((name for name in _TABLE if name != "path" and name in given), None):
+            raise ValueError(f"option {other!r} beside a path, which names the whole table")
+        parts = path.rstrip("/").rsplit("/", 2)
+        if len(parts) < 3 or not all(parts):
+            raise ValueError(f"path {path!r} is not <store's url>/<namespace>/<table>")
+        return parts[0], parts[1], parts[2]
+    for name in ("url", "namespace", "table"):
+        if not given.get(name):
+            raise ValueError(f"option {name!r} is missing (or a path: <url>/<namespace>/<table>)")
+    return given["url"], given["namespace"], given["table"]
+
+
+def _plain(value: str) -> Any:
+    """Options are texts; storage options know true and false, too."""
+    return {"true": True, "false": False}.get(value.lower(), value)

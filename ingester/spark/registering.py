@@ -1,0 +1,31 @@
+"""A session learns the data source; see :mod:`ingester.spark.source`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ingester.spark.errors import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("ingester")`` known to a session, and let it push filters.
+
+    Sets ``spark.sql.python.filterPushdown.enabled``, which is off by default; where it is off, the
+    source reads every file of a version.
+
+    Raises:
+        PySparkMissing: ``pip install 'ingester[spark]'``.
+    """
+    require_pyspark()
+    from ingester.spark.arrow_scan import parallelism  # everything below imports PySpark
+    from ingester.spark.source import IngesterSource
+
+    # Planning runs in a process of its own, which does not know the session.
+    facts = {"parallelism": parallelism(spark)}
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(type(IngesterSource.__name__, (IngesterSource,), facts))

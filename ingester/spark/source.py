@@ -1,0 +1,78 @@
+"""``spark.read.format("ingester")``: a table as a Python data source, without any jar.
+
+    from ingester.spark import register
+    register(spark)
+    spark.read.format("ingester").load("s3://lake/prefix/demo/flights").where("time > …")
+
+Law of this file: what is loaded is a fixed set of rows. The version is settled when the relation is
+made (``load()``, ``CREATE TEMP VIEW``), however often and however late it is read; with a schema of
+the caller's own, Spark makes it when it is read first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from ingester.spark.errors import StreamUnsuitable
+from ingester.spark.options import SourceOptions
+from ingester.spark.source_reader import TableReader
+from ingester.spark.source_rows import SourceRows
+from ingester.spark.source_stream import TableStream
+from persist.table import TableDefinition
+
+FORMAT = "ingester"
+
+
+class IngesterSource(DataSource):
+    """The data source; see :mod:`ingester.spark.options` for its options."""
+
+    parallelism = 1
+    _version: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark keeps the source as it is pickled when the relation is made.
+        self._settle()
+        return self.__dict__
+
+    def schema(self) -> StructType:
+        """The asked columns of the version that is asked for."""
+        options = SourceOptions.any(self.options)
+        _, state = options.state(self._settle())
+        return SourceRows.all(state, options.columns, options.filter).schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of the columns that ``schema`` has."""
+        options = SourceOptions.read(self.options)
+        manifest, state = options.state(self._settle())
+        rows = SourceRows.of_schema(state, schema, options.filter)
+        tasks = options.number("tasks", 1) or self.parallelism
+        pushdown = options.flag("pushdown")
+        return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of the rows that versions add."""
+        options = SourceOptions.stream(self.options)
+        manifest = options.manifest()
+        state = manifest.load()
+        if TableDefinition.of_state(state).keyed:
+            raise StreamUnsuitable(
+                f"table {options.namespace}/{options.table} has a primary key: its files are"
+                " written anew with every change, and are no stream of rows; read versions of it"
+            )
+        tasks = options.number("tasks", 1) or self.parallelism
+        rows = SourceRows.of_schema(state, schema, options.filter)
+        return TableStream(manifest, rows, options, tasks)
+
+    def _settle(self) -> int:
+        if self._version is None:
+            options = SourceOptions.any(self.options)
+            self._version = options.version(options.manifest())
+        return self._version

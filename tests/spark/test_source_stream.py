@@ -1,0 +1,276 @@
+"""readStream.format("ingester"): each row once, through limits, restarts, rewrites, clean-up."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as fl
+import pytest
+from msgspec import structs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.types import StructType
+
+from ingester.spark import StreamUnsuitable, register
+from ingester.spark.options import SourceOptions
+from ingester.spark.source_reader import FilesPartition
+from ingester.spark.source_rows import SourceRows
+from ingester.spark.source_stream import IDLE_VERSIONS, TableStream
+from persist.manifest import (
+    Horizon,
+    Manifest,
+    Proposal,
+    Remove,
+    Retention,
+    WriterIdentity,
+    clean_up,
+    commit,
+)
+from persist.store import open_store
+from tests.integration.wire import Table, create, events, persist, put
+
+pytestmark = pytest.mark.spark
+
+SPARK = WriterIdentity(ingester_id="spark", incarnation="1", epoch=1)
+NO_LIMIT = ReadAllAvailable()
+
+
+class Query:
+    """A stream of one table into Parquet files, run as far as there is something."""
+
+    def __init__(self, spark: SparkSession, url: str, table: Table, folder: Path) -> None:
+        register(spark)
+        self._spark = spark
+        self._path = f"{url}/{table[0]}/{table[1]}"
+        self._out, self._checkpoint = str(folder / "out"), str(folder / "checkpoint")
+
+    def run(self, **options: object) -> list[int]:
+        """Rows of each batch."""
+        named = {name: str(value) for name, value in options.items()}
+        rows = self._spark.readStream.format("ingester").options(**named).load(self._path)
+        writer = rows.writeStream.format("parquet").option("path", self._out)
+        query = (
+            writer.option("checkpointLocation", self._checkpoint).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+        return [p["numInputRows"] for p in map(json.loads, map(_json, query.recentProgress))]
+
+    def rows(self) -> list[int]:
+        """What has arrived."""
+        return sorted(row.i for row in self._spark.read.parquet(self._out).collect())
+
+
+def _json(progress: Any) -> str:
+    return str(progress.json)
+
+
+def stream(url: str, table: Table, **options: object) -> TableStream:
+    """As Spark's driver has it, without Spark."""
+    named = {name: str(value) for name, value in options.items()}
+    said = SourceOptions.stream({**named, "path": f"{url}/{table[0]}/{table[1]}"})
+    manifest, state = said.state(said.manifest().head())
+    return TableStream(manifest, SourceRows.all(state, None), said, 4)
+
+
+def paths(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """The files between two offsets, by the tasks that read them."""
+    found = []
+    for partition in reader.partitions(start, end):
+        assert isinstance(partition, FilesPartition)
+        found.append(",".join(file.data.path for file in partition.files))
+    return found
+
+
+def manifest_of(url: str, table: Table) -> Manifest:
+    return Manifest(open_store(url), *table)
+
+
+def rewrite(manifest: Manifest) -> None:
+    """Put other names in the place of all files, as a compaction does."""
+    state = manifest.load()
+    actions: list[Any] = []
+    for path, add in state.files.items():
+        data = manifest.store.get(manifest.object_path(path))
+        renamed = path.replace(".parquet", "x.parquet")
+        at = manifest.store.put(manifest.object_path(renamed), data).at.isoformat()
+        actions.append(structs.replace(add, path=renamed, kind="rewrite", at=at))
+        actions.append(Remove(path=path, reason="compaction"))
+    commit(manifest, state, Proposal(actions), SPARK)
+
+
+def test_rows_arrive_once_through_limits_restarts_and_rewrites(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
+) -> None:
+    query = Query(spark, url, table, tmp_path)
+    put(client, table, events(0, 100, days=10))
+    persist(client, table)
+    assert query.run(max_files_per_trigger=4) == [40, 40, 20]
+    for first in (100, 130):
+        put(client, table, events(first, 30, days=3))
+        persist(client, table)
+    assert query.run(max_rows_per_trigger=25) == [20, 20, 20]
+    assert query.rows() == list(range(160))
+    rewrite(manifest_of(url, table))
+    put(client, table, events(160, 5))
+    persist(client, table)
+    assert sum(query.run()) == 5
+    assert sum(query.run()) == 0
+    assert query.rows() == list(range(165))
+
+
+def test_a_batch_that_runs_again_has_the_same_files(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    """Spark plans a batch anew after a crash, when the table has moved on."""
+    put(client, table, events(0, 12, days=12))
+    persist(client, table)
+    first = stream(url, table)
+    begin = first.initialOffset()
+    middle = first.latestOffset(begin, ReadMaxFiles(5))
+    rest = first.latestOffset(middle, ReadMaxFiles(3))
+    seen = [paths(first, begin, middle), paths(first, middle, rest)]
+    for start in (12, 24):
+        put(client, table, events(start, 12, days=2))
+        persist(client, table)
+    rewrite(manifest_of(url, table))
+    again = stream(url, table)
+    assert again.initialOffset() == begin
+    assert [paths(again, begin, middle), paths(again, middle, rest)] == seen
+    end = again.latestOffset(rest, NO_LIMIT)
+    every = [file for part in (*seen, paths(again, rest, end)) for file in _files(part)]
+    assert len(every) == len(set(every)) == 16
+    assert again.latestOffset(end, NO_LIMIT) == end
+    assert paths(again, end, end) == []
+
+
+def _files(tasks: list[str]) -> list[str]:
+    return [file for task in tasks for file in task.split(",")]
+
+
+def test_any_steps_give_each_file_once(client: fl.FlightClient, url: str, table: Table) -> None:
+    put(client, table, events(0, 6, days=6))
+    persist(client, table)
+    opening = stream(url, table).latestOffset({"snapshot": 0, "files": 0}, ReadMaxFiles(1))
+    for start in range(6, 26, 5):
+        put(client, table, events(start, 5, days=5))
+        persist(client, table)
+    expected = 6 + 4 * 5
+    for step in range(1, 8):
+        reader = stream(url, table)
+        offset, got = opening, paths(reader, reader.initialOffset(), opening)
+        while (further := reader.latestOffset(offset, ReadMaxFiles(step))) != offset:
+            part = _files(paths(reader, offset, further))
+            assert 1 <= len(part) <= step
+            got, offset = got + part, further
+        assert len(got) == len(set(got)) == expected, step
+
+
+def test_where_a_stream_begins(client: fl.FlightClient, url: str, table: Table) -> None:
+    versions = []
+    for first in (0, 10, 20):
+        put(client, table, events(first, 10))
+        versions.append(persist(client, table))
+
+    def files(**options: object) -> int:
+        reader = stream(url, table, **options)
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, NO_LIMIT)
+        return len(_files(paths(reader, begin, end)))
+
+    assert files() == 3
+    assert files(starting_version=versions[1]) == 2
+    assert files(starting_version="latest") == 0
+    reader = stream(url, table, starting_version="latest")
+    begin = reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    put(client, table, events(30, 10))
+    persist(client, table)
+    assert len(_files(paths(reader, begin, reader.latestOffset(begin, NO_LIMIT)))) == 1
+
+
+def test_only_what_is_there_at_the_start_comes_now(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    reader = stream(url, table)
+    reader.prepareForTriggerAvailableNow()
+    put(client, table, events(10, 10))
+    persist(client, table)
+    end = reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    assert len(paths(reader, reader.initialOffset(), end)) == 1
+    assert reader.latestOffset(end, NO_LIMIT) == end
+    assert reader.reportLatestOffset()["version"] == end["version"] + 1
+
+
+def test_versions_without_new_rows_are_no_batches_but_are_left_behind_in_time(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    reader, manifest = stream(url, table), manifest_of(url, table)
+    end = reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    for minute in range(IDLE_VERSIONS):
+        assert reader.latestOffset(end, NO_LIMIT) == end
+        at = f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00+00:00"
+        commit(manifest, None, Proposal([Horizon(at=at)]), SPARK)
+    assert reader.latestOffset(end, NO_LIMIT)["version"] == end["version"] + IDLE_VERSIONS
+
+
+def test_a_stream_that_fell_behind_what_is_kept_says_so(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    reader = stream(url, table)
+    end = reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    for first in range(10, 60, 10):
+        put(client, table, events(first, 10))
+        persist(client, table)
+    retention = Retention(retain_s=0, orphan_grace_s=0, keep_versions=1)
+    clean_up(manifest_of(url, table), retention)
+    with pytest.raises(StreamUnsuitable, match=r"not kept any more.*manifest\.retain"):
+        reader.latestOffset(end, NO_LIMIT)
+
+
+def test_a_keyed_table_is_refused(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
+) -> None:
+    create(client, table, events(0, 1).schema, primary_key=["i"])
+    put(client, table, events(0, 1))
+    persist(client, table)
+    with pytest.raises(Exception, match="has a primary key"):
+        Query(spark, url, table, tmp_path).run()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"version": "1"}, "option 'version' is none of"),
+        ({"starting_version": "soon"}, "option starting_version: 'soon'"),
+        ({"max_files_per_trigger": "0"}, "option max_files_per_trigger: '0'"),
+        ({"max_files_per_trigger": "1", "max_rows_per_trigger": "1"}, "one of them limits"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said(
+    client: fl.FlightClient, url: str, table: Table, options: dict[str, str], told: str
+) -> None:
+    put(client, table, events(0, 1))
+    persist(client, table)
+    with pytest.raises(ValueError, match=told):
+        stream(url, table, **options)
+
+
+def test_a_reader_goes_to_executors_without_the_state(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    reader = stream(url, table)
+    end = reader.latestOffset(reader.initialOffset(), NO_LIMIT)
+    (partition,) = reader.partitions(reader.initialOffset(), end)
+    there = pickle.loads(pickle.dumps(reader))
+    assert sum(batch.num_rows for batch in there.read(partition)) == 10
+    assert isinstance(there._rows.schema(), StructType)
