@@ -19,7 +19,12 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     tail           buffered rows, from the daemons    merging        by primary key
     source         format("ingester")                 options        what it is told
     source_reader, source_stream, source_rows         batch, stream, what both give
-    filters        what Spark pushes down             registering    for a session
+    said_filter, pushed_filters, pruning              what need not be read
+    append_writer  format("ingester") to write         sink_columns   a frame's columns in a table
+    sink_files     a task's rows in files             spark_commits  what a driver commits
+    compaction     compact, rewrite, expire           compact        the first as a job
+    compaction_plan, compaction_run, compaction_task  which files, in which commits, one of them
+    registering    a session learns the format
     session        a local session for a demo         errors
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
@@ -28,22 +33,29 @@ executors need this distribution and not its servers.
 
 from __future__ import annotations
 
+from ingester.spark.compaction import CompactionReport, compact, expire, rewrite
 from ingester.spark.errors import (
     PySparkMissing,
     ReaderUnsuitable,
     StreamUnsuitable,
     TailStale,
     TailUnavailable,
+    WriteRefused,
 )
 from ingester.spark.reading import read_table
 from ingester.spark.registering import register
 
 __all__ = [
+    "CompactionReport",
     "PySparkMissing",
     "ReaderUnsuitable",
     "StreamUnsuitable",
     "TailStale",
     "TailUnavailable",
+    "WriteRefused",
+    "compact",
+    "expire",
     "read_table",
     "register",
+    "rewrite",
 ]

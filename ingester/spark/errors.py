@@ -1,7 +1,7 @@
 """What can keep a table from being read with Spark, by who must act.
 
 The caller installs or asks for something else: ``PySparkMissing``, ``ReaderUnsuitable``,
-``StreamUnsuitable``.
+``StreamUnsuitable``, ``WriteRefused``.
 The caller tries again later: ``TailUnavailable``; with a newer version: ``TailStale``.
 
 What is wrong with the table itself comes from ``persist.manifest`` and ``persist.store``.
@@ -20,6 +20,10 @@ class ReaderUnsuitable(ValueError):
 
 class StreamUnsuitable(ValueError):
     """This table, or what is kept of it, cannot be streamed from here."""
+
+
+class WriteRefused(ValueError):
+    """The rows, or the table, are not such that they can be written there."""
 
 
 class TailUnavailable(RuntimeError):

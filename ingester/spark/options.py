@@ -8,6 +8,8 @@
     storage.<name>             as for persist.store.open_store
     tasks                      how many at least, where there are so many files
     starting_version           of a stream: a version's number, or latest; all rows by default
+    txn_app_id, txn_version    of a batch write: a version that is committed is not written again
+    target_file_bytes          of a write: where files are cut, by their rows in memory
     max_files_per_trigger      of a stream: what one batch has at most; or max_bytes_…, max_rows_…
 
 Law of this file: whatever an option can be refused for is refused here, by its name. Spark makes
@@ -37,7 +39,7 @@ _STREAM = (
     "max_bytes_per_trigger",
     "max_rows_per_trigger",
 )
-_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes", "endpoint")
+_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes")
 # What Spark itself adds on the way, or takes from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 

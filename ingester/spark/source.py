@@ -11,12 +11,20 @@ the caller's own, Spark makes it when it is read first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from ingester.spark.errors import StreamUnsuitable
+from ingester.spark.append_writer import TableStreamWriter, TableWriter
+from ingester.spark.errors import StreamUnsuitable, WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import TableReader
 from ingester.spark.source_rows import SourceRows
@@ -71,8 +79,25 @@ class IngesterSource(DataSource):
         rows = SourceRows.of_schema(state, schema, options.filter)
         return TableStream(manifest, rows, options, tasks)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write of rows of this schema."""
+        return TableWriter(_writing(self.options, overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write of rows of this schema."""
+        return TableStreamWriter(_writing(self.options, overwrite), schema)
+
     def _settle(self) -> int:
         if self._version is None:
             options = SourceOptions.any(self.options)
             self._version = options.version(options.manifest())
         return self._version
+
+
+def _writing(options: Mapping[str, str], overwrite: bool) -> SourceOptions:
+    if overwrite:
+        raise WriteRefused(
+            "mode overwrite (or output mode complete): rows are added to a table, none replaced;"
+            " use mode append"
+        )
+    return SourceOptions.write(options)

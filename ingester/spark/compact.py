@@ -1,0 +1,127 @@
+"""``python -m ingester.spark.compact URL NAMESPACE [TABLE]``: a job for ``spark-submit``.
+
+Progress goes to standard error, a line after each commit; the report to standard output, with
+``--json`` one object a table. Exit code 0 when all is done; 1 when some groups are left because
+others were faster, or a table failed; 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ingester.spark.compaction import TARGET_FILE_BYTES, CompactionReport, compact
+from ingester.spark.errors import require_pyspark
+from persist.manifest import Manifest, ManifestError, list_tables
+from persist.store import ObjectStore, StoreError, open_store
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compact one table, or all of a namespace; the exit code."""
+    asked = _parser().parse_args(arguments)
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    options = dict(one.split("=", 1) for one in asked.storage_option)
+    try:
+        store = open_store(asked.url, **options)
+        tables = [asked.table] if asked.table else sorted(_tables(store, asked.namespace))
+        for table in tables:  # before a cluster is asked for
+            Manifest(store, asked.namespace, table).head()
+    except (ManifestError, StoreError, ValueError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    spark = SparkSession.builder.appName(f"compact {asked.namespace}").getOrCreate()
+    failed = False
+    try:
+        for table in tables:
+            try:
+                report = compact(
+                    spark,
+                    asked.url,
+                    asked.namespace,
+                    table,
+                    target_file_bytes=asked.target_file_bytes,
+                    filter=asked.filter,
+                    storage_options=options,
+                    progress=_progress,
+                )
+            except (ManifestError, StoreError, ValueError) as exc:
+                print(f"{asked.namespace}/{table}: {exc}", file=sys.stderr)
+                failed = True
+                continue
+            failed = failed or report.left > 0
+            print(json.dumps(asdict(report)) if asked.json else text_of(report), flush=True)
+    finally:
+        spark.stop()
+    return 1 if failed else 0
+
+
+def text_of(report: CompactionReport) -> str:
+    """A report as a sentence."""
+    if not report.files_before:
+        return f"{report.namespace}/{report.table}: nothing to do at version {report.version}"
+    speed = report.bytes_before / 1e6 / max(report.seconds, 1e-9)
+    return (
+        f"{report.namespace}/{report.table}: {report.files_before} files"
+        f" ({report.bytes_before / 1e6:.1f} MB) became {report.files_after}"
+        f" ({report.bytes_after / 1e6:.1f} MB), {report.rows} rows, in {report.commits} commits up"
+        f" to version {report.version}; {report.seconds:.1f} s, {speed:.1f} MB/s;"
+        f" {report.conflicts} conflicts, {report.left} groups left"
+    )
+
+
+def _progress(report: CompactionReport, done: int, planned: int) -> None:
+    print(
+        f"{report.namespace}/{report.table}: {done} of {planned} groups,"
+        f" {report.bytes_before / 1e6:.1f} MB, version {report.version}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _tables(store: ObjectStore, namespace: str) -> list[str]:
+    return [table for space, table in list_tables(store) if space == namespace]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m ingester.spark.compact",
+        description="Make few Parquet files of many small ones, beside running daemons.",
+    )
+    parser.add_argument("url", help="the store: file:///var/lib/ingester/store, s3://bucket/prefix")
+    parser.add_argument("namespace")
+    parser.add_argument("table", nargs="?", help="all tables of the namespace by default")
+    parser.add_argument(
+        "--target-file-bytes", type=_positive, default=TARGET_FILE_BYTES, metavar="BYTES"
+    )
+    parser.add_argument("--filter", help="only files that may have rows like this")
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="endpoint_url, key, secret, …; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a table")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def _pair(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""One group of files becomes its new files. Runs on executors.
+
+Law of this file: reads, sorts, writes under fresh names; what it has written is nobody's until the
+driver commits it. All rows of a group are in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import structs
+
+from ingester.spark.compaction_plan import FileGroup
+from ingester.spark.sink_files import FileSink
+from persist.footers import DataFile, open_checked, told
+from persist.manifest import Add
+from persist.store import ObjectStore, open_store
+from persist.table import TableDefinition
+
+RESULT = pa.schema([pa.field("number", pa.int64()), pa.field("adds", pa.binary())])
+_encode = msgspec.msgpack.Encoder().encode
+decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """All that executors need to know beside a group; it is pickled.
+
+    Attributes:
+        root: Where in the store the table's version lies.
+        definition: How the new files are sorted, and by which spec they are laid out.
+    """
+
+    url: str
+    storage_options: dict[str, Any]
+    root: str
+    definition: TableDefinition
+    target_bytes: int
+
+    def run(self, group: FileGroup) -> list[Add]:
+        """The new files of a group.
+
+        Raises:
+            persist.footers.FileDamaged: One of its files is not what was written.
+            persist.store.StoreError: The store does not answer.
+        """
+        store = open_store(self.url, **self.storage_options)
+        schema = self.definition.schema
+        tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
+        rows = pa.concat_tables(tables)
+        sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
+        sink.put(rows, group.partition[1], files=max(1, round(group.bytes / self.target_bytes)))
+        return sink.adds
+
+    def task(
+        self, groups: Sequence[FileGroup]
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """For ``mapInArrow`` over the groups' numbers."""
+
+        # Bounds are the driver's: thousands of files have many.
+        light = [
+            FileGroup(group.partition, tuple(structs.replace(add, stats={}) for add in group.files))
+            for group in groups
+        ]
+
+        def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield _result(number, self.run(light[number]))
+
+        return run
+
+
+def _result(number: int, adds: list[Add]) -> pa.RecordBatch:
+    """Apart from the closure, which is pickled with what it names: no encoder can be."""
+    columns = [pa.array([number], pa.int64()), pa.array([_encode(adds)], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=RESULT)
+
+
+def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> pa.Table:
+    with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
+        found = parquet.read(use_threads=False)
+    columns = [
+        found[field.name].cast(field.type)
+        if field.name in found.schema.names
+        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,59 @@
+"""Commits that Spark's driver makes to a table's manifest, beside daemons that make theirs.
+
+Law of this file: one proposal is committed at most once, however often its answer is lost. What a
+driver that died left undone is told by ``txn``: a version of the writer's own that is in the
+manifest is not committed again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Sequence
+
+from persist.backoff import Backoff
+from persist.manifest import (
+    Action,
+    CommitUnclear,
+    Manifest,
+    Proposal,
+    TableState,
+    WriterIdentity,
+    commit,
+    rebase,
+)
+from persist.manifest.committing import Rebase
+from persist.store import StoreUnavailable
+
+PATIENCE_S = 120.0
+"""How long a driver asks a store that gives no clear answer."""
+
+
+def identity(name: str) -> WriterIdentity:
+    """Who commits: one run of something on Spark. It fences nobody."""
+    return WriterIdentity(ingester_id=name, incarnation=uuid.uuid4().hex, epoch=1)
+
+
+def commit_patiently(
+    manifest: Manifest,
+    base: TableState | None,
+    actions: Sequence[Action],
+    writer: WriterIdentity,
+    rule: Rebase = rebase,
+) -> TableState:
+    """The version with the actions, or the one that has them already.
+
+    Raises:
+        RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
+        StoreUnavailable, CommitUnclear: For two minutes. It may be committed all the same.
+    """
+    proposal, backoff = Proposal(actions), Backoff(0.1, 5.0, random.Random())
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return commit(manifest, base, proposal, writer, rule)
+        except (StoreUnavailable, CommitUnclear):
+            if time.monotonic() > until:
+                raise
+            time.sleep(backoff.next_s())

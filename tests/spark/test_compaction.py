@@ -1,0 +1,205 @@
+"""compact, rewrite, expire: the same rows in few files, whatever daemons do meanwhile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow.flight as fl
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ingester.spark import WriteRefused, compact, expire, read_table, rewrite
+from ingester.spark.compaction import CompactionReport
+from ingester.spark.compaction_plan import FileGroup, plan_compaction
+from ingester.spark.compaction_run import Rewriting
+from persist.manifest import Add, Manifest, TableNotFound, verify
+from persist.store import open_store
+from persist.table import TableDefinition
+from tests.integration.wire import Table, create, events, persist, put, query
+
+pytestmark = pytest.mark.spark
+
+
+def small_files(client: fl.FlightClient, table: Table, times: int, days: int = 2) -> None:
+    for number in range(times):
+        put(client, table, events(100 * number, 100, days=days))
+        persist(client, table)
+
+
+def numbers(client: fl.FlightClient, table: Table) -> list[int]:
+    return sorted(query(client, table, columns=["i"])["i"].to_pylist())
+
+
+def test_small_files_become_few_sorted_ones(
+    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table
+) -> None:
+    small_files(client, table, 6, days=3)
+    manifest = Manifest(open_store(url), *table)
+    seen: list[tuple[int, int]] = []
+    before = manifest.load()
+    report = compact(
+        spark, url, *table, progress=lambda _report, done, planned: seen.append((done, planned))
+    )
+    after = manifest.load()
+    assert (report.files_before, report.files_after, report.rows) == (18, 3, 600)
+    assert (report.bytes_before, report.bytes_after) == (before.bytes, after.bytes)
+    assert (report.version, report.commits, report.left) == (before.version + 1, 1, 0)
+    assert seen == [(3, 3)]
+    assert len(after.files) == 3
+    for path, add in after.files.items():
+        assert add.kind == "rewrite"
+        rows = pq.read_table(store / table[0] / table[1] / "v1" / path)
+        assert rows.num_rows == add.rows == 200
+        assert rows.equals(rows.sort_by([("host", "ascending"), ("time", "ascending")]))
+    assert numbers(client, table) == list(range(600))
+    assert read_table(spark, url, *table).count() == 600
+    # What is compacted is left alone.
+    again = compact(spark, url, *table)
+    assert (again.files_before, again.version) == (0, report.version)
+    assert verify(manifest).findings == ()
+
+
+def test_a_filter_leaves_other_days_alone(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    small_files(client, table, 3, days=4)
+    report = compact(spark, url, *table, filter="time >= '2026-11-23'")
+    assert (report.files_before, report.files_after) == (6, 2)
+    with pytest.raises(ValueError, match="unknown column 'nothing'"):
+        compact(spark, url, *table, filter="nothing = 1")
+    with pytest.raises(ValueError, match="target_file_bytes 0"):
+        compact(spark, url, *table, target_file_bytes=0)
+    with pytest.raises(TableNotFound):
+        compact(spark, url, table[0], "absent")
+
+
+def test_rows_stay_as_they_are_while_the_daemon_writes(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    keyed = (table[0], f"{table[1]}_keyed")
+    create(client, keyed, events(0, 1).schema, primary_key=["i"], partition_by=[])
+    small_files(client, table, 4)
+    small_files(client, keyed, 4)
+    ended = threading.Event()
+    rounds = 0
+
+    def write() -> None:
+        nonlocal rounds
+        while not ended.is_set():
+            put(client, table, events(1000 + 20 * rounds, 20, days=2))
+            put(client, keyed, events(7 * rounds % 400, 50, days=2))
+            persist(client, table)
+            persist(client, keyed)
+            rounds += 1
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    reports: list[CompactionReport] = []
+    try:
+        # A small target, so that files of the keyed table are rewritten, too.
+        while len(reports) < 6 or rounds < 6:
+            for one in (table, keyed):
+                reports.append(compact(spark, url, *one, target_file_bytes=100_000))
+    finally:
+        ended.set()
+        writing.join()
+    assert sum(report.files_before for report in reports) > 8
+    assert numbers(client, table) == [*range(400), *range(1000, 1000 + 20 * rounds)]
+    assert numbers(client, keyed) == sorted(
+        {*range(400), *(7 * n % 400 + m for n in range(rounds) for m in range(50))}
+    )
+    for one in (table, keyed):
+        files = read_table(spark, url, *one).collect()
+        assert sorted(row.i for row in files) == numbers(client, one)
+        assert verify(Manifest(open_store(url), *one)).findings == ()
+
+
+class Overtaken(Rewriting):
+    """Another compaction commits its files first, once, between our tasks and our commit."""
+
+    __slots__ = ("other",)
+
+    def _run(
+        self, definition: TableDefinition, groups: list[FileGroup]
+    ) -> list[tuple[FileGroup, list[Add]]]:
+        results = Rewriting._run(self, definition, groups)
+        if not hasattr(self, "other"):
+            self.other = compact(
+                self.spark, self.url, self.namespace, self.table, filter="time < '2026-11-22'"
+            )
+        return results
+
+
+def test_groups_that_somebody_else_was_faster_with_are_planned_anew(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    small_files(client, table, 3, days=3)
+    ours = Overtaken(spark, url, *table, {}, 1 << 20)
+    report = ours.run(plan_compaction, None, None)
+    assert ours.other.files_before == 3
+    assert (report.conflicts, report.left) == (1, 0)
+    assert (report.files_before, report.files_after) == (6, 2)
+    assert numbers(client, table) == list(range(300))
+    assert len(Manifest(open_store(url), *table).load().files) == 3
+
+
+def test_all_files_are_written_in_another_order(
+    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table
+) -> None:
+    small_files(client, table, 2)
+    report = rewrite(spark, url, *table, sort_by=["v"])
+    assert (report.files_before, report.files_after) == (4, 2)
+    for path in Manifest(open_store(url), *table).load().files:
+        values = pq.read_table(store / table[0] / table[1] / "v1" / path)["v"].to_pylist()
+        assert values == sorted(values)
+    assert rewrite(spark, url, *table).files_after == 2
+    with pytest.raises(WriteRefused, match="no column 'nothing'"):
+        rewrite(spark, url, *table, sort_by=["nothing"])
+    keyed = (table[0], f"{table[1]}_keyed")
+    create(client, keyed, events(0, 1).schema, primary_key=["i"])
+    put(client, keyed, events(0, 10))
+    persist(client, keyed)
+    with pytest.raises(WriteRefused, match="order of the key"):
+        rewrite(spark, url, *keyed, sort_by=["v"])
+    assert rewrite(spark, url, *keyed).rows == 10
+
+
+def test_old_versions_expire_with_their_files(
+    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table
+) -> None:
+    small_files(client, table, 4)
+    compact(spark, url, *table)
+    folder = store / table[0] / table[1] / "v1" / "data"
+    assert len(list(folder.rglob("*.parquet"))) == 10
+    done = expire(url, *table, retain_s=0, orphan_grace_s=0, keep_versions=1)
+    assert done.data.files == 8
+    assert len(list(folder.rglob("*.parquet"))) == 2
+    assert sorted(row.i for row in read_table(spark, url, *table).collect()) == list(range(400))
+
+
+def test_the_job_reports_and_exits_by_what_it_did(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    namespace = f"job_{table[1]}"
+    small_files(client, (namespace, "a"), 2, days=1)
+    small_files(client, (namespace, "b"), 1, days=1)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ingester.spark.compact", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+
+    done = run(url, namespace, "--json")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["table"], first["files_before"], first["files_after"]) == ("a", 2, 1)
+    assert (second["table"], second["files_before"]) == ("b", 0)
+    assert f"{namespace}/a: 1 of 1 groups" in done.stderr
+    assert done.returncode == 0
+    absent = run(url, namespace, "absent")
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert f"table {namespace}/absent does not exist" in absent.stderr
+    assert run(url, namespace, "--target-file-bytes", "many").returncode == 2
