@@ -20,8 +20,9 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     source         format("ingester")                 options        what it is told
     source_reader, source_stream, source_rows         batch, stream, what both give
     said_filter, pushed_filters, pruning              what need not be read
-    append_writer  format("ingester") to write         sink_columns   a frame's columns in a table
-    sink_files     a task's rows in files             spark_commits  what a driver commits
+    append_writer, keyed_writer                       format("ingester") to write
+    sink_files, staged_files                          a task's rows until they are committed
+    sink_columns   a frame's columns in a table       spark_commits  what a driver commits
     compaction     compact, rewrite, expire           compact        the first as a job
     compaction_plan, compaction_run, compaction_task  which files, in which commits, one of them
     registering    a session learns the format

@@ -26,7 +26,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.sink_files import TARGET_FILE_BYTES, FileSink
@@ -51,18 +50,13 @@ class Written(WriterCommitMessage):
 class _Appending:
     """What both kinds of write have in common."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        manifest, state = options.state()
-        definition = TableDefinition.of_state(state)
-        if definition.keyed:
-            raise WriteRefused(
-                f"table {options.namespace}/{options.table} has a primary key: only the daemon"
-                " that owns it can write to it"
-            )
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
         check_columns(schema, definition)
         self._options = options
         self._definition = definition
-        self._root = manifest.root
+        self._root = root
         self._target = options.number("target_file_bytes", 1) or TARGET_FILE_BYTES
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -94,11 +88,11 @@ class _Appending:
 class TableWriter(_Appending, DataSourceArrowWriter):
     """A batch write: once, or once for each ``txn_version`` where that is given."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        app_id, version = options.given.get("txn_app_id"), options.number("txn_version")
-        if (app_id is None) != (version is None):
-            raise ValueError("options txn_app_id and txn_version: both, or neither")
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
+        super().__init__(options, schema, definition, root)
+        app_id, version = options.txn()
         self._txn = None if app_id is None or version is None else Txn(app_id, version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

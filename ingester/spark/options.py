@@ -9,6 +9,8 @@
     tasks                      how many at least, where there are so many files
     starting_version           of a stream: a version's number, or latest; all rows by default
     txn_app_id, txn_version    of a batch write: a version that is committed is not written again
+    endpoint                   of a write to a keyed table: the daemon that takes its writes
+    persist                    of such a write: true, to have the rows in files when it ends
     target_file_bytes          of a write: where files are cut, by their rows in memory
     max_files_per_trigger      of a stream: what one batch has at most; or max_bytes_…, max_rows_…
 
@@ -39,7 +41,7 @@ _STREAM = (
     "max_bytes_per_trigger",
     "max_rows_per_trigger",
 )
-_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes")
+_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes", "endpoint", "persist")
 # What Spark itself adds on the way, or takes from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 
@@ -77,6 +79,11 @@ class SourceOptions:
     def write(cls, options: Mapping[str, str]) -> SourceOptions:
         """Of a write. ``ValueError`` names what is wrong."""
         return cls._of(options, _WRITE)
+
+    @classmethod
+    def only_for_writes(cls, options: Mapping[str, str]) -> bool:
+        """Whether there is an option that no read has."""
+        return any(name.lower() in _WRITE and name.lower() not in _TABLE for name in options)
 
     @classmethod
     def _of(cls, options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
@@ -142,6 +149,13 @@ class SourceOptions:
         if text not in ("true", "false"):
             raise ValueError(f"option {name}: {text!r} is neither true nor false")
         return text == "true"
+
+    def txn(self) -> tuple[str | None, int | None]:
+        """Who writes which version of its own, or neither."""
+        app_id, version = self.given.get("txn_app_id"), self.number("txn_version")
+        if (app_id is None) != (version is None):
+            raise ValueError("options txn_app_id and txn_version: both, or neither")
+        return app_id, version
 
     def number(self, name: str, least: int = 0) -> int | None:
         """An option that is a whole number, None where it is not there."""

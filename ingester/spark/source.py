@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from ingester.spark.append_writer import TableStreamWriter, TableWriter
 from ingester.spark.errors import StreamUnsuitable, WriteRefused
+from ingester.spark.keyed_writer import KeyedStreamWriter, KeyedWriter
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import TableReader
 from ingester.spark.source_rows import SourceRows
@@ -46,8 +47,10 @@ class IngesterSource(DataSource):
         return FORMAT
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark keeps the source as it is pickled when the relation is made.
-        self._settle()
+        # Spark keeps the source as it is pickled when the relation is made. (It makes one of a
+        # streaming write, too, with a write's options.)
+        if not SourceOptions.only_for_writes(self.options):
+            self._settle()
         return self.__dict__
 
     def schema(self) -> StructType:
@@ -81,11 +84,15 @@ class IngesterSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows of this schema."""
-        return TableWriter(_writing(self.options, overwrite), schema)
+        options, definition, root = _writing(self.options, overwrite)
+        kind = KeyedWriter if definition.keyed else TableWriter
+        return kind(options, schema, definition, root)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write of rows of this schema."""
-        return TableStreamWriter(_writing(self.options, overwrite), schema)
+        options, definition, root = _writing(self.options, overwrite)
+        kind = KeyedStreamWriter if definition.keyed else TableStreamWriter
+        return kind(options, schema, definition, root)
 
     def _settle(self) -> int:
         if self._version is None:
@@ -94,10 +101,14 @@ class IngesterSource(DataSource):
         return self._version
 
 
-def _writing(options: Mapping[str, str], overwrite: bool) -> SourceOptions:
+def _writing(
+    options: Mapping[str, str], overwrite: bool
+) -> tuple[SourceOptions, TableDefinition, str]:
     if overwrite:
         raise WriteRefused(
             "mode overwrite (or output mode complete): rows are added to a table, none replaced;"
             " use mode append"
         )
-    return SourceOptions.write(options)
+    said = SourceOptions.write(options)
+    manifest = said.manifest()
+    return said, TableDefinition.of_state(manifest.load()), manifest.root

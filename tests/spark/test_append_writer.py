@@ -144,7 +144,7 @@ def test_other_refusals_say_what_to_do(
 ) -> None:
     create(client, table, events(0, 1).schema, primary_key=["i"])
     frame = numbers(spark, 0, 1)
-    with pytest.raises(Exception, match="primary key: only the daemon"):
+    with pytest.raises(Exception, match="primary key: say with the option endpoint"):
         save(frame, url, table)
     with pytest.raises(Exception, match="does not exist"):
         save(frame, url, ("spark", "absent"))
@@ -170,17 +170,24 @@ def test_a_version_of_the_writers_own_goes_in_once(
 class Stream:
     """Rows of one table into another, with a checkpoint that a crash can be made of."""
 
-    def __init__(self, spark: SparkSession, url: str, source: Table, folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, url: str, source: Table, folder: Path, **options: str
+    ) -> None:
         register(spark)
         self._spark, self._url, self._source, self._folder = spark, url, source, folder
+        self._options = options
 
     def run(self, target: Table) -> list[int]:
         """Rows of each batch."""
         source = f"{self._url}/{self._source[0]}/{self._source[1]}"
-        reader = self._spark.readStream.format("ingester").option("max_files_per_trigger", 2)
+        reader = self._spark.readStream.format("ingester").options(
+            max_files_per_trigger="2", columns="time,host,v,i"
+        )
         writer = reader.load(source).writeStream.format("ingester").trigger(availableNow=True)
         running = writer.options(
-            path=f"{self._url}/{target[0]}/{target[1]}", checkpointLocation=str(self._folder)
+            path=f"{self._url}/{target[0]}/{target[1]}",
+            checkpointLocation=str(self._folder),
+            **self._options,
         ).start()
         running.awaitTermination()
         return [json.loads(_json(one))["numInputRows"] for one in running.recentProgress]

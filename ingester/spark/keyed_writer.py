@@ -1,0 +1,196 @@
+"""``df.write`` and ``df.writeStream`` to ``format("ingester")`` of a table with a primary key.
+
+    tasks    rows ─▶ put aside in the store (staged_files) ─▶ message ─┐
+    driver   winners' rows ─▶ one transaction of an origin ─▶ daemon ◀─┘ the table's owner
+
+Law of this file: the rows of a write become visible together, once, as one operation of the
+daemon's log. The origin is the query and the sequence its batch: what the daemon has is not sent
+again, and a transaction that was not closed leaves nothing. Of a key that comes twice in one task
+the last row counts; between tasks there is no order.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ingester.client import Client
+from ingester.client.sync import SyncColumn, SyncStream
+from ingester.spark.append_writer import QUERY_ID
+from ingester.spark.errors import WriteRefused
+from ingester.spark.merging import OPERATION
+from ingester.spark.options import SourceOptions
+from ingester.spark.sink_columns import check_columns
+from ingester.spark.staged_files import Staging, forget, staged_rows
+from persist.store import open_store
+from persist.table import TableDefinition
+
+MESSAGE_BYTES = 8 << 20
+"""Of rows; a quarter of what the daemon takes by default, as a batch may be larger there."""
+RESENDS = 5
+"""Times that a transaction is sent from its beginning, to a daemon that was started anew."""
+
+
+class Staged(WriterCommitMessage):
+    """What one task has put aside."""
+
+    def __init__(self, paths: Sequence[str], query_id: str | None) -> None:
+        self.paths = tuple(paths)
+        self.query_id = query_id
+
+
+class _Upserting:
+    """What both kinds of write have in common."""
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
+        if "endpoint" not in options.given:
+            raise WriteRefused(
+                f"table {options.namespace}/{options.table} has a primary key: say with the option"
+                " endpoint where the daemon is that takes its writes, grpc://host:port"
+            )
+        self._marked = OPERATION in schema.fieldNames()
+        columns = [field for field in schema.fields if field.name != OPERATION]
+        check_columns(StructType(columns), definition)
+        self._options = options
+        self._definition = definition
+        self._root = root
+
+    def _staging(self) -> Staging:
+        store = open_store(self._options.url, **self._options.storage)
+        return Staging(store, self._root, self._definition, self._marked)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return Staged(self._staging().write(iterator), query_id)
+
+    def _commit(self, paths: Sequence[str], origin: str, sequence: int) -> None:
+        if not paths:
+            return
+        staging, options = self._staging(), self._options
+        with Client(options.given["endpoint"]) as client:
+            stream = client.sync(options.namespace, origin)
+            rows = 0
+            for _ in range(RESENDS):
+                if (stream.standing().memory_sequence or 0) >= sequence:
+                    break
+                if (sent := self._sent(stream, staging, paths, sequence)) is not None:
+                    rows = sent
+                    break
+            else:
+                raise RuntimeError(
+                    f"the daemon at {options.given['endpoint']} was started anew {RESENDS} times"
+                    " before it had all of a transaction"
+                )
+            if options.flag("persist"):
+                client.persist(options.namespace, options.table)
+        forget(staging.store, paths)
+        told = {
+            "event": "committed",
+            "table": f"{options.namespace}/{options.table}",
+            "origin": origin,
+            "sequence": sequence,
+            "again": rows == 0,
+            "rows": rows,
+            "files": len(paths),
+        }
+        print(json.dumps(told), file=sys.stderr, flush=True)
+
+    def _sent(
+        self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
+    ) -> int | None:
+        """The rows of all files as one transaction; None where it has to begin anew."""
+        rows, begin = 0, True
+        last: tuple[list[SyncColumn], pa.RecordBatch] | None = None
+        for path in paths:
+            for batch in staged_rows(staging, path, MESSAGE_BYTES):
+                for message in self._messages(batch):
+                    if last is not None:
+                        answer = stream.send(self._options.table, *last, begin=begin)
+                        if answer.first and not begin:
+                            return None
+                        begin = False
+                    last = message
+                rows += batch.num_rows
+        assert last is not None, "an empty task puts nothing aside"
+        answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
+        return None if answer.first and not answer.accepted else rows
+
+    def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
+        """The rows as inserts, which replace what has their keys, or as deletes."""
+        key = self._definition.primary_key
+        fields = list(self._definition.schema)
+        deletes = None
+        if self._marked:
+            deletes = pc.equal(batch.column(OPERATION), "delete")
+        columns = [SyncColumn("old_pk", name) for name in key]
+        arrays = [_where(batch.column(name), deletes) for name in key]
+        kept = None if deletes is None else pc.invert(deletes)
+        columns += [SyncColumn("new_pk", name) for name in key]
+        arrays += [batch.column(n) if kept is None else _where(batch.column(n), kept) for n in key]
+        for field in fields:
+            if field.name not in key:
+                columns.append(SyncColumn("value", field.name))
+                arrays.append(batch.column(field.name))
+        names = [str(place) for place in range(len(arrays))]
+        yield columns, pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class KeyedWriter(_Upserting, DataSourceArrowWriter):
+    """A batch write: once, or once for each ``txn_version`` where that is given."""
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
+        super().__init__(options, schema, definition, root)
+        app_id, version = options.txn()
+        self._origin = f"spark-{uuid.uuid4().hex}" if app_id is None else f"spark-{app_id}"
+        self._sequence = 1 if version is None else version + 1
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        return self._write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All rows become visible."""
+        self._commit(_all(messages), self._origin, self._sequence)
+
+
+class KeyedStreamWriter(_Upserting, DataSourceStreamArrowWriter):
+    """A streaming write: each batch once."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        return self._write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch's rows become visible, unless they are."""
+        paths = _all(messages)
+        query_ids = {one.query_id for one in messages if isinstance(one, Staged)}
+        if paths:
+            self._commit(paths, f"spark-{query_ids.pop()}", batchId + 1)
+
+
+def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
+    """The values where the mask is true, null elsewhere; all null without one."""
+    nothing = pa.nulls(len(column), column.type)
+    return nothing if mask is None else pc.if_else(mask, column, nothing)
+
+
+def _all(messages: Sequence[Any]) -> list[str]:
+    return [path for one in messages if isinstance(one, Staged) for path in one.paths]

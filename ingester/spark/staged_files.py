@@ -1,0 +1,112 @@
+"""Rows of one task for a keyed table, put aside in the store until the driver hands them over.
+
+    data/_staging/<uuid>.parquet
+
+Law of this file: no manifest lists these files, so no reader sees them and clean-up takes what is
+left of them. Each attempt of a task has its own; which of them count is the driver's to say. Runs
+on executors, but for :func:`staged_rows`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingester.spark.errors import WriteRefused
+from ingester.spark.merging import OPERATION
+from ingester.spark.sink_columns import table_rows
+from persist.parquet import encode
+from persist.store import NotFound, ObjectStore
+from persist.table import TableDefinition
+
+FILE_BYTES = 64 << 20
+"""Rows of one file, in memory."""
+KINDS = ("upsert", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Where one write puts its rows aside.
+
+    Attributes:
+        root: Where in the store the table's version lies.
+        marked: Whether a column ``_op`` says of each row what becomes of its key.
+    """
+
+    store: ObjectStore
+    root: str
+    definition: TableDefinition
+    marked: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, and ``_op`` where rows have it."""
+        marks = [pa.field(OPERATION, pa.string())] if self.marked else []
+        return pa.schema([*self.definition.schema, *marks])
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[str]:
+        """All rows of a task, in their order; the files' paths.
+
+        Raises:
+            WriteRefused: A value that the table does not take, or a row without its key.
+            StoreError: The store does not take a file.
+        """
+        paths: list[str] = []
+        held: list[pa.RecordBatch] = []
+        for batch in batches:
+            rows = table_rows(batch, self.schema)
+            self._check(rows)
+            held.append(rows)
+            if sum(one.nbytes for one in held) >= FILE_BYTES:
+                paths.append(self._put(held))
+                held = []
+        if any(one.num_rows for one in held):
+            paths.append(self._put(held))
+        return paths
+
+    def _put(self, batches: list[pa.RecordBatch]) -> str:
+        path = f"{self.root}/data/_staging/{uuid.uuid4().hex}.parquet"
+        rows = pa.Table.from_batches(batches, self.schema)
+        self.store.put(path, encode([rows], {}))
+        return path
+
+    def _check(self, rows: pa.RecordBatch) -> None:
+        for name in self.definition.primary_key:
+            if rows.column(name).null_count:
+                raise WriteRefused(f"column {name!r} of the primary key is null in a row")
+        if self.marked:
+            other = set(rows.column(OPERATION).unique().to_pylist()) - set(KINDS)
+            if other:
+                raise WriteRefused(f"column '_op' is {other.pop()!r}, neither upsert nor delete")
+
+
+def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, in batches of about so many bytes. On the driver.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    with staging.store.open(path) as source:
+        found = pq.read_table(source)
+    columns = [
+        found[field.name].cast(field.type)
+        if field.name in found.schema.names
+        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
+        for field in staging.schema
+    ]
+    rows = pa.Table.from_arrays(columns, schema=staging.schema).combine_chunks()
+    step = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
+    yield from rows.to_batches(max_chunksize=step)
+
+
+def forget(store: ObjectStore, paths: Iterable[str]) -> None:
+    """Delete what was handed over."""
+    for path in paths:
+        try:
+            store.delete(path)
+        except NotFound:
+            continue

@@ -1,0 +1,174 @@
+"""write and writeStream to a table with a primary key: through its daemon, together, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ingester.spark import read_table, register
+from persist.manifest import Retention, clean_up
+from tests.daemon import Daemon
+from tests.integration.wire import Table, create, events, persist, put, query
+from tests.spark.test_append_writer import Stream
+
+pytestmark = pytest.mark.spark
+
+
+def save(frame: DataFrame, url: str, table: Table, **options: object) -> None:
+    register(frame.sparkSession)
+    named = {name: str(value) for name, value in options.items()}
+    writer = frame.write.format("ingester").mode("append").options(**named)
+    writer.save(f"{url}/{table[0]}/{table[1]}")
+
+
+def rows(client: fl.FlightClient, table: Table) -> dict[int, tuple[object, ...]]:
+    return {row["k"]: tuple(row.values())[1:] for row in query(client, table).to_pylist()}
+
+
+@pytest.fixture
+def stock(client: fl.FlightClient, table: Table) -> Table:
+    """A table of things by number."""
+    schema = pa.schema({"k": pa.int64(), "v": pa.int64(), "s": pa.string()})
+    create(client, table, schema, primary_key=["k"])
+    batch = pa.record_batch({"k": [1, 2, 3], "v": [10, 20, 30], "s": ["a", "b", "c"]})
+    put(client, table, batch)
+    return table
+
+
+def test_rows_replace_what_has_their_keys_and_missing_columns_are_null(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, stock: Table
+) -> None:
+    frame = spark.createDataFrame([(2, 21), (4, 41)], "k bigint, v bigint").repartition(2)
+    save(frame, url, stock, endpoint=daemon.flight)
+    assert rows(client, stock) == {1: (10, "a"), 2: (21, None), 3: (30, "c"), 4: (41, None)}
+    # Nothing is left of what was put aside.
+    folder = Path(url.removeprefix("file://")) / stock[0] / stock[1]
+    assert not list(folder.rglob("_staging/*"))
+
+
+def test_marks_delete_keys_and_persist_has_all_in_files(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, stock: Table
+) -> None:
+    changes = [(1, None, "delete"), (2, 22, "upsert"), (5, 50, "upsert"), (9, None, "delete")]
+    frame = spark.createDataFrame(changes, "k bigint, v bigint, _op string").coalesce(1)
+    save(frame, url, stock, endpoint=daemon.flight, persist=True)
+    assert rows(client, stock) == {2: (22, None), 3: (30, "c"), 5: (50, None)}
+    files = read_table(spark, url, *stock)
+    assert sorted(tuple(row)[:2] for row in files.collect()) == [(2, 22), (3, 30), (5, 50)]
+
+
+def test_a_version_of_the_writers_own_goes_in_once(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, stock: Table
+) -> None:
+    def nightly(version: int, value: int) -> None:
+        frame = spark.createDataFrame([(1, value)], "k bigint, v bigint")
+        save(frame, url, stock, endpoint=daemon.flight, txn_app_id=stock[1], txn_version=version)
+
+    nightly(0, 100)
+    put(client, stock, pa.record_batch({"k": [1], "v": [101], "s": ["later"]}))
+    nightly(0, 100)
+    assert rows(client, stock)[1] == (101, "later")
+    nightly(1, 102)
+    assert rows(client, stock)[1] == (102, None)
+
+
+def test_a_write_of_many_messages_becomes_visible_at_once(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyspark.sql.types import LongType, StructType
+
+    import ingester.spark.keyed_writer as module
+    from ingester.spark.keyed_writer import KeyedWriter, Staged
+    from ingester.spark.options import SourceOptions
+    from persist.table import TableDefinition
+
+    create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    path = f"{url}/{table[0]}/{table[1]}"
+    options = SourceOptions.write({"path": path, "endpoint": daemon.flight})
+    manifest = options.manifest()
+    schema = StructType().add("k", LongType()).add("v", LongType())
+    definition = TableDefinition.of_state(manifest.load())
+    writer = KeyedWriter(options, schema, definition, manifest.root)
+
+    def batches(first: int) -> Iterator[pa.RecordBatch]:
+        for start in range(first, first + 500, 100):
+            keys = range(start, start + 100)
+            yield pa.record_batch({"k": pa.array(keys), "v": pa.array(keys)})
+
+    kept, lost = writer.write(batches(0)), writer.write(batches(10_000))
+    assert query(client, table).num_rows == 0
+    writer.commit([kept, None])
+    assert sorted(rows(client, table)) == list(range(500))
+    # What a loser has put aside is clean-up's.
+    assert isinstance(lost, Staged)
+    assert all(manifest.store.exists(one) for one in lost.paths)
+    clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
+    assert not any(manifest.store.exists(one) for one in lost.paths)
+
+
+def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    tmp_path: Path,
+) -> None:
+    target = (table[0], f"{table[1]}_target")
+    put(client, table, events(0, 40, days=4))
+    persist(client, table)
+    create(client, target, events(0, 1).schema, primary_key=["i"])
+    stream = Stream(spark, url, table, tmp_path / "checkpoint", endpoint=daemon.flight)
+    assert stream.run(target) == [20, 20]
+    changed = pa.record_batch(
+        {"time": events(0, 1)["time"], "host": ["changed"], "v": [0.0], "i": [39]}
+    )
+    put(client, target, changed)
+    stream.forget_last_commit()
+    # The last batch runs again, and does not take back what was written since.
+    assert stream.run(target) == [20]
+    found = {row["i"]: row["host"] for row in query(client, target).to_pylist()}
+    assert sorted(found) == list(range(40))
+    assert found[39] == "changed"
+
+
+@pytest.mark.parametrize(
+    ("select", "told"),
+    [
+        ("1L AS v", "no column 'k', which is in the primary key"),
+        ("1L AS k, 'x' AS v", "column 'v' is int64 in the table, and string"),
+        ("cast(null AS bigint) AS k", "column 'k' of the primary key is null"),
+        ("1L AS k, 'move' AS _op", "column '_op' is 'move', neither upsert nor delete"),
+    ],
+)
+def test_what_a_table_does_not_take_is_refused_whole(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    stock: Table,
+    select: str,
+    told: str,
+) -> None:
+    before = rows(client, stock)
+    with pytest.raises(Exception, match=told):
+        save(spark.sql(f"SELECT {select}"), url, stock, endpoint=daemon.flight)
+    assert rows(client, stock) == before
+
+
+def test_without_its_daemon_a_keyed_table_is_not_written(
+    spark: SparkSession, client: fl.FlightClient, url: str, stock: Table
+) -> None:
+    with pytest.raises(Exception, match="has a primary key: say with the option endpoint"):
+        save(spark.sql("SELECT 1L AS k"), url, stock)
