@@ -173,7 +173,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _snapshot(self, version: int) -> list[Add]:
         if self._state is None or self._state.version != version:
             self._state = self._table.load(version)
-        return [add for _, add in sorted(self._state.files.items())]
+        return sorted(self._state.files.values(), key=_arrival)
 
     def _changes(self, after: int, upto: int) -> Iterator[CommittedVersion]:
         try:
@@ -223,13 +223,18 @@ def _rows(add: Add) -> int:
 
 
 def new_files(committed: CommittedVersion) -> list[Add]:
-    """The files of a version that have rows which no version before it had, by their paths."""
+    """The files of a version that have rows which no version before it had, as they arrived."""
     found = [
         action
         for action in committed.actions
         if isinstance(action, Add) and action.kind != "rewrite"
     ]
-    return sorted(found, key=lambda add: add.path)
+    return sorted(found, key=_arrival)
+
+
+def _arrival(add: Add) -> tuple[str, str]:
+    """About as files were committed: event times rise with them, and watermarks drop nothing."""
+    return (add.at, add.path)
 
 
 def _beginning(options: SourceOptions) -> Offset:

@@ -168,6 +168,21 @@ def test_any_steps_give_each_file_once(client: fl.FlightClient, url: str, table:
         assert len(got) == len(set(got)) == expected, step
 
 
+def test_files_come_as_they_were_committed(client: fl.FlightClient, url: str, table: Table) -> None:
+    """In any other order a watermark would take rows of the first files for late ones."""
+    for first in range(0, 80, 10):
+        put(client, table, events(first, 10))
+        persist(client, table)
+    reader, offset = stream(url, table), {"snapshot": 0, "files": 0}
+    seen = []
+    while (further := reader.latestOffset(offset, ReadMaxFiles(1))) != offset:
+        (partition,) = reader.partitions(offset, further)
+        (batch,) = reader.read(partition)
+        seen.append(min(batch["i"].to_pylist()))
+        offset = further
+    assert seen == list(range(0, 80, 10))
+
+
 def test_where_a_stream_begins(client: fl.FlightClient, url: str, table: Table) -> None:
     versions = []
     for first in (0, 10, 20):
