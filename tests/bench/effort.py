@@ -49,6 +49,7 @@ class Effort:
     idle_s: float
     spark_rows: int
     """None, and no table, in a form that has no time to start Spark."""
+    spark_small_files: int
     growth: tuple[int, ...]
     """Times of the smallest size; no tables where there are none."""
     round_trips: int
@@ -94,6 +95,7 @@ FORMS = {
         memory_fill_s=0.2,
         idle_s=0.2,
         spark_rows=20_000,
+        spark_small_files=20,
         growth=(1, 3),
         round_trips=10,
         manifest_files=(10, 100),
@@ -132,6 +134,7 @@ FORMS = {
         memory_fill_s=3,
         idle_s=2,
         spark_rows=0,
+        spark_small_files=0,
         growth=(),
         round_trips=200,
         manifest_files=(10, 3_000),
@@ -170,6 +173,7 @@ FORMS = {
         memory_fill_s=20,
         idle_s=60,
         spark_rows=40_000_000,
+        spark_small_files=20_000,
         growth=(1, 10, 100),
         round_trips=3_000,
         manifest_files=(10, 1_000, 100_000),

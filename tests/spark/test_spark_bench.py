@@ -1,4 +1,4 @@
-"""The benchmark's table of Spark, in the session that is there; its numbers mean nothing."""
+"""The benchmark's tables of Spark, in the session that is there; their numbers mean nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,37 @@ from pyspark.sql import SparkSession
 from tests.bench.asking import fill, persist
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table
-from tests.bench.tables.spark import COLUMNS, measure
+from tests.bench.tables.spark import (
+    READING,
+    SCANNING,
+    WRITING,
+    measure_reading,
+    measure_small_files,
+    measure_writing,
+)
 from tests.daemon import Daemon
 
 
-def test_both_readers_find_all_rows_and_stand_beside_each_other(
+def test_all_jobs_find_all_rows_and_stand_beside_each_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     bench = Bench(FORMS["smoke"], tmp_path / "work", tmp_path, lambda text: None)
-    table = Table("spark", "Spark", COLUMNS)
+    reading, writing, scanning = (
+        Table("spark", "Spark", columns) for columns in (READING, WRITING, SCANNING)
+    )
     with Daemon.start(tmp_path / "data", persist__max_age="1h") as daemon:
         rows = fill(daemon, "lake", 20_000, 10_000)
         persist(daemon, "lake")
-        measure(bench, table, spark, daemon, rows)
-    assert [row["reader"] for row in table.rows] == ["spark.read.parquet", "read_table"]
-    [target] = table.targets
-    assert target.measured.median > 0
+        measure_reading(bench, reading, spark, daemon, rows)
+        measure_writing(bench, writing, spark, daemon, rows)
+        measure_small_files(bench, scanning, spark, daemon)
+    assert [row["reader"] for row in reading.rows] == [
+        *("spark.read.parquet", "read_table", 'format("ingester")'),
+    ] * 3
+    assert len(reading.targets) == 4
+    assert [row["who"] for row in writing.rows] == [
+        *("df.write.parquet", "our sink, sorted", "Spark reads, sorts, writes", "rewrite"),
+    ]
+    before, after = (int(str(row["files"])) for row in scanning.rows)
+    assert before > after
+    assert all(target.measured.median > 0 for target in reading.targets)

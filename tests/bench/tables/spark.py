@@ -1,85 +1,222 @@
-"""Table "spark": reading a table's files through ``read_table``, beside Spark's own reader.
+"""Tables "spark": reading, writing and compacting a table on Spark, beside Spark's own files.
 
-Law of this file: one session, one folder of files, the same job over both: a sum over two columns,
-so that rows are read and not only counted. In turns, after one of each to warm up.
+Law of this file: one session, one folder of files, the same job over all. In turns, after one of
+each to warm up. What Spark itself takes for a job with its own reader and writer is the measure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
+from persist.manifest import Manifest
+from persist.store import open_store
 from tests.bench.asking import fill, persist
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.rows import SCHEMA
 from tests.bench.samples import Samples
 from tests.daemon import Daemon
 
 NAME = "spark"
-COLUMNS = ["reader", "seconds", "rows/s", "of spark.read.parquet"]
+READING = ["job", "reader", "seconds", "rows/s", "of spark.read.parquet"]
+WRITING = ["job", "who", "seconds", "rows/s", "bytes/s", "of Spark's own"]
+SCANNING = ["files", "seconds", "of compacted"]
 _BATCH_ROWS = 10_000
+_LAKE = "bench/lake"
+WANTED = {
+    ("sum over all columns", "read_table"): 1.1,
+    ("sum over all columns", 'format("ingester")'): 1.3,
+    ("one column", 'format("ingester")'): 1.5,
+    ("count", 'format("ingester")'): 1.5,
+}
+"""Of the seconds of ``spark.read.parquet``."""
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds of a query over all rows, by reader; nothing but a note where Spark is missing."""
+    """Seconds by job and by who does it; nothing but a note where Spark is missing."""
     rows = bench.effort.spark_rows
     if not rows:
         return []
-    table = Table(
-        NAME,
-        f"Spark: a sum over {rows:,} rows of files",
-        COLUMNS,
-    )
+    reading = Table("spark-reading", f"Spark: {rows:,} rows of files, read", READING)
+    writing = Table("spark-writing", f"Spark: {rows:,} rows, written and compacted", WRITING)
+    scanning = Table("spark-small-files", "Spark: a scan before and after compaction", SCANNING)
     try:
         from ingester.spark.session import local_session
 
         session = local_session("ingester benchmark", cores=2, shuffle_partitions=2)
     except Exception as exc:
-        table.notes.append(f"skipped: {type(exc).__name__}: {str(exc).splitlines()[0]}")
-        return [table]
+        reading.notes.append(f"skipped: {type(exc).__name__}: {str(exc).splitlines()[0]}")
+        return [reading]
     try:
         with bench.daemon() as daemon:
             fill(daemon, "lake", rows, _BATCH_ROWS)
             persist(daemon, "lake")
-            measure(bench, table, session, daemon, rows)
+            measure_reading(bench, reading, session, daemon, rows)
+            measure_writing(bench, writing, session, daemon, rows)
+            measure_small_files(bench, scanning, session, daemon)
     finally:
         session.stop()
-    return [table]
+    return [reading, writing, scanning]
 
 
-def measure(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
-    """Fill the table in: seconds by reader of a table ``lake`` that is in files."""
-    from ingester.spark import read_table
+def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
+    """Fill the table in: seconds by job and reader of a table ``lake`` that is in files."""
+    from ingester.spark import read_table, register
 
-    url = f"file://{daemon.data_dir / 'store'}"
-    files = [f"file://{path}" for path in (daemon.data_dir / "store").rglob("*.parquet")]
-    readers: dict[str, Callable[[], Any]] = {
-        "spark.read.parquet": partial(session.read.parquet, *files),
-        "read_table": partial(read_table, session, url, "bench", "lake"),
+    register(session)
+    url = _url(daemon)
+    files = [f"file://{path}" for path in _files(daemon, "lake")]
+    jobs: dict[str, tuple[str | None, list[str]]] = {
+        "sum over all columns": (
+            None,
+            ["count(*)", *(f"max({name})" for name in (*SCHEMA.names, "time_day"))],
+        ),
+        "one column": ("load", ["count(*)", "sum(load)"]),
+        "count": ("", ["count(*)"]),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in readers}
+    for job, (columns, asked) in jobs.items():
+        named = {} if columns is None else {"columns": columns}
+        source = session.read.format("ingester").options(**named)
+        # Both of Spark's own readers know the day from the files' folder.
+        plain = session.read.option("basePath", f"{url}/{_LAKE}/v1/data")
+        readers: dict[str, Callable[[], Any]] = {
+            "spark.read.parquet": partial(plain.parquet, *files),
+            "read_table": partial(read_table, session, url, "bench", "lake"),
+            'format("ingester")': partial(source.load, f"{url}/{_LAKE}"),
+        }
+        work = {name: partial(_asked, reader, asked, rows) for name, reader in readers.items()}
+        seconds = _in_turns(bench, job, work)
+        beside = Samples(seconds["spark.read.parquet"], "s")
+        for name, taken in seconds.items():
+            mine = Samples(taken, "s")
+            ratio = mine.over(beside)
+            table.rows.append(
+                {
+                    "job": job,
+                    "reader": name,
+                    "seconds": mine,
+                    "rows/s": Samples(tuple(rows / each for each in taken), "/s"),
+                    "of spark.read.parquet": ratio,
+                }
+            )
+            if (wanted := WANTED.get((job, name))) is not None:
+                what = f"{name}, {job}, of spark.read.parquet"
+                table.targets.append(Target(what, wanted, ratio, True))
+    table.notes.append("columns are said to the data source; Spark tells it of none")
+
+
+def measure_writing(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
+    """Fill the table in: a copy of ``lake`` through the sink, and all of its files anew."""
+    from ingester.spark import read_table, rewrite
+
+    url, own = _url(daemon), str(bench.new_folder() / "own")
+    first = Manifest(open_store(url), "bench", "lake").head()
+    lake = read_table(session, url, "bench", "lake", first).drop("time_day")
+    nbytes = sum(path.stat().st_size for path in _files(daemon, "lake"))
+
+    def plain() -> None:
+        lake.write.mode("overwrite").parquet(own)
+
+    def sink() -> None:
+        lake.write.format("ingester").mode("append").save(f"{url}/{_LAKE}")
+
+    written = _in_turns(bench, "write", {"df.write.parquet": plain, "our sink, sorted": sink})
+    _add(table, "copy of the table", written, rows, nbytes)
+
+    state = Manifest(open_store(url), "bench", "lake").load()
+    paths = [f"{url}/{_LAKE}/v1/{path}" for path in state.files]
+
+    def sorted_by_spark() -> None:
+        frame = session.read.parquet(*paths)
+        frame.sortWithinPartitions("region", "host", "time").write.mode("overwrite").parquet(own)
+
+    anew = {
+        "Spark reads, sorts, writes": _seconds(sorted_by_spark),
+        "rewrite": _seconds(partial(rewrite, session, url, "bench", "lake")),
+    }
+    _add(table, "all files anew", anew, state.rows, state.bytes)
+    rmtree(own, ignore_errors=True)
+
+
+def measure_small_files(bench: Bench, table: Table, session: Any, daemon: Daemon) -> None:
+    """Fill the table in: a scan of many small files, and of what becomes of them."""
+    from ingester.spark import compact, read_table
+
+    url, number = _url(daemon), bench.effort.spark_small_files
+    fill(daemon, "small", 1, 1)
+    persist(daemon, "small")
+    rows = read_table(session, url, "bench", "lake").drop("time_day").limit(number * 10)
+    spread = rows.repartition(number)
+    spread.write.format("ingester").mode("append").save(f"{url}/bench/small")
+    reader = partial(read_table, session, url, "bench", "small")
+    scan = partial(_asked, reader, ["count(*)", "sum(load)"], number * 10 + 1)
+    taken = {}
+    for what in ("small files", "compacted"):
+        files = len(Manifest(open_store(url), "bench", "small").load().files)
+        taken[what, files] = _in_turns(bench, f"scan of {files:,} files", {"scan": scan})["scan"]
+        if what == "small files":
+            bench.say(f"compaction of {files:,} files")
+            compact(session, url, "bench", "small")
+    least = Samples(list(taken.values())[-1], "s")
+    for (_, files), seconds in taken.items():
+        mine = Samples(seconds, "s")
+        table.rows.append({"files": files, "seconds": mine, "of compacted": mine.over(least)})
+
+
+def _url(daemon: Daemon) -> str:
+    return f"file://{daemon.data_dir / 'store'}"
+
+
+def _files(daemon: Daemon, table: str) -> list[Path]:
+    return sorted((daemon.data_dir / "store" / "bench" / table).rglob("*.parquet"))
+
+
+def _asked(reader: Callable[[], Any], asked: list[str], rows: int) -> None:
+    """From the first call on: which files there are is a part of reading a table."""
+    found = reader().selectExpr(*asked).collect()[0]
+    if found[0] != rows:
+        raise AssertionError(f"{found[0]} rows, {rows} are there")
+
+
+def _seconds(work: Callable[[], object]) -> tuple[float, ...]:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began,)
+
+
+def _in_turns(
+    bench: Bench, what: str, work: Mapping[str, Callable[[], object]]
+) -> dict[str, tuple[float, ...]]:
+    """Seconds of each, after one of each to warm up."""
+    seconds: dict[str, tuple[float, ...]] = dict.fromkeys(work, ())
     for repeat in range(bench.effort.repeats + 1):
-        bench.say(f"repeat {repeat} of {bench.effort.repeats}")
-        for name, reader in readers.items():
-            began = time.perf_counter()
-            # From the first call on: which files there are is a part of reading a table.
-            found = reader().selectExpr("count(*)", "sum(load)", "sum(temperature)").collect()[0]
+        bench.say(f"{what}, repeat {repeat} of {bench.effort.repeats}")
+        for name, each in work.items():
+            taken = _seconds(each)
             if repeat:
-                seconds[name].append(time.perf_counter() - began)
-            if found[0] != rows:
-                raise AssertionError(f"{name}: {found[0]} rows, {rows} are there")
-    beside = Samples(tuple(seconds["spark.read.parquet"]), "s")
+                seconds[name] += taken
+    return seconds
+
+
+def _add(
+    table: Table, job: str, seconds: Mapping[str, tuple[float, ...]], rows: int, nbytes: int
+) -> None:
+    """Rows of a job; the first who did it is Spark itself."""
+    own = Samples(next(iter(seconds.values())), "s")
     for name, taken in seconds.items():
-        mine = Samples(tuple(taken), "s")
+        mine = Samples(taken, "s")
         table.rows.append(
             {
-                "reader": name,
+                "job": job,
+                "who": name,
                 "seconds": mine,
                 "rows/s": Samples(tuple(rows / each for each in taken), "/s"),
-                "of spark.read.parquet": mine.over(beside),
+                "bytes/s": Samples(tuple(nbytes / each for each in taken), "B/s"),
+                "of Spark's own": mine.over(own),
             }
         )
-    ratio = Samples(tuple(seconds["read_table"]), "s").over(beside)
-    table.targets.append(Target("read_table, seconds of spark.read.parquet", 1.1, ratio, True))
