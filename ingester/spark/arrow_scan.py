@@ -32,6 +32,8 @@ TASK_BYTES = 128 * 1024 * 1024
 # What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
 _OPEN_COST_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS = 32 * 1024
+_COUNTED_ROWS = 1 << 20
+"""Of a batch that has no column of the file."""
 
 
 class FileToRead(NamedTuple):
@@ -157,8 +159,8 @@ def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
 
 def _only_partition_columns(file: FileToRead, columns: Columns) -> Iterator[pa.RecordBatch]:
     """As many rows as the file has, where it holds none of the columns."""
-    for start in range(0, file.rows, _BATCH_ROWS):
-        numbers = pa.nulls(min(_BATCH_ROWS, file.rows - start))
+    for start in range(0, file.rows, _COUNTED_ROWS):
+        numbers = pa.nulls(min(_COUNTED_ROWS, file.rows - start))
         # A name that no column has: it only counts the rows.
         yield columns.carried(pa.record_batch({"": numbers}), file.values)
 

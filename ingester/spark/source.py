@@ -7,6 +7,8 @@
 Law of this file: what is loaded is a fixed set of rows. The version is settled when the relation is
 made (``load()``, ``CREATE TEMP VIEW``), however often and however late it is read; with a schema of
 the caller's own, Spark makes it when it is read first.
+
+Spark plans each query in a new Python process: what only some of them need is imported there.
 """
 
 from __future__ import annotations
@@ -23,13 +25,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ingester.spark.append_writer import TableStreamWriter, TableWriter
 from ingester.spark.errors import StreamUnsuitable, WriteRefused
-from ingester.spark.keyed_writer import KeyedStreamWriter, KeyedWriter
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import TableReader
 from ingester.spark.source_rows import SourceRows
-from ingester.spark.source_stream import TableStream
 from persist.table import TableDefinition
 
 FORMAT = "ingester"
@@ -70,6 +69,8 @@ class IngesterSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of the rows that versions add."""
+        from ingester.spark.source_stream import TableStream
+
         options = SourceOptions.stream(self.options)
         manifest = options.manifest()
         state = manifest.load()
@@ -84,12 +85,18 @@ class IngesterSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows of this schema."""
+        from ingester.spark.append_writer import TableWriter
+        from ingester.spark.keyed_writer import KeyedWriter
+
         options, definition, root = _writing(self.options, overwrite)
         kind = KeyedWriter if definition.keyed else TableWriter
         return kind(options, schema, definition, root)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write of rows of this schema."""
+        from ingester.spark.append_writer import TableStreamWriter
+        from ingester.spark.keyed_writer import KeyedStreamWriter
+
         options, definition, root = _writing(self.options, overwrite)
         kind = KeyedStreamWriter if definition.keyed else TableStreamWriter
         return kind(options, schema, definition, root)

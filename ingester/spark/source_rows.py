@@ -17,10 +17,8 @@ from ingester.spark.columns import Columns, asked_columns
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.nanoseconds import floored
 from ingester.spark.pruning import Pruning
-from ingester.spark.said_filter import pruning, said
 from ingester.spark.types import holds_nanoseconds, is_nanoseconds, seen_type, spark_schema
 from persist.manifest import TableState
-from persist.predicate import Predicate
 from persist.table import TableDefinition
 
 
@@ -53,9 +51,9 @@ class SourceRows:
         """
         definition = TableDefinition.of_state(state)
         asked = () if names == () else asked_columns(definition, names)
-        wanted = Predicate(()) if filter_ is None else said(filter_, definition)
         schema = definition.schema
-        data = tuple(name for name in schema.names if name in {*asked, *wanted.columns})
+        needed = {*asked, *(() if filter_ is None else _looked_at(filter_, definition))}
+        data = tuple(name for name in schema.names if name in needed)
         for name in (name for name in data if name in asked):
             kind = schema.field(name).type
             if holds_nanoseconds(kind) and not is_nanoseconds(kind):
@@ -64,8 +62,7 @@ class SourceRows:
                     " other columns"
                 )
         columns = Columns(definition, data)
-        needed = pruning(wanted, columns) if wanted.conjunctions else Pruning(columns)
-        return cls(columns, asked, needed)
+        return cls(columns, asked, _pruning(filter_, columns))
 
     @classmethod
     def of_schema(
@@ -102,7 +99,8 @@ class SourceRows:
 
     def _answer(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if not self.names:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+            rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
+            return pa.RecordBatch.from_struct_array(rows)
         table, arrays = self.columns.definition.schema, []
         for field in schema:
             column = batch.column(field.name)
@@ -110,3 +108,17 @@ class SourceRows:
                 column = floored(column, table.field(field.name).type)
             arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _looked_at(filter_: str, definition: TableDefinition) -> tuple[str, ...]:
+    from ingester.spark.said_filter import said  # by way of the client library
+
+    return said(filter_, definition).columns
+
+
+def _pruning(filter_: str | None, columns: Columns) -> Pruning:
+    if filter_ is None:
+        return Pruning(columns)
+    from ingester.spark.said_filter import pruning, said
+
+    return pruning(said(filter_, columns.definition), columns)
