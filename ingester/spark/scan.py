@@ -20,7 +20,6 @@ from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.merging import OPERATION, added, merged, quoted
 from ingester.spark.nanoseconds import restored
 from ingester.spark.pruning import Pruning
-from ingester.spark.said_filter import condition, pruning, said
 from ingester.spark.types import spark_schema
 from persist.manifest import Manifest, TableState
 from persist.predicate import Predicate
@@ -54,7 +53,7 @@ class TableScan:
         """
         definition = _with_new_columns(TableDefinition.of_state(state), tails)
         asked = asked_columns(definition, names)
-        wanted = Predicate(()) if filter_ is None else said(filter_, definition)
+        wanted = Predicate(()) if filter_ is None else _said(filter_, definition)
         needed = {*asked, *wanted.columns, *(definition.primary_key if tails else ())}
         data = tuple(name for name in definition.schema.names if name in needed)
         columns = Columns(definition, data)
@@ -64,6 +63,8 @@ class TableScan:
         elif tails:
             rows = added(self.spark, rows, _shaped(tails, columns))
         if wanted.conjunctions:
+            from ingester.spark.said_filter import condition
+
             rows = rows.where(condition(wanted, columns))
         types = {field.name: field.type for field in definition.schema}
         return rows.select(
@@ -100,8 +101,18 @@ class TableScan:
         return able
 
 
+def _said(filter_: str, definition: TableDefinition) -> Predicate:
+    from ingester.spark.said_filter import said  # by way of the client library
+
+    return said(filter_, definition)
+
+
 def _needed(wanted: Predicate, columns: Columns) -> Pruning:
-    return pruning(wanted, columns) if wanted.conjunctions else Pruning(columns)
+    if not wanted.conjunctions:
+        return Pruning(columns)
+    from ingester.spark.said_filter import pruning
+
+    return pruning(wanted, columns)
 
 
 def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:

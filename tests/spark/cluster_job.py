@@ -76,7 +76,6 @@ def main() -> None:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     spark.sparkContext.addPyFile(WHEEL)
     register(spark)
     before = counts(spark)

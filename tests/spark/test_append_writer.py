@@ -150,8 +150,10 @@ def test_other_refusals_say_what_to_do(
         save(frame, url, ("spark", "absent"))
     with pytest.raises(Exception, match="mode append"):
         frame.write.format("ingester").mode("overwrite").save(f"{url}/{table[0]}/{table[1]}")
+    plain = (table[0], f"{table[1]}_plain")
+    create(client, plain, events(0, 1).schema)
     with pytest.raises(Exception, match="both, or neither"):
-        save(frame, url, ("spark", "t1"), txn_app_id="nightly")
+        save(frame, url, plain, txn_app_id="nightly")
 
 
 def test_a_version_of_the_writers_own_goes_in_once(
