@@ -116,9 +116,13 @@ def _castable(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
     held = []
     for value in values:
         try:
-            held.append(value.cast(kind))
+            fitting = value.cast(kind)
+            # Decimals take fractions by rounding them.
+            if not fitting.cast(value.type).equals(value):
+                continue
         except pa.ArrowInvalid:
             continue
+        held.append(fitting)
         if pa.types.is_floating(kind) and held[-1].as_py() == 0:
             # Found by hash, where the two zeros differ; as values they are equal.
             held += [pa.scalar(0.0, kind), pa.scalar(-0.0, kind)]

@@ -201,6 +201,8 @@ class Replication:
         was_open = message.origin in self.interrupted
         self.interrupted.discard(message.origin)
         if was_open and not message.begin and (message.rows or message.closes is not None):
+            # So that the answer says ``first``: sent again, this message alone would be all of it.
+            self._origins.get(message.origin).answered = False
             raise Refused(
                 f"origin {message.origin!r} had a transaction open that is gone, with the process"
                 " or for want of room: it has to be sent again from its first message on",

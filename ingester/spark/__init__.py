@@ -6,7 +6,7 @@
     now = read_table(spark, url, "demo", "flights", endpoint="grpc://127.0.0.1:8082")
 
     register(spark)
-    spark.read.format("ingester").load(f"{url}/demo/flights")         # no jar, filters pushed down
+    spark.read.format("ingester").load(f"{url}/demo/flights")         # no jar
     spark.readStream.format("ingester").load(f"{url}/demo/flights")   # rows as versions add them
 
 Without an endpoint: exactly the files of one manifest version, read by Spark itself. With one (or

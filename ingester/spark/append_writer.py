@@ -26,11 +26,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.sink_files import TARGET_FILE_BYTES, FileSink
 from ingester.spark.spark_commits import commit_patiently, identity
-from persist.manifest import Action, Add, Txn
+from persist.manifest import Action, Add, Txn, UploadExpired
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -71,7 +72,13 @@ class _Appending:
         actions: list[Action] = [*adds] if txn is None else [*adds, txn]
         if not actions:
             return
-        state = commit_patiently(manifest, None, actions, identity("spark"))
+        try:
+            state = commit_patiently(manifest, None, actions, identity("spark"))
+        except UploadExpired as exc:
+            raise WriteRefused(
+                f"nothing was committed: the write took longer than manifest.orphan_grace, after"
+                f" which clean-up may take files that no version lists; make that longer ({exc})"
+            ) from exc
         told = {
             "event": "committed",
             "table": f"{self._options.namespace}/{self._options.table}",

@@ -15,6 +15,7 @@ from dataclasses import asdict
 
 from ingester.spark.compaction import TARGET_FILE_BYTES, CompactionReport, compact
 from ingester.spark.errors import require_pyspark
+from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
 from persist.store import ObjectStore, StoreError, open_store
 
@@ -25,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require_pyspark()
     from pyspark.sql import SparkSession
 
-    options = dict(one.split("=", 1) for one in asked.storage_option)
     try:
+        pairs = (one.split("=", 1) for one in asked.storage_option)
+        options = {name: storage_value(name, value) for name, value in pairs}
         store = open_store(asked.url, **options)
         tables = [asked.table] if asked.table else sorted(_tables(store, asked.namespace))
         for table in tables:  # before a cluster is asked for

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_FILE_BYTES = 128 << 20
-WAVE_BYTES = 32 << 30
-"""Of a commit; what a driver that dies loses at most of its work."""
+WAVE_BYTES = 4 << 30
+"""Of a commit: what a driver that dies loses at most of its work, and minutes of it, so that no
+clean-up takes the new files for forgotten ones before they are committed."""
 ROUNDS = 10
 """Times that what is left is planned anew, where others are faster."""
 

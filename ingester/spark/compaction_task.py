@@ -15,6 +15,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from ingester.spark.compaction_plan import FileGroup
+from ingester.spark.sink_columns import file_rows
 from ingester.spark.sink_files import FileSink
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add
@@ -83,11 +84,4 @@ def _result(number: int, adds: list[Add]) -> pa.RecordBatch:
 
 def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> pa.Table:
     with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
-        found = parquet.read(use_threads=False)
-    columns = [
-        found[field.name].cast(field.type)
-        if field.name in found.schema.names
-        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+        return file_rows(parquet.read(use_threads=False), schema)

@@ -11,10 +11,13 @@ the last row counts; between tasks there is no order.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ingester.client import Client
+from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.client.sync import SyncColumn, SyncStream
 from ingester.spark.append_writer import QUERY_ID
 from ingester.spark.errors import WriteRefused
@@ -35,13 +38,14 @@ from ingester.spark.merging import OPERATION
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.staged_files import Staging, forget, staged_rows
-from persist.store import open_store
+from persist.backoff import Backoff
+from persist.store import NotFound, open_store
 from persist.table import TableDefinition
 
 MESSAGE_BYTES = 8 << 20
 """Of rows; a quarter of what the daemon takes by default, as a batch may be larger there."""
-RESENDS = 5
-"""Times that a transaction is sent from its beginning, to a daemon that was started anew."""
+PATIENCE_S = 120.0
+"""How long a daemon may be away, or too busy, before the write fails."""
 
 
 class Staged(WriterCommitMessage):
@@ -69,6 +73,7 @@ class _Upserting:
         self._options = options
         self._definition = definition
         self._root = root
+        self._persist = options.flag("persist")
 
     def _staging(self) -> Staging:
         store = open_store(self._options.url, **self._options.storage)
@@ -79,37 +84,49 @@ class _Upserting:
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return Staged(self._staging().write(iterator), query_id)
 
-    def _commit(self, paths: Sequence[str], origin: str, sequence: int) -> None:
+    def _commit(self, paths: Sequence[str], app_id: str, sequence: int) -> None:
         if not paths:
             return
         staging, options = self._staging(), self._options
         with Client(options.given["endpoint"]) as client:
-            stream = client.sync(options.namespace, origin)
-            rows = 0
-            for _ in range(RESENDS):
-                if (stream.standing().memory_sequence or 0) >= sequence:
-                    break
-                if (sent := self._sent(stream, staging, paths, sequence)) is not None:
-                    rows = sent
-                    break
-            else:
-                raise RuntimeError(
-                    f"the daemon at {options.given['endpoint']} was started anew {RESENDS} times"
-                    " before it had all of a transaction"
-                )
-            if options.flag("persist"):
+            rows = self._handed_over(client, staging, paths, app_id, sequence)
+            if self._persist:
                 client.persist(options.namespace, options.table)
         forget(staging.store, paths)
         told = {
             "event": "committed",
             "table": f"{options.namespace}/{options.table}",
-            "origin": origin,
             "sequence": sequence,
             "again": rows == 0,
             "rows": rows,
             "files": len(paths),
         }
         print(json.dumps(told), file=sys.stderr, flush=True)
+
+    def _handed_over(
+        self, client: Client, staging: Staging, paths: Sequence[str], app_id: str, sequence: int
+    ) -> int:
+        """How many rows were sent; 0 where the daemon had them."""
+        options, until = self._options, time.monotonic() + PATIENCE_S
+        # Of this table alone: the daemon counts an origin's sequences over all tables.
+        told = f"{options.namespace}/{options.table}/{app_id}"
+        origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
+        stream, backoff = client.sync(options.namespace, origin), Backoff(0.1, 5.0, Random())
+        while True:
+            try:
+                if (stream.standing().memory_sequence or 0) >= sequence:
+                    return 0
+                if (rows := self._sent(stream, staging, paths, sequence)) is not None:
+                    return rows
+            except NotFound as exc:
+                raise WriteRefused(
+                    "nothing was written: the write took longer than manifest.orphan_grace, after"
+                    f" which clean-up may take what was put aside; make that longer ({exc})"
+                ) from exc
+            except (Unreachable, TimedOut, UnknownOutcome, Unavailable):
+                if time.monotonic() > until:
+                    raise
+            time.sleep(backoff.next_s())
 
     def _sent(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
@@ -122,14 +139,14 @@ class _Upserting:
                 for message in self._messages(batch):
                     if last is not None:
                         answer = stream.send(self._options.table, *last, begin=begin)
-                        if answer.first and not begin:
-                            return None
+                        if not answer.accepted:
+                            return None  # what was open has gone with its daemon, or for room
                         begin = False
                     last = message
                 rows += batch.num_rows
         assert last is not None, "an empty task puts nothing aside"
         answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
-        return None if answer.first and not answer.accepted else rows
+        return rows if answer.accepted else None
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
         """The rows as inserts, which replace what has their keys, or as deletes."""
@@ -159,7 +176,7 @@ class KeyedWriter(_Upserting, DataSourceArrowWriter):
     ) -> None:
         super().__init__(options, schema, definition, root)
         app_id, version = options.txn()
-        self._origin = f"spark-{uuid.uuid4().hex}" if app_id is None else f"spark-{app_id}"
+        self._app_id = uuid.uuid4().hex if app_id is None else app_id
         self._sequence = 1 if version is None else version + 1
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -168,7 +185,7 @@ class KeyedWriter(_Upserting, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows become visible."""
-        self._commit(_all(messages), self._origin, self._sequence)
+        self._commit(_all(messages), self._app_id, self._sequence)
 
 
 class KeyedStreamWriter(_Upserting, DataSourceStreamArrowWriter):
@@ -183,7 +200,9 @@ class KeyedStreamWriter(_Upserting, DataSourceStreamArrowWriter):
         paths = _all(messages)
         query_ids = {one.query_id for one in messages if isinstance(one, Staged)}
         if paths:
-            self._commit(paths, f"spark-{query_ids.pop()}", batchId + 1)
+            query_id = query_ids.pop()
+            assert query_id is not None, "Spark tells tasks of a stream whose they are"
+            self._commit(paths, query_id, batchId + 1)
 
 
 def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:

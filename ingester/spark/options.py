@@ -89,7 +89,7 @@ class SourceOptions:
     def _of(cls, options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         storage = {
-            name.removeprefix(_STORAGE): _plain(value)
+            name.removeprefix(_STORAGE): storage_value(name, value)
             for name, value in given.items()
             if name.startswith(_STORAGE)
         }
@@ -182,6 +182,15 @@ def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
     return given["url"], given["namespace"], given["table"]
 
 
-def _plain(value: str) -> Any:
-    """Options are texts; storage options know true and false, too."""
+def storage_value(name: str, value: str) -> Any:
+    """Options are texts; storage options know true and false, and seconds, too.
+
+    Raises:
+        ValueError: It ends with ``_s`` and is no number.
+    """
+    if name.endswith("_s"):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"option {name}: {value!r} is no number of seconds") from None
     return {"true": True, "false": False}.get(value.lower(), value)

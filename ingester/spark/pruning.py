@@ -36,6 +36,8 @@ class Pruning:
         if not self.files:
             return True
         definition = self.columns.definition
+        if add.spec_id != definition.spec_id:
+            return True  # whoever reads it refuses it: what its values mean is not known here
         partition = partition_bounds(definition.spec, add.values, definition.schema)
         return all(
             predicate.may_match(bounds, add.rows)

@@ -15,8 +15,8 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make ``format("ingester")`` known to a session, and let it push filters.
 
-    Sets ``spark.sql.python.filterPushdown.enabled``, which is off by default; where it is off, the
-    source reads every file of a version.
+    Sets ``spark.sql.python.filterPushdown.enabled``, which the option ``pushdown`` needs and which
+    is off by default.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.

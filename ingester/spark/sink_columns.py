@@ -64,6 +64,17 @@ def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def file_rows(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of a file in these columns and types; a column that the file lacks is null."""
+    columns = [
+        found[field.name].cast(field.type)
+        if field.name in found.schema.names
+        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _takes(kind: pa.DataType, given: pa.DataType) -> bool:
     """Whether values can be brought to the table's type one by one, none of them changed."""
     seen = seen_type(kind)

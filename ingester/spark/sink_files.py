@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from ingester.spark.errors import WriteRefused
@@ -79,6 +80,9 @@ class FileSink:
             raise WriteRefused(str(exc)) from exc
         for values, part in split:
             if part.num_rows:
+                if len(split) > 1:
+                    # Parts are views of one batch: one that is held would hold all of it.
+                    part = part.take(pa.array(np.arange(part.num_rows)))
                 self._held[values].append(part)
                 self._sizes[values] += part.nbytes
                 if self._sizes[values] >= self.target_bytes:

@@ -11,6 +11,7 @@ rewrite puts in the place of others have no new rows, and are none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -29,18 +30,20 @@ from pyspark.sql.streaming.datasource import (
 from ingester.spark.arrow_scan import ScanPlan
 from ingester.spark.errors import StreamUnsuitable
 from ingester.spark.options import SourceOptions
-from ingester.spark.source_reader import FilesPartition, partitions_of
+from ingester.spark.source_reader import FilesPartition, check_spec, partitions_of
 from ingester.spark.source_rows import SourceRows
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
+from persist.table import TableDefinition
 
 _LIMITS: dict[str, type[Any]] = {
     "max_files_per_trigger": ReadMaxFiles,
     "max_bytes_per_trigger": ReadMaxBytes,
     "max_rows_per_trigger": ReadMaxRows,
 }
-IDLE_VERSIONS = 64
-"""Versions without a new row that are left to be looked at again; older ones may be cleaned up."""
+IDLE_VERSIONS = 5
+"""Versions without a new row that are left to be looked at again; clean-up always keeps more."""
 _AT_ONCE = 64
+_TIMED = ("hour", "day", "month", "year")
 
 
 class Offset(NamedTuple):
@@ -81,6 +84,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = ScanPlan(manifest.store.url, options.storage, rows.columns, rows.pruning.rows)
         self._until: int | None = None
         self._state: TableState | None = None
+        self._time = _event_time(rows.columns.definition)
         self._start = _beginning(options)
         self._limit = _limit(options)
 
@@ -128,6 +132,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         adds = [add for add, _ in between if self._rows.pruning.may_match(add)]
         if not adds:
             return []
+        check_spec(adds, self._rows.columns.definition)
         return partitions_of(adds, self._table, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -162,7 +167,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         skipped = 0 if start.snapshot else start.files
         last = end.version + (1 if end.files else 0)
         for committed in self._changes(first, last):
-            files = new_files(committed)
+            files = sorted(new_files(committed), key=self._order)
             stop = end.files if committed.version > end.version else len(files)
             for number in range(skipped, stop):
                 complete = number + 1 == len(files)
@@ -170,21 +175,26 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield files[number], Offset(done, 0 if complete else number + 1)
             skipped = 0
 
+    def _order(self, add: Add) -> tuple[float, str, str]:
+        """Event times rise from file to file, so that a watermark takes few rows for late ones."""
+        stats = None if self._time is None else add.stats.get(self._time)
+        low = None if stats is None else stats.min
+        return (float(low) if isinstance(low, int) else -math.inf, add.at, add.path)
+
     def _snapshot(self, version: int) -> list[Add]:
         if self._state is None or self._state.version != version:
-            self._state = self._table.load(version)
-        return sorted(self._state.files.values(), key=_arrival)
+            try:
+                self._state = self._table.load(version)
+            except VersionNotKept as exc:
+                raise _fell_behind(f"in the midst of version {version}", exc) from exc
+        return sorted(self._state.files.values(), key=self._order)
 
     def _changes(self, after: int, upto: int) -> Iterator[CommittedVersion]:
         try:
             for first in range(after, upto, _AT_ONCE):
                 yield from self._table.changes(first, min(first + _AT_ONCE, upto))
         except VersionNotKept as exc:
-            raise StreamUnsuitable(
-                f"the stream is at version {after}, and what came next is not kept any more"
-                f" ({exc}): begin anew, with a new checkpoint, or keep versions longer"
-                " (manifest.retain)"
-            ) from exc
+            raise _fell_behind(f"at version {after}", exc) from exc
 
 
 class _Room:
@@ -210,6 +220,13 @@ class _Room:
         return takes
 
 
+def _fell_behind(place: str, exc: VersionNotKept) -> StreamUnsuitable:
+    return StreamUnsuitable(
+        f"the stream is {place}, and what comes next is not kept any more ({exc}): begin anew, with"
+        " a new checkpoint, or keep versions longer (manifest.retain)"
+    )
+
+
 def _one(_add: Add) -> int:
     return 1
 
@@ -223,18 +240,20 @@ def _rows(add: Add) -> int:
 
 
 def new_files(committed: CommittedVersion) -> list[Add]:
-    """The files of a version that have rows which no version before it had, as they arrived."""
-    found = [
+    """The files of a version that have rows which no version before it had."""
+    return [
         action
         for action in committed.actions
         if isinstance(action, Add) and action.kind != "rewrite"
     ]
-    return sorted(found, key=_arrival)
 
 
-def _arrival(add: Add) -> tuple[str, str]:
-    """About as files were committed: event times rise with them, and watermarks drop nothing."""
-    return (add.at, add.path)
+def _event_time(definition: TableDefinition) -> str | None:
+    """The column by which the table's rows lie in time, if there is one."""
+    timed = [field.column for field in definition.spec.fields if field.transform in _TIMED]
+    if timed:
+        return timed[0]
+    return "time" if "time" in definition.schema.names else None
 
 
 def _beginning(options: SourceOptions) -> Offset:

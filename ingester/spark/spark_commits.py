@@ -31,8 +31,8 @@ PATIENCE_S = 120.0
 
 
 def identity(name: str) -> WriterIdentity:
-    """Who commits: one run of something on Spark. It fences nobody."""
-    return WriterIdentity(ingester_id=name, incarnation=uuid.uuid4().hex, epoch=1)
+    """Who commits: one run of something on Spark. No daemon has such a name; it fences nobody."""
+    return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
 
 
 def commit_patiently(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ingester.spark.errors import WriteRefused
 from ingester.spark.merging import OPERATION
-from ingester.spark.sink_columns import table_rows
+from ingester.spark.sink_columns import file_rows, table_rows
 from persist.parquet import encode
 from persist.store import NotFound, ObjectStore
 from persist.table import TableDefinition
@@ -91,14 +91,7 @@ def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.Rec
         StoreError: It cannot be read.
     """
     with staging.store.open(path) as source:
-        found = pq.read_table(source)
-    columns = [
-        found[field.name].cast(field.type)
-        if field.name in found.schema.names
-        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
-        for field in staging.schema
-    ]
-    rows = pa.Table.from_arrays(columns, schema=staging.schema).combine_chunks()
+        rows = file_rows(pq.read_table(source), staging.schema).combine_chunks()
     step = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
     yield from rows.to_batches(max_chunksize=step)
 

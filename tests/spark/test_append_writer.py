@@ -248,7 +248,21 @@ def test_what_a_task_holds_is_bounded_however_many_partitions(
     adds = sink.write(batches())
     assert sum(add.rows for add in adds) == 2000
     assert seen <= 4000
+    assert sink._held == {}
     assert {add.values[0] for add in adds} == {
         (dt.date(2026, 11, 21) + dt.timedelta(days=n)).isoformat() for n in range(20)
     }
-    assert not sink._held
+
+
+def test_a_small_partition_does_not_hold_the_rows_of_a_large_one(
+    client: fl.FlightClient, url: str, table: Table
+) -> None:
+    schema = pa.schema({"k": pa.string(), "x": pa.int64()})
+    create(client, table, schema, partition_by=["identity(k)"])
+    manifest = Manifest(open_store(url), *table)
+    definition = TableDefinition.of_state(manifest.load())
+    sink = FileSink(manifest.store, manifest.root, definition, "push", "spark")
+    keys = ["cold", *["hot"] * 99_999]
+    sink._take(pa.record_batch([pa.array(keys), pa.array(range(100_000))], schema=schema))
+    (cold,) = sink._held["cold",]
+    assert cold.get_total_buffer_size() < 1000

@@ -8,22 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from ingester.spark import read_table, register
+from ingester.spark import read_table
 from persist.manifest import Retention, clean_up
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put, query
-from tests.spark.test_append_writer import Stream
+from tests.spark.test_append_writer import Stream, save
 
 pytestmark = pytest.mark.spark
-
-
-def save(frame: DataFrame, url: str, table: Table, **options: object) -> None:
-    register(frame.sparkSession)
-    named = {name: str(value) for name, value in options.items()}
-    writer = frame.write.format("ingester").mode("append").options(**named)
-    writer.save(f"{url}/{table[0]}/{table[1]}")
 
 
 def rows(client: fl.FlightClient, table: Table) -> dict[int, tuple[object, ...]]:
@@ -75,6 +68,12 @@ def test_a_version_of_the_writers_own_goes_in_once(
     assert rows(client, stock)[1] == (101, "later")
     nightly(1, 102)
     assert rows(client, stock)[1] == (102, None)
+    # The same version of the same writer is another one in another table.
+    beside = (stock[0], f"{stock[1]}_beside")
+    create(client, beside, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+    frame = spark.createDataFrame([(7, 70)], "k bigint, v bigint")
+    save(frame, url, beside, endpoint=daemon.flight, txn_app_id=stock[1], txn_version=1)
+    assert rows(client, beside) == {7: (70,)}
 
 
 def test_a_write_of_many_messages_becomes_visible_at_once(

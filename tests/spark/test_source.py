@@ -114,6 +114,8 @@ SAID = {
     "not (i >= 2 and i is not null)": 3,
     "u = 18446744073709551615": 1,
     "u between 4 and 6": 3,
+    "u not in (4.5)": 7,
+    "u in (4.5, 5)": 1,
     "f > 2": 3,
     "f >= 2 and f < 3": 1,
     "f != 5": 6,
