@@ -204,8 +204,9 @@ class Client:
             answer_timeout_s=connection.timeout_s,
             retry=connection.retry,
             position=partial(self._position, lease.origin)
-            if keep_until_durable and lease
+            if lease and (keep_until_durable or origin is None)
             else None,
+            keep=keep_until_durable and lease is not None,
         )
         return Writer(lambda: connection.link(command, schema), schema, lease, options)
 

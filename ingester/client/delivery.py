@@ -88,23 +88,38 @@ class Delivery:
                 self.window.keep(pending, answer.durable_sequence)
         return Settled(pending, error)
 
-    def lost(self, error: ClientError, now: float) -> float | ClientError:
+    def learned(self, position: int) -> list[Pending]:
+        """Those whose answers were lost, though the daemon has them: up to its ``position``."""
+        taken = self.window.taken(position)
+        for pending in taken:
+            if not pending.acknowledged:
+                self._count(Answer(accepted=True, memory_sequence=position), pending)
+        return taken
+
+    def lost(self, error: ClientError, now: float, *, deaf: bool = False) -> float | ClientError:
         """Rewind for the next stream: seconds to wait before it, or the error that stands.
 
-        :meth:`fail` must follow with the error.
+        ``deaf``: answers may have come that nobody has read. :meth:`fail` must follow with the
+        error.
         """
         on_the_way = self.window.sent_count
         # A refusal at the door says that nothing was applied; anything else leaves it open.
-        unclear = is_retryable(error) and error.code not in ADMISSION_CODES
-        if on_the_way and unclear and self._lease is None:
+        unclear = deaf or error.code not in ADMISSION_CODES
+        unknown = None
+        if on_the_way and is_retryable(error) and unclear and self._lease is None:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches had no origin and no answer")
-            unknown.__cause__ = error
-            error = unknown
         self.window.rewind()
         if not len(self.window) and is_retryable(error):
             return 0.0  # lost while idle: nothing is at stake before the next batch
-        delay_s = self._retry.failed(error, now)
-        return error if delay_s is None else delay_s
+        delay_s = None if unknown else self._retry.failed(error, now)
+        if delay_s is not None:
+            return delay_s
+        if on_the_way and deaf and not unknown:
+            unknown = UnknownOutcome(f"{error}; {on_the_way} batches may have been taken before it")
+        if unknown is None:
+            return error
+        unknown.__cause__ = error
+        return unknown
 
     def fail(self, error: ClientError) -> list[Pending]:
         """End with ``error``: the batches, oldest first, that have to be told."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .ack import Ack
 from .delivery import Delivery
-from .errors import ClientError, InvalidRequest, TimedOut, Unreachable, from_arrow
+from .errors import ADMISSION_CODES, ClientError, InvalidRequest, TimedOut, Unreachable, from_arrow
 from .link import Link
 from .window import Pending
 from .wire import Answer, Checkpoint, WriteResult
@@ -138,9 +138,18 @@ class Driver:
         )
         self._thread.start()
 
-    def _lost(self, error: ClientError) -> float | None:
+    def _learned(self, position: int) -> None:
+        for pending in self._delivery.learned(position):
+            again, pending.acknowledged = pending.acknowledged, True
+            if not again:
+                pending.ack.settle(Answer(accepted=True, memory_sequence=position), None)
+        self._room.notify_all()
+        if not len(self._window):
+            self._idle.notify_all()
+
+    def _lost(self, error: ClientError, deaf: bool = False) -> float | None:
         """Seconds to wait before the next stream, or None when that was all."""
-        outcome = self._delivery.lost(error, time.monotonic())
+        outcome = self._delivery.lost(error, time.monotonic(), deaf=deaf)
         if isinstance(outcome, ClientError):
             self._fail(outcome)
             return None
@@ -157,14 +166,17 @@ class Driver:
 
     def _drive(self, generation: int, delay_s: float) -> None:
         while self._wait_for_work(generation, delay_s):
-            error = self._stream(generation)
+            error, deaf = self._stream(generation)
+            position = self._ask(error) if deaf else None
             with self._lock:
                 if generation != self._generation:
                     return
                 if error is None and self._closing and not len(self._window):
                     return
+                if position is not None:
+                    self._learned(position)
                 ended_early = Unreachable("the daemon ended the stream before it answered")
-                next_delay_s = self._lost(error or ended_early)
+                next_delay_s = self._lost(error or ended_early, deaf and position is None)
             if next_delay_s is None:
                 return
             delay_s = next_delay_s
@@ -179,14 +191,27 @@ class Driver:
             self._work.wait_for(lambda: changed() or self._closing or self._window.has_unsent)
             return not changed() and self._window.has_unsent
 
-    def _stream(self, generation: int) -> ClientError | None:
-        """Open a stream and send until it ends. None: ended in good order, or given up."""
+    def _ask(self, error: ClientError | None) -> int | None:
+        """How far the daemon has come that refused. None: it does not say, or is gone."""
+        if error is None or error.code not in ADMISSION_CODES:
+            return None
+        try:
+            return self._position()
+        except ClientError:
+            return None
+
+    def _stream(self, generation: int) -> tuple[ClientError | None, bool]:
+        """Open a stream and send until it ends. None: ended in good order, or given up.
+
+        True: answers may have been lost. A batch that is sent when the daemon has ended the stream
+        makes pyarrow throw away what was not read yet.
+        """
         sending_error: ClientError | None = None
         try:
             self._resume(generation)
             link = self._open_link()
         except Exception as exc:
-            return from_arrow(exc)
+            return from_arrow(exc), False
         reader = threading.Thread(
             target=self._read, args=(link, generation), name="ingester-answers", daemon=True
         )
@@ -200,8 +225,8 @@ class Driver:
         with self._work:
             self._work.wait_for(lambda: link.ended or generation != self._generation)
             if not link.ended:
-                return None
-        return link.end() or sending_error
+                return None, False
+        return link.end() or sending_error, sending_error is not None
 
     def _resume(self, generation: int) -> None:
         """Look whether the daemon still has what it answered, where that was kept."""

@@ -108,6 +108,14 @@ class SendWindow:
         self._bytes -= pending.nbytes
         return pending
 
+    def taken(self, up_to: int) -> list[Pending]:
+        """Let those sent up to the sequence ``up_to`` go, oldest first."""
+        gone = []
+        while self._sent and (self._sent[0].sequence or 0) <= up_to:
+            gone.append(self._sent.popleft())
+            self._bytes -= gone[-1].nbytes
+        return gone
+
     def oldest_sent_at(self) -> float | None:
         """When the batch whose answer comes next was sent; None when none was."""
         return self._sent[0].sent_at if self._sent else None

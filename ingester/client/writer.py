@@ -31,14 +31,15 @@ from .wire import Checkpoint, WriteResult
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a writer behaves. A daemon silent for ``answer_timeout_s`` counts as lost.
 
-    ``position`` asks a daemon for the last sequence that it has of the writer's origin; with it
-    batches are kept until they are in object storage.
+    ``position`` asks a daemon for the last sequence that it has of the writer's origin, which must
+    be of this table alone. ``keep`` needs it: batches are kept until they are in object storage.
     """
 
     window: WindowLimits = WindowLimits()
     answer_timeout_s: float = 60.0
     retry: RetryPolicy = RetryPolicy()
     position: Callable[[], int | None] | None = None
+    keep: bool = False
 
 
 class Writer:
@@ -58,11 +59,9 @@ class Writer:
         self._schema = schema
         self._lease = lease
         retry = RetryState(options.retry, random.random)
-        position = options.position
-        delivery = Delivery(SendWindow(options.window), lease, retry, keeps=position is not None)
-        self._driver = Driver(
-            open_link, delivery, options.answer_timeout_s, position or (lambda: None)
-        )
+        delivery = Delivery(SendWindow(options.window), lease, retry, keeps=options.keep)
+        position = options.position or (lambda: None)
+        self._driver = Driver(open_link, delivery, options.answer_timeout_s, position)
 
     @property
     def origin(self) -> str | None:

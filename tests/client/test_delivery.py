@@ -86,6 +86,35 @@ def test_a_refusal_at_the_door_is_clear_without_an_origin_too() -> None:
     assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
 
 
+def test_answers_that_nobody_read_are_learned_from_the_daemons_position() -> None:
+    one = delivery()
+    append(one, 3)
+    for now in (0.0, 1.0, 2.0):
+        one.window.take(now)
+    assert [pending.sequence for pending in one.learned(2)] == [1, 2]
+    assert one.total == WriteResult(rows=2, batches=2, memory_sequence=2)
+    assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
+    assert one.window.take(3.0).sequence == 3
+
+
+def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
+    for origin, said in (
+        (None, "full; 1 batches had no origin and no answer"),
+        ("o", "full; 1 batches may have been taken before it"),
+    ):
+        one = delivery(origin)
+        append(one, 1)
+        one.window.take(0.0)
+        if origin is not None:
+            assert (
+                one.lost(Unavailable("full", code="memory"), 0.0, deaf=True) == 1.0
+            )  # sent again, under its sequence
+            one.window.take(1.0)
+        outcome = one.lost(Unavailable("full", code="memory"), 99.0, deaf=True)
+        assert isinstance(outcome, UnknownOutcome)
+        assert str(outcome) == said
+
+
 def test_a_request_that_cannot_pass_is_not_repeated() -> None:
     one = delivery()
     append(one, 2)
