@@ -34,7 +34,7 @@ def test_all_jobs_find_all_rows_and_stand_beside_each_other(
         measure_writing(bench, writing, spark, daemon, rows)
         measure_small_files(bench, scanning, spark, daemon)
     assert [row["reader"] for row in reading.rows] == [
-        *("spark.read.parquet", "read_table", 'format("ingester")'),
+        *("spark.read.parquet", "read_table", 'format("ingester")', "a data source of ready rows"),
     ] * 3
     assert len(reading.targets) == 4
     assert [row["who"] for row in writing.rows] == [

@@ -67,8 +67,11 @@ def run(bench: Bench) -> list[Table]:
 def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
     """Fill the table in: seconds by job and reader of a table ``lake`` that is in files."""
     from ingester.spark import read_table, register
+    from tests.bench.ready_rows import FORMAT as READY
+    from tests.bench.ready_rows import register_ready_rows
 
     register(session)
+    register_ready_rows(session)
     url = _url(daemon)
     files = [f"file://{path}" for path in _files(daemon, "lake")]
     jobs: dict[str, tuple[str | None, list[str]]] = {
@@ -82,12 +85,14 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
     for job, (columns, asked) in jobs.items():
         named = {} if columns is None else {"columns": columns}
         source = session.read.format("ingester").options(**named)
+        ready = session.read.format(READY).options(**named)
         # Both of Spark's own readers know the day from the files' folder.
         plain = session.read.option("basePath", f"{url}/{_LAKE}/v1/data")
         readers: dict[str, Callable[[], Any]] = {
             "spark.read.parquet": partial(plain.parquet, *files),
             "read_table": partial(read_table, session, url, "bench", "lake"),
             'format("ingester")': partial(source.load, f"{url}/{_LAKE}"),
+            "a data source of ready rows": partial(ready.load, f"{url}/{_LAKE}"),
         }
         work = {name: partial(_asked, reader, asked, rows) for name, reader in readers.items()}
         seconds = _in_turns(bench, job, work)
@@ -108,6 +113,7 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
                 what = f"{name}, {job}, of spark.read.parquet"
                 table.targets.append(Target(what, wanted, ratio, True))
     table.notes.append("columns are said to the data source; Spark tells it of none")
+    table.notes.append("ready rows: no file is read, so no data source in Python can be faster")
 
 
 def measure_writing(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
