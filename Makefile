@@ -55,6 +55,10 @@ bench: setup ## Print the benchmark table
 crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (25 min; ARGS="--kills 30")
 	@$(PY) -m tests.crash $(ARGS)
 
+.PHONY: s3a
+s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
+	@$(PY) -m tests.s3a $(ARGS)
+
 .PHONY: power
 power: setup ## Power cuts on a file system that loses what was not synced (needs FUSE)
 	@$(PY) -m tests.power $(ARGS)

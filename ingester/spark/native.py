@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark.columns import Columns
+from ingester.spark.connector import has_file_system
 from ingester.spark.merging import quoted
 from ingester.spark.types import spark_schema
 from persist.manifest import Add
@@ -50,17 +51,13 @@ def hadoop_url(url: str) -> str:
 
 
 def can_read(spark: SparkSession, url: str) -> bool:
-    """Whether this session has a file system for the URL, such as the S3A connector's."""
+    """Whether this session has a file system for the URL, such as the S3A connector's.
+
+    Raises:
+        ReaderUnsuitable: it has one that does not fit its Hadoop.
+    """
     scheme = hadoop_url(url).partition("://")[0]
-    if scheme == "file":
-        return True
-    try:
-        jvm: Any = spark._jvm
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
-    except Exception:  # no JVM behind a Connect session; no such class in this one
-        return False
-    return True
+    return scheme == "file" or has_file_system(spark, scheme)
 
 
 def read_files(

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ingester.spark import arrow_scan, native
 from ingester.spark.columns import Columns, asked_columns
+from ingester.spark.connector import setting
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.merging import OPERATION, added, merged, quoted
 from ingester.spark.nanoseconds import restored
@@ -95,8 +96,7 @@ class TableScan:
             scheme = native.hadoop_url(url).partition("://")[0]
             raise ReaderUnsuitable(
                 f"this Spark session has no file system for {scheme}://; start it with the"
-                " connector (for s3: spark.jars.packages=org.apache.hadoop:hadoop-aws:<the version"
-                ' of Spark\'s Hadoop>), or use reader="arrow"'
+                f' connector (for s3: {setting(self.spark)}), or use reader="arrow"'
             )
         return able
 

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ingester.spark import ReaderUnsuitable
+from ingester.spark.connector import check_version
 from ingester.spark.native import s3a_options
+from tests.s3a.__main__ import hadoop_version
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTENING = "0A"
@@ -92,3 +95,16 @@ def test_storage_options_become_the_connectors() -> None:
     }
     assert s3a_options({}) == {}
     assert list(s3a_options({"anon": True})) == ["fs.s3a.aws.credentials.provider"]
+
+
+@pytest.mark.parametrize("folder", ["/jars/", "/a%20b/org.apache.hadoop_"])
+def test_a_connector_of_another_version_is_refused_with_the_one_that_fits(folder: str) -> None:
+    check_version(f"{folder}hadoop-aws-3.5.0.jar", "3.5.0")
+    check_version("/jars/another-file-system.jar", "3.5.0")
+    refused = r"hadoop-aws 3\.4\.1-x beside Hadoop 3\.5\.0; .*org.apache.hadoop:hadoop-aws:3\.5\.0"
+    with pytest.raises(ReaderUnsuitable, match=refused):
+        check_version(f"{folder}hadoop-aws-3.4.1-x.jar", "3.5.0")
+
+
+def test_the_connector_that_the_documents_name_fits_the_locked_spark() -> None:
+    assert f"org.apache.hadoop:hadoop-aws:{hadoop_version()}`" in (ROOT / "README.md").read_text()
