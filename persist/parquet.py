@@ -39,6 +39,43 @@ values that come at random that is some 9,000; a dictionary of many more does no
 
 
 @dataclass(frozen=True, slots=True)
+class Compression:
+    """Of a file's pages: a codec that pyarrow knows, and its level; ``None`` is the codec's own."""
+
+    codec: str = "zstd"
+    level: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Compression:
+        """``zstd``, ``zstd:9``, ``snappy``, ``gzip:6``, ``lz4``, ``none``.
+
+        Raises:
+            ValueError: no such codec, or no such level of it.
+        """
+        codec, separator, level = text.partition(":")
+        if codec not in CODECS:
+            raise ValueError(f"compression {text!r}: none of {', '.join(CODECS)}")
+        if not separator:
+            return cls(codec)
+        levels = CODECS[codec]
+        if not level.isdecimal() or int(level) not in levels:
+            asked = f"{levels[0]} to {levels[-1]}" if levels else "none"
+            raise ValueError(f"compression {text!r}: levels of {codec} are {asked}")
+        return cls(codec, int(level))
+
+
+CODECS = {
+    "zstd": range(1, 23),
+    "gzip": range(1, 10),
+    "snappy": range(0),
+    "lz4": range(0),
+    "none": range(0),
+}
+"""Those that every reader of Parquet has, and their levels."""
+ZSTD = Compression()
+
+
+@dataclass(frozen=True, slots=True)
 class EncodedFile:
     """A Parquet file in memory: its bytes, the checksum of their end, rows, per-column bounds."""
 
@@ -71,7 +108,12 @@ def encode_sorted(
 
 
 def encode_ordered(
-    table: pa.Table, ordered: Sorted, *, metadata: Mapping[str, str], files: int
+    table: pa.Table,
+    ordered: Sorted,
+    *,
+    metadata: Mapping[str, str],
+    files: int,
+    compression: Compression = ZSTD,
 ) -> Iterator[EncodedFile]:
     """Encode rows that are in order, as so many files of about the same number of rows.
 
@@ -86,10 +128,12 @@ def encode_ordered(
         return
     if len(starts) == 1:
         # One block is put into order while the one before it is encoded.
-        yield _file(table, ordered, metadata, range(ordered.rows), (group, block), one_ahead)
+        every, sizes = range(ordered.rows), (group, block)
+        yield _file(table, ordered, metadata, every, sizes, compression, one_ahead)
         return
     files_of = (range(start, min(start + step, ordered.rows)) for start in starts)
-    jobs = (partial(_file, table, ordered, metadata, rows, (group, block)) for rows in files_of)
+    sizes = (group, block)
+    jobs = (partial(_file, table, ordered, metadata, rows, sizes, compression) for rows in files_of)
     yield from two_at_once(jobs)
 
 
@@ -99,6 +143,7 @@ def _file(
     metadata: Mapping[str, str],
     rows: range,
     sizes: tuple[int, int],
+    compression: Compression,
     ahead: Callable[[Iterator[pa.Table]], Iterator[pa.Table]] = iter,
 ) -> EncodedFile:
     """One file of these rows; ``sizes`` are the rows of a group and of a block."""
@@ -113,13 +158,16 @@ def _file(
             del piece
 
     facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(len(rows))}
-    data = encode(ahead(blocks()), facts, group)
+    data = encode(ahead(blocks()), facts, group, compression)
     arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
     return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
 
 
 def encode(
-    blocks: Iterable[pa.Table], metadata: Mapping[str, str], group_rows: int = ROW_GROUP_ROWS
+    blocks: Iterable[pa.Table],
+    metadata: Mapping[str, str],
+    group_rows: int = ROW_GROUP_ROWS,
+    compression: Compression = ZSTD,
 ) -> pa.Buffer:
     """One Parquet file of the rows as they are ordered; each block, of at least one, ends a group.
 
@@ -130,7 +178,7 @@ def encode(
     block: pa.Table | None = next(left)
     assert block is not None
     typed = _typed_columns(block)
-    with _writer(sink, block.select(typed)) as writer:
+    with _writer(sink, block.select(typed), compression) as writer:
         while block is not None:
             writer.write_table(block.select(typed), row_group_size=group_rows)
             block = None  # let go of before the next one is made
@@ -144,11 +192,14 @@ def _typed_columns(table: pa.Table) -> list[str]:
     return [f.name for f in table.schema if not pa.types.is_null(f.type)]
 
 
-def _writer(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
+def _writer(
+    sink: pa.BufferOutputStream, table: pa.Table, compression: Compression
+) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         table.schema,
-        compression="zstd",
+        compression=compression.codec,
+        compression_level=compression.level,
         use_dictionary=_dictionary_columns(table),
         write_statistics=True,
         write_page_index=True,

@@ -10,19 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
-from ingester.spark.compaction import TARGET_FILE_BYTES, CompactionReport, compact
+from ingester.spark.compaction import TARGET_FILE_BYTES, CompactionReport, compact, rewrite
 from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
+from persist.parquet import Compression
 from persist.store import ObjectStore, StoreError, open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compact one table, or all of a namespace; the exit code."""
-    asked = _parser().parse_args(arguments)
+    """Compact or rewrite one table, or all of a namespace; the exit code."""
+    asked = _asked(arguments)
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for table in tables:
             try:
-                report = compact(
+                report = _job(asked)(
                     spark,
                     asked.url,
                     asked.namespace,
@@ -92,7 +94,7 @@ def _tables(store: ObjectStore, namespace: str) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ingester.spark.compact",
-        description="Make few Parquet files of many small ones, beside running daemons.",
+        description="Make few Parquet files of many small ones, or all anew, beside daemons.",
     )
     parser.add_argument("url", help="the store: file:///var/lib/ingester/store, s3://bucket/prefix")
     parser.add_argument("namespace")
@@ -109,8 +111,38 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="endpoint_url, key, secret, …; may be repeated",
     )
+    parser.add_argument("--rewrite", action="store_true", help="all files, also those large enough")
+    parser.add_argument(
+        "--sort-by", metavar="A,B", help="of a rewrite: other columns than the table's own"
+    )
+    parser.add_argument(
+        "--compression", type=_compression, metavar="CODEC", help="of a rewrite: zstd:9, snappy, …"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a table")
     return parser
+
+
+def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if not asked.rewrite and (asked.sort_by or asked.compression):
+        parser.error("--sort-by and --compression belong to --rewrite")
+    return asked
+
+
+def _job(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
+    if not asked.rewrite:
+        return compact
+    names = asked.sort_by.split(",") if asked.sort_by else None
+    return partial(rewrite, sort_by=names, compression=asked.compression or "zstd")
+
+
+def _compression(text: str) -> str:
+    try:
+        Compression.parse(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+    return text
 
 
 def _positive(text: str) -> int:

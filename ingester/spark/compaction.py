@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ingester.spark.compaction_plan import plan_compaction, plan_rewrite
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
+from persist.parquet import Compression
 from persist.store import open_store
 
 if TYPE_CHECKING:
@@ -93,30 +94,36 @@ def rewrite(
     table: str,
     *,
     sort_by: Sequence[str] | None = None,
+    compression: str = "zstd",
     target_file_bytes: int = TARGET_FILE_BYTES,
     filter: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Write all files anew, in another order of rows if need be; large ones are cut.
+    """Write all files anew, in another order or compression if need be; large ones are cut.
 
-    The table's own order, in which daemons write new files, stays what it is.
+    The table's own order, in which daemons write new files, stays what it is, and so does zstd.
 
     Args:
         sort_by: Columns; the table's own order by default. Not of a table with a primary key, whose
             files are in the order of the key.
+        compression: Of the new files: ``zstd``, ``zstd:9``, ``gzip:6``, ``snappy``,
+            ``lz4``, ``none``. It takes longer to write and, with snappy and lz4, less to read.
         filter: As :func:`compact`, as all else.
 
     Raises:
         WriteRefused: ``sort_by`` names no column, or the table is keyed.
+        ValueError: ``compression`` is none of these.
     """
     if target_file_bytes < 1:
         raise ValueError(f"target_file_bytes {target_file_bytes}: at least 1")
+    asked = Compression.parse(compression)
     require_pyspark()
     from ingester.spark.compaction_run import Rewriting  # it imports PySpark
 
     made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
     made.sort_by = None if sort_by is None else tuple(sort_by)
+    made.compression = asked
     made.rounds = 1
     return made.run(plan_rewrite, filter, progress)
 

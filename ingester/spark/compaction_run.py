@@ -37,6 +37,7 @@ from persist.manifest import (
     TableState,
     UploadExpired,
 )
+from persist.parquet import ZSTD, Compression
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -54,6 +55,7 @@ class Rewriting:
     storage_options: dict[str, Any]
     target_bytes: int
     sort_by: tuple[str, ...] | None = None
+    compression: Compression = ZSTD
     rounds: int = ROUNDS
     _done: int = 0
     _planned: int = 0
@@ -123,6 +125,7 @@ class Rewriting:
             self._manifest.root,
             definition,
             self.target_bytes,
+            self.compression,
         )
         tasks = max(len(groups), 1) if len(groups) < 10_000 else parallelism(self.spark) * 100
         numbers = self.spark.range(0, len(groups), 1, numPartitions=tasks)

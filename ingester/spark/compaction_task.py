@@ -19,6 +19,7 @@ from ingester.spark.sink_columns import file_rows
 from ingester.spark.sink_files import FileSink
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add
+from persist.parquet import ZSTD, Compression
 from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
@@ -41,6 +42,7 @@ class CompactionJob:
     root: str
     definition: TableDefinition
     target_bytes: int
+    compression: Compression = ZSTD
 
     def run(self, group: FileGroup) -> list[Add]:
         """The new files of a group.
@@ -54,6 +56,7 @@ class CompactionJob:
         tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
         rows = pa.concat_tables(tables)
         sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
+        sink.compression = self.compression
         sink.put(rows, group.partition[1], files=max(1, round(group.bytes / self.target_bytes)))
         return sink.adds
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ingester.spark.errors import WriteRefused
 from ingester.spark.sink_columns import table_rows
 from persist.manifest import Add
-from persist.parquet import EncodedFile, encode_ordered, encode_sorted
+from persist.parquet import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
 from persist.partitioning import PartitionValues, PartitionValueTooLong, folder_of, split_batch
 from persist.sorting import sort_rows
 from persist.store import ObjectStore
@@ -40,6 +40,7 @@ class FileSink:
         kind: What the manifest calls the files.
         writer: Who the manifest says has written them.
         target_bytes: A file is cut where its rows would have more in memory.
+        compression: Where the number of files is said.
     """
 
     store: ObjectStore
@@ -48,6 +49,7 @@ class FileSink:
     kind: str
     writer: str
     target_bytes: int = TARGET_FILE_BYTES
+    compression: Compression = ZSTD
     adds: list[Add] = field(default_factory=list)
     """What is to be listed, so far."""
     _held: defaultdict[PartitionValues, list[pa.RecordBatch]] = field(
@@ -98,6 +100,9 @@ class FileSink:
 
         Args:
             files: How many they become; as many as the target asks for by default.
+
+        Raises:
+            StoreError: The store does not take one of them.
         """
         folder = folder_of(self.definition.spec, values)
         facts = {
@@ -119,7 +124,9 @@ class FileSink:
             target = self.target_bytes
             return encode_sorted(rows, self.definition, metadata=facts, target_bytes=target)
         ordered = sort_rows(rows, self.definition)
-        return encode_ordered(rows, ordered, metadata=facts, files=files)
+        return encode_ordered(
+            rows, ordered, metadata=facts, files=files, compression=self.compression
+        )
 
     def _add(self, file: EncodedFile, path: str, values: PartitionValues, at: str) -> Add:
         return Add(

@@ -169,6 +169,44 @@ def test_all_files_are_written_in_another_order(
     assert rewrite(spark, url, *keyed).rows == 10
 
 
+@pytest.mark.parametrize("compression", ["zstd:19", "gzip:9", "snappy", "lz4", "none"])
+def test_files_in_another_compression_are_read_by_all(
+    spark: SparkSession,
+    client: fl.FlightClient,
+    url: str,
+    store: Path,
+    table: Table,
+    compression: str,
+) -> None:
+    small_files(client, table, 2)
+    rewrite(spark, url, *table, compression=compression)
+    state = Manifest(open_store(url), *table).load()
+    for path in state.files:
+        footer = pq.read_metadata(store / table[0] / table[1] / "v1" / path)
+        codec = footer.row_group(0).column(0).compression.lower()
+        assert codec == {"none": "uncompressed"}.get(compression, compression.partition(":")[0])
+    assert numbers(client, table) == list(range(200))
+    for reader in ("native", "arrow"):
+        frame = read_table(spark, url, *table, reader=reader)
+        assert sorted(row.i for row in frame.collect()) == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("compression", "why"),
+    [
+        ("lzo", "'lzo': none of zstd, gzip, snappy, lz4, none"),
+        ("zstd:99", "'zstd:99': levels of zstd are 1 to 22"),
+        ("snappy:1", "'snappy:1': levels of snappy are none"),
+        ("gzip:", "'gzip:': levels of gzip are 1 to 9"),
+    ],
+)
+def test_a_compression_that_not_all_readers_have_is_refused(
+    spark: SparkSession, url: str, compression: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        rewrite(spark, url, "n", "t", compression=compression)
+
+
 def test_old_versions_expire_with_their_files(
     spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table
 ) -> None:
@@ -202,4 +240,8 @@ def test_the_job_reports_and_exits_by_what_it_did(
     absent = run(url, namespace, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")
     assert f"table {namespace}/absent does not exist" in absent.stderr
-    assert run(url, namespace, "--target-file-bytes", "many").returncode == 2
+    anew = run(url, namespace, "a", "--rewrite", "--compression", "gzip:9", "--sort-by", "v")
+    assert (anew.returncode, anew.stdout.split(" became ")[1].split()[0]) == (0, "1"), anew.stderr
+    for wrong in (["--target-file-bytes", "many"], ["--sort-by", "v"]):
+        assert run(url, namespace, *wrong).returncode == 2
+    assert "levels of gzip" in run(url, namespace, "--rewrite", "--compression", "gzip:10").stderr
