@@ -145,6 +145,7 @@ class Catalog:
             else:
                 if not self.commits.adopted.freeze_behind(table, state):
                     table.install(state)
+                    self.commits.tell_followers(table)
                 elif older_than_s < 0:
                     raise held_back(table)
             table.refreshed_at = started
@@ -325,7 +326,7 @@ class Catalog:
         table = TableBuffer(key[0], key[1], state)
         table.refreshed_at = time.monotonic()
         self._tree.tables[key] = table
-        self.commits.on_version(table)
+        self.commits.tell_followers(table)
         return table
 
     def _writer_action(self, state: str) -> Writer:

@@ -66,7 +66,8 @@ class Commits:
     ) -> None:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
-        self.on_version: Callable[[TableBuffer], None] = lambda table: None
+        self.followers: list[Callable[[TableBuffer], None]] = []
+        """Told of each version that a table answers from, and of each table that is opened."""
         tree.ingester_id = writer.ingester_id
         self.claims = OriginClaims(tree.origins, writer)
         self.adopted = AdoptedRows(tree, writer.ingester_id, self.claims)
@@ -160,7 +161,12 @@ class Commits:
             raise held_back(table)
         table.install(state)
         table.refreshed_at = time.monotonic()
-        self.on_version(table)
+        self.tell_followers(table)
+
+    def tell_followers(self, table: TableBuffer) -> None:
+        """The table answers from another version, or was opened."""
+        for follower in self.followers:
+            follower(table)
 
     # Persisted buffers
 
@@ -222,7 +228,7 @@ class Commits:
         for member in members:
             member.committed = True
         table.refreshed_at = time.monotonic()
-        self.on_version(table)
+        self.tell_followers(table)
 
     async def _commit_with_retries(
         self,

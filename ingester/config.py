@@ -145,11 +145,12 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often others' commits are looked for, and what clean-up keeps."""
+    """How often others' commits are looked for, what clean-up keeps, and who else is told."""
 
     refresh: float = 1.0
     retain: float = DAY_S
     orphan_grace: float = 3600.0
+    spark_metadata: bool = False
 
     def __post_init__(self) -> None:
         _check("manifest.refresh", self.refresh, 0.01, 3600, format_duration)

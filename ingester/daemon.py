@@ -161,6 +161,8 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         workers.start_soon(runtime.lifecycle.run)
         workers.start_soon(runtime.trimming.run)
         workers.start_soon(runtime.snapshots.run)
+        if runtime.spark_logs is not None:
+            workers.start_soon(runtime.spark_logs.run)
         workers.start_soon(runtime.cleaning.run)
         workers.start_soon(runtime.queries.run)
         workers.start_soon(prune_log, runtime)

@@ -45,6 +45,7 @@ from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
 from ingester.sinks.wal_sink import WalSink
 from ingester.snapshotting import Snapshots
+from ingester.spark_logging import SparkLogs
 from ingester.trimming import Trimming
 from ingester.writes import Writes
 from persist.manifest import Add, Fenced, WriterIdentity
@@ -118,6 +119,11 @@ class Runtime:
             writer,
             auto_create=settings.auto_create,
             endpoint=lambda: settings.flight.advertise or self.flight_url,
+        )
+        self.spark_logs = (
+            SparkLogs(self.catalog, settings.manifest.refresh)
+            if settings.manifest.spark_metadata
+            else None
         )
         self.known_origins = KnownOrigins(self.catalog, self.origins)
         self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)

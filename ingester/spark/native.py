@@ -27,8 +27,8 @@ from ingester.spark.connector import has_file_system
 from ingester.spark.merging import quoted
 from ingester.spark.types import spark_schema
 from persist.manifest import Add
+from persist.spark_log import hadoop_url
 
-_HADOOP_SCHEMES = {"s3": "s3a"}
 _READER = {
     # Partition values that are instants are in UTC, like everything in a manifest.
     "timeZone": "UTC",
@@ -42,12 +42,6 @@ _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery"
 _LOCAL_THRESHOLD = 1_000_000
 _TASKS_AT_ONCE = 256
 _setting = threading.Lock()
-
-
-def hadoop_url(url: str) -> str:
-    """A store's URL with the scheme under which Hadoop knows it: ``s3a`` for ``s3``."""
-    scheme, separator, rest = url.partition("://")
-    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
 
 def can_read(spark: SparkSession, url: str) -> bool:

@@ -24,6 +24,7 @@ from ingester.spark.pruning import Pruning, check_spec
 from ingester.spark.types import spark_schema
 from persist.manifest import Manifest, TableState
 from persist.predicate import Predicate
+from persist.spark_log import hadoop_url
 from persist.table import TableDefinition
 
 Reader = Literal["auto", "native", "arrow"]
@@ -92,7 +93,7 @@ class TableScan:
             return False
         able = native.can_read(self.spark, url)
         if self.reader == "native" and not able:
-            scheme = native.hadoop_url(url).partition("://")[0]
+            scheme = hadoop_url(url).partition("://")[0]
             raise ReaderUnsuitable(
                 f"this Spark session has no file system for {scheme}://; start it with the"
                 f' connector (for s3: {setting(self.spark)}), or use reader="arrow"'

@@ -1,0 +1,66 @@
+"""The list of a version's files in the form of Spark's file sink, ``data/_spark_metadata``.
+
+Spark reads a folder that has one by it: ``spark.read.parquet(folder)`` has the committed files and
+no others. Source: ``FileStreamSinkLog`` and ``CompactibleFileStreamLog`` of Spark 4.
+
+Law of this file: one file, replaced in one step, that says all: a reader sees one version. It is
+derived from a version and nothing is derived from it.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from urllib.parse import quote
+
+from persist.manifest import Add, Manifest, TableState
+
+FOLDER = "_spark_metadata"
+# Spark compacts its log with every tenth batch by default, and a compacted batch says all.
+_NAME = "9.compact"
+_HEADER = "v1"
+_HADOOP_SCHEMES = {"s3": "s3a"}
+_BLOCK_BYTES = 128 << 20
+
+
+def spark_log(state: TableState, data_url: str) -> bytes:
+    """The log's one file.
+
+    Args:
+        data_url: Of the table's version, in which the paths of files begin.
+    """
+    lines = [_line(add, data_url) for _, add in sorted(state.files.items())]
+    return "\n".join([_HEADER, *lines]).encode()
+
+
+def write_spark_log(manifest: Manifest, state: TableState) -> None:
+    """Put the log of this version where Spark looks for it.
+
+    Raises:
+        StoreError: it is as it was.
+    """
+    log = spark_log(state, f"{hadoop_url(manifest.store.url)}/{manifest.root}")
+    manifest.store.put(f"{manifest.root}/data/{FOLDER}/{_NAME}", log)
+
+
+def hadoop_url(url: str) -> str:
+    """A store's URL with the scheme under which Hadoop knows it: ``s3a`` for ``s3``."""
+    scheme, separator, rest = url.partition("://")
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+
+
+def _line(add: Add, data_url: str) -> str:
+    scheme, separator, rest = f"{data_url}/{add.path}".partition("://")
+    return json.dumps(
+        {
+            # Of a URL's form, also where a name has a percent sign of its own.
+            "path": f"{scheme}{separator}{quote(rest, safe='/=:')}",
+            "size": add.bytes,
+            "isDir": False,
+            "modificationTime": round(datetime.fromisoformat(add.at).timestamp() * 1000),
+            "blockReplication": 1,
+            "blockSize": _BLOCK_BYTES,
+            "action": "add",
+        },
+        separators=(",", ":"),
+    )
