@@ -9,12 +9,13 @@ import pyarrow as pa
 import trio
 import trio.testing
 
+from ingester.behind_commits import RETRY_S
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
 from ingester.commits import Commits
 from ingester.memory import MemoryLedger, Watermarks
 from ingester.origins import Origins
-from ingester.snapshotting import RETRY_S, Snapshots
+from ingester.snapshotting import Snapshots
 from persist.manifest import Writer, WriterIdentity, snapshot_due
 from persist.partitioning import UNPARTITIONED
 from persist.store import PutInfo, StoreDenied

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingester.schema.validation import validate_fully
@@ -50,6 +50,7 @@ def _batch(column: pa.Array) -> pa.RecordBatch:
     nulls=st.none() | st.tuples(st.sets(st.integers(0, _ROWS - 1)), st.integers(-1, 3)),
     cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
+@example(changed_end=(0, -1), changed_byte=None, large=False, nulls=None, cut=(0, 0))
 def test_any_change_of_a_string_column_is_judged_as_arrow_judges_it(
     changed_end: tuple[int, int] | None,
     changed_byte: tuple[int, int] | None,
@@ -66,11 +67,13 @@ def test_any_change_of_a_string_column_is_judged_as_arrow_judges_it(
         data[changed_byte[0]] = changed_byte[1]
     missing = None
     if nulls is not None:
-        missing = np.zeros(rows, bool)
-        missing[list(nulls[0])] = True
+        missing = np.zeros(rows + 1, bool)
+        missing[[1 + row for row in nulls[0]]] = True
     count = 0 if nulls is None else max(0, len(nulls[0]) + nulls[1])
-    column = _strings(ends, bytes(data), large=large, missing=missing, nulls=count)
-    batch = _batch(column).slice(cut[0], rows - sum(cut))
+    # Behind a row of its own: pyarrow makes no column whose very first offset is bad.
+    behind = np.concatenate([[0], ends])
+    column = _strings(behind, bytes(data), large=large, missing=missing, nulls=count)
+    batch = _batch(column).slice(1 + cut[0], rows - sum(cut))
     said = _verdict(lambda: validate_fully([batch]))
     assert said == _verdict(lambda: batch.validate(full=True))
     # Together with a good one it is refused all the same.
