@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .ack import Ack
 
 
+UNREAD = Answer(accepted=True)
+"""All that is known of an answer that was lost: what it was."""
+
+
 class Settled(NamedTuple):
     """A batch whose answer came: accepted, or ``error`` says why not."""
 
@@ -88,19 +92,30 @@ class Delivery:
                 self.window.keep(pending, answer.durable_sequence)
         return Settled(pending, error)
 
+    def unread(self, count: int) -> list[Pending]:
+        """The oldest sent, which were answered, though nobody has read it."""
+        taken = [pending for _ in range(count) if (pending := self.window.answered())]
+        self._count_all(taken, UNREAD)
+        return taken
+
     def learned(self, position: int) -> list[Pending]:
         """Those whose answers were lost, though the daemon has them: up to its ``position``."""
         taken = self.window.taken(position)
+        self._count_all(taken, Answer(accepted=True, memory_sequence=position))
+        return taken
+
+    def _count_all(self, taken: list[Pending], answer: Answer) -> None:
         for pending in taken:
             if not pending.acknowledged:
-                self._count(Answer(accepted=True, memory_sequence=position), pending)
-        return taken
+                self._count(answer, pending)
+            if self.keeps:
+                self.window.keep(pending, None)
 
     def lost(self, error: ClientError, now: float, *, deaf: bool = False) -> float | ClientError:
         """Rewind for the next stream: seconds to wait before it, or the error that stands.
 
-        ``deaf``: answers may have come that nobody has read. :meth:`fail` must follow with the
-        error.
+        ``deaf``: answers may have come that nobody has read, and nobody knows how many.
+        :meth:`fail` must follow with the error.
         """
         on_the_way = self.window.sent_count
         # A refusal at the door says that nothing was applied; anything else leaves it open.
@@ -114,7 +129,7 @@ class Delivery:
         delay_s = None if unknown else self._retry.failed(error, now)
         if delay_s is not None:
             return delay_s
-        if on_the_way and deaf and not unknown:
+        if on_the_way and deaf and is_retryable(error) and not unknown:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches may have been taken before it")
         if unknown is None:
             return error

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .ack import Ack
 from .delivery import Delivery
-from .errors import ADMISSION_CODES, ClientError, InvalidRequest, TimedOut, Unreachable, from_arrow
+from .errors import ClientError, InvalidRequest, TimedOut, Unreachable, from_arrow
 from .link import Link
 from .window import Pending
 from .wire import Answer, Checkpoint, WriteResult
@@ -138,8 +138,8 @@ class Driver:
         )
         self._thread.start()
 
-    def _learned(self, position: int) -> None:
-        for pending in self._delivery.learned(position):
+    def _learned(self, taken: list[Pending], position: int | None) -> None:
+        for pending in taken:
             again, pending.acknowledged = pending.acknowledged, True
             if not again:
                 pending.ack.settle(Answer(accepted=True, memory_sequence=position), None)
@@ -166,17 +166,20 @@ class Driver:
 
     def _drive(self, generation: int, delay_s: float) -> None:
         while self._wait_for_work(generation, delay_s):
-            error, deaf = self._stream(generation)
-            position = self._ask(error) if deaf else None
+            error, unread = self._stream(generation)
+            position = self._ask(error) if unread is None else None
             with self._lock:
                 if generation != self._generation:
                     return
                 if error is None and self._closing and not len(self._window):
                     return
                 if position is not None:
-                    self._learned(position)
+                    self._learned(self._delivery.learned(position), position)
+                elif unread:
+                    self._learned(self._delivery.unread(unread), None)
                 ended_early = Unreachable("the daemon ended the stream before it answered")
-                next_delay_s = self._lost(error or ended_early, deaf and position is None)
+                deaf = unread is None and position is None
+                next_delay_s = self._lost(error or ended_early, deaf)
             if next_delay_s is None:
                 return
             delay_s = next_delay_s
@@ -193,25 +196,25 @@ class Driver:
 
     def _ask(self, error: ClientError | None) -> int | None:
         """How far the daemon has come that refused. None: it does not say, or is gone."""
-        if error is None or error.code not in ADMISSION_CODES:
+        if error is None or isinstance(error, Unreachable | TimedOut):
             return None
         try:
             return self._position()
         except ClientError:
             return None
 
-    def _stream(self, generation: int) -> tuple[ClientError | None, bool]:
+    def _stream(self, generation: int) -> tuple[ClientError | None, int | None]:
         """Open a stream and send until it ends. None: ended in good order, or given up.
 
-        True: answers may have been lost. A batch that is sent when the daemon has ended the stream
-        makes pyarrow throw away what was not read yet.
+        And how many answers were lost, or None where nobody knows: a batch that is sent when the
+        daemon has ended the stream makes pyarrow throw away what was not read yet.
         """
         sending_error: ClientError | None = None
         try:
             self._resume(generation)
             link = self._open_link()
         except Exception as exc:
-            return from_arrow(exc), False
+            return from_arrow(exc), 0
         reader = threading.Thread(
             target=self._read, args=(link, generation), name="ingester-answers", daemon=True
         )
@@ -225,8 +228,12 @@ class Driver:
         with self._work:
             self._work.wait_for(lambda: link.ended or generation != self._generation)
             if not link.ended:
-                return None, False
-        return link.end() or sending_error, sending_error is not None
+                return None, 0
+        error = link.end() or sending_error
+        if sending_error is None or error is None:
+            return error, 0
+        answered = error.details.get("answered")
+        return error, answered - link.answered if isinstance(answered, int) else None
 
     def _resume(self, generation: int) -> None:
         """Look whether the daemon still has what it answered, where that was kept."""

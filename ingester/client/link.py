@@ -28,6 +28,8 @@ class Link:
         descriptor = flight.FlightDescriptor.for_command(command)
         self._writer, self._reader = client.do_put(descriptor, schema)
         self.ended = False  # set by the reading thread, under the writer's lock
+        self.answered = 0
+        """Answers that were read."""
 
     def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
         """Hand a batch to gRPC. Blocks while the daemon does not read."""
@@ -45,6 +47,7 @@ class Link:
                 return  # the reason is in end()
             if not raw:  # the end, or the empty answer that tells a waiting client of it
                 return
+            self.answered += 1
             yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
 
     def finish_sending(self) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingester.errors import IngesterError
 from ingester.flight.answers import encode_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.operations import OperationMaker
@@ -90,6 +91,7 @@ class PutCall:
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
+        self._answers = 0
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
@@ -100,6 +102,10 @@ class PutCall:
         stream.deliver = self._outcomes.put
         try:
             self._take_turns(reader, writer, stream, first)
+        except IngesterError as exc:
+            # pyarrow's client throws away what it has not read when it finds this while it sends.
+            details = {**exc.details, "answered": self._answers}
+            raise type(exc)(exc.message, retry_after_s=exc.retry_after_s, details=details) from exc
         finally:
             self._portal.post(stream.close)
 
@@ -173,6 +179,7 @@ class PutCall:
                 raise outcome
             self._unanswered.answered()
             writer.write(pa.py_buffer(encode_answer(outcome)))
+            self._answers += 1
         return None
 
     def _end_reading(self, writer: Any) -> None:

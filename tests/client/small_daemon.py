@@ -54,6 +54,16 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         command = json.loads(descriptor.command)
         self.commands.append(command)
+        answered: list[bytes] = []
+        try:
+            self._put(command, reader, writer, answered)
+        except LostAnswer:
+            raise
+        except flight.FlightUnavailableError as exc:
+            info = {**json.loads(exc.extra_info), "answered": len(answered)}
+            raise flight.FlightUnavailableError(info["message"], json.dumps(info).encode()) from exc
+
+    def _put(self, command: Any, reader: Any, writer: Any, answered: list[bytes]) -> None:
         for chunk in reader:
             raw = chunk.app_metadata
             metadata = json.loads(raw.to_pybytes()) if raw is not None else None
@@ -64,7 +74,8 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
                 self.before(seen)
                 answer = self._apply(command, metadata, chunk.data)
             self.after(seen)
-            writer.write(json.dumps(answer).encode())
+            answered.append(json.dumps(answer).encode())
+            writer.write(answered[-1])
 
     def _apply(self, command: dict[str, Any], metadata: dict[str, Any] | None, batch: Any) -> Any:
         key = (command["namespace"], command["table"])

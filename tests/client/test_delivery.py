@@ -97,6 +97,17 @@ def test_answers_that_nobody_read_are_learned_from_the_daemons_position() -> Non
     assert one.window.take(3.0).sequence == 3
 
 
+def test_answers_that_nobody_read_are_counted_where_the_refusal_says_how_many_there_were() -> None:
+    one = delivery(None)
+    append(one, 3)
+    for now in (0.0, 1.0, 2.0):
+        one.window.take(now)
+    assert [pending.batch.num_rows for pending in one.unread(2)] == [1, 1]
+    assert one.total == WriteResult(rows=2, batches=2)
+    assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
+    assert len(one.window) == 1
+
+
 def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
     for origin, said in (
         (None, "full; 1 batches had no origin and no answer"),

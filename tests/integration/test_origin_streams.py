@@ -55,6 +55,7 @@ def test_a_newer_stream_of_an_origin_ends_the_older(
     with pytest.raises(fl.FlightUnavailableError) as error:
         older.write(numbers(9, 1), {"sequence": 3})
     assert extra(error.value)["code"] == "superseded"
+    assert extra(error.value)["answered"] == 1  # of this stream, read or not
     newer.write(numbers(2, 1), {"sequence": 3})
     newer.rest()
     newer.close()
