@@ -88,12 +88,7 @@ class EncodedFile:
 
 
 def encode_sorted(
-    table: pa.Table,
-    definition: TableDefinition,
-    *,
-    metadata: Mapping[str, str],
-    target_bytes: int,
-    compression: Compression = ZSTD,
+    table: pa.Table, definition: TableDefinition, *, metadata: Mapping[str, str], target_bytes: int
 ) -> Iterator[EncodedFile]:
     """Sort (and deduplicate, where keyed) rows and encode them.
 
@@ -109,9 +104,7 @@ def encode_sorted(
     ordered = sort_rows(table, definition)
     table, _ = without_marks(table, definition)
     files = max(1, -(-table.nbytes // max(1, target_bytes)))
-    yield from encode_ordered(
-        table, ordered, metadata=metadata, files=files, compression=compression
-    )
+    yield from encode_ordered(table, ordered, metadata=metadata, files=files)
 
 
 def encode_ordered(

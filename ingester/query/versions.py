@@ -19,7 +19,6 @@ from persist.manifest import (
     Add,
     CommittedVersion,
     ManifestDamaged,
-    Spec,
     TableState,
     VersionNotKept,
     WriterIdentity,
@@ -74,13 +73,6 @@ class Versions:
         seen = version
         while seen < (head := table.state.version):
             changes, now = await self._changes(table, seen, head)
-            if any(isinstance(action, Spec) for change in changes for action in change.actions):
-                raise StaleVersion(
-                    f"{table.namespace}/{table.name} was partitioned anew after version {version};"
-                    f" load version {head} and ask again",
-                    retry_after_s=0.0,
-                    details={"manifest_version": head, "version": version},
-                )
             if seen == version:
                 self._check_age(table, version, changes[0], now)
                 if table.definition.keyed:

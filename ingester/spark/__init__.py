@@ -25,9 +25,9 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     sink_columns   a frame's columns in a table       spark_commits  what a driver commits
     compaction     compact, rewrite, expire           compact        the first as a job
     compaction_plan, compaction_run, compaction_task  which files, in which commits, one of them
-    repartitioning  a rewrite into other folders      connector      S3A, if the session has it
     registering    a session learns the format
-    session        a local session for a demo         errors
+    connector      S3A, if the session has it         errors
+    session        a local session for a demo
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
 executors need this distribution and not its servers.

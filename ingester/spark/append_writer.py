@@ -31,7 +31,7 @@ from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.sink_files import TARGET_FILE_BYTES, FileSink
 from ingester.spark.spark_commits import commit_patiently, identity
-from persist.manifest import Action, Add, TableState, Txn, UploadExpired, rebase
+from persist.manifest import Action, Add, Txn, UploadExpired
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -67,20 +67,13 @@ class _Appending:
         sink = FileSink(store, self._root, self._definition, "push", "spark", self._target)
         return Written(sink.write(iterator), query_id)
 
-    def _same_spec(self, now: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
-        left = rebase(now, actions)
-        spec = now.current_spec
-        if left and spec is not None and spec.spec_id != self._definition.spec_id:
-            raise WriteRefused("nothing was committed: the table was partitioned anew meanwhile")
-        return left
-
     def _commit(self, adds: Sequence[Add], txn: Txn | None) -> None:
         manifest = self._options.manifest()
         actions: list[Action] = [*adds] if txn is None else [*adds, txn]
         if not actions:
             return
         try:
-            state = commit_patiently(manifest, None, actions, identity("spark"), self._same_spec)
+            state = commit_patiently(manifest, None, actions, identity("spark"))
         except UploadExpired as exc:
             raise WriteRefused(
                 f"nothing was committed: the write took longer than manifest.orphan_grace, after"

@@ -116,12 +116,6 @@ def _parser() -> argparse.ArgumentParser:
         "--sort-by", metavar="A,B", help="of a rewrite: other columns than the table's own"
     )
     parser.add_argument(
-        "--partition-by",
-        action="append",
-        metavar="FIELD",
-        help="of a rewrite: a field of the new spec, such as 'day(time)'; may be repeated",
-    )
-    parser.add_argument(
         "--compression", type=_compression, metavar="CODEC", help="of a rewrite: zstd:9, snappy, …"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a table")
@@ -131,10 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     asked = parser.parse_args(arguments)
-    if not asked.rewrite and (asked.sort_by or asked.compression or asked.partition_by):
-        parser.error("--sort-by, --partition-by and --compression belong to --rewrite")
-    if asked.partition_by and not asked.table:
-        parser.error("--partition-by is for one table")
+    if not asked.rewrite and (asked.sort_by or asked.compression):
+        parser.error("--sort-by and --compression belong to --rewrite")
     return asked
 
 
@@ -142,12 +134,7 @@ def _job(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
     if not asked.rewrite:
         return compact
     names = asked.sort_by.split(",") if asked.sort_by else None
-    return partial(
-        rewrite,
-        sort_by=names,
-        compression=asked.compression or "zstd",
-        partition_by=asked.partition_by,
-    )
+    return partial(rewrite, sort_by=names, compression=asked.compression or "zstd")
 
 
 def _compression(text: str) -> str:

@@ -10,7 +10,6 @@ from ingester.spark.compaction_plan import plan_compaction, plan_rewrite
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
 from persist.parquet import Compression
-from persist.partitioning import PartitionSpec
 from persist.store import open_store
 
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ def rewrite(
     *,
     sort_by: Sequence[str] | None = None,
     compression: str = "zstd",
-    partition_by: Sequence[str] | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
     filter: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -111,34 +109,19 @@ def rewrite(
             files are in the order of the key.
         compression: Of the new files: ``zstd``, ``zstd:9``, ``gzip:6``, ``snappy``,
             ``lz4``, ``none``. It takes longer to write and, with snappy and lz4, less to read.
-        partition_by: The table's partition spec from now on, such as ``["day(time)",
-            "bucket(16, host)"]``. One commit; while no daemon has the table open, and not of a
-            table with a primary key. It goes without ``sort_by`` and ``filter``, and may leave
-            several files in a partition, one a task: ``compact`` joins them.
         filter: As :func:`compact`, as all else.
 
     Raises:
-        WriteRefused: ``sort_by`` names no column, the table is keyed, or it cannot be partitioned
-            anew, or not now.
-        ValueError: ``compression`` is none of these; ``partition_by`` is no partition spec.
+        WriteRefused: ``sort_by`` names no column, or the table is keyed.
+        ValueError: ``compression`` is none of these.
     """
     if target_file_bytes < 1:
         raise ValueError(f"target_file_bytes {target_file_bytes}: at least 1")
-    asked, options = Compression.parse(compression), dict(storage_options or {})
-    if partition_by is not None:
-        if sort_by is not None or filter is not None:
-            raise ValueError("partition_by goes without sort_by and filter")
-        spec = PartitionSpec.parse(partition_by)
-        require_pyspark()
-        from ingester.spark.repartitioning import Repartitioning  # it imports PySpark
-
-        manifest = Manifest(open_store(url, **options), namespace, table)
-        anew = Repartitioning(spark, manifest, options, spec, target_file_bytes, asked)
-        return anew.run(progress)
+    asked = Compression.parse(compression)
     require_pyspark()
     from ingester.spark.compaction_run import Rewriting  # it imports PySpark
 
-    made = Rewriting(spark, url, namespace, table, options, target_file_bytes)
+    made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
     made.sort_by = None if sort_by is None else tuple(sort_by)
     made.compression = asked
     made.rounds = 1

@@ -65,25 +65,6 @@ def plan_rewrite(
     return groups
 
 
-def all_partitions(state: TableState, parallelism: int, target_bytes: int) -> list[FileGroup]:
-    """Groups of all files, whatever partition they lie in: about as many as tasks run at once."""
-    files = [
-        add
-        for key, adds in sorted(state.partitions.items(), key=lambda item: repr(item[0]))
-        for add in sorted(adds, key=_begin)
-    ]
-    size = max(target_bytes, -(-sum(add.bytes for add in files) // max(1, parallelism)))
-    groups: list[list[Add]] = []
-    room = 0
-    for add in files:
-        if room <= 0:
-            groups.append([])
-            room = size
-        groups[-1].append(add)
-        room -= add.bytes
-    return [FileGroup(group[0].partition, tuple(group)) for group in groups]
-
-
 def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGroup]]:
     """The groups in commits: each of at least one group, and of no more bytes than this."""
     wave: list[FileGroup] = []

@@ -13,7 +13,7 @@ garbage for clean-up and every committed wave as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,6 +117,8 @@ class Rewriting:
     def _run(
         self, definition: TableDefinition, groups: list[FileGroup]
     ) -> list[tuple[FileGroup, list[Add]]]:
+        if not groups:
+            return []
         job = CompactionJob(
             self._manifest.store.url,
             self.storage_options,
@@ -125,7 +127,10 @@ class Rewriting:
             self.target_bytes,
             self.compression,
         )
-        return run_job(self.spark, job, groups)
+        tasks = max(len(groups), 1) if len(groups) < 10_000 else parallelism(self.spark) * 100
+        numbers = self.spark.range(0, len(groups), 1, numPartitions=tasks)
+        found = numbers.mapInArrow(job.task(groups), spark_schema(list(RESULT))).collect()
+        return [(groups[row.number], decode_adds(bytes(row.adds))) for row in found]
 
     def _commit(self, state: TableState, results: list[tuple[FileGroup, list[Add]]]) -> TableState:
         actions: list[Action] = []
@@ -143,18 +148,6 @@ class Rewriting:
             report.bytes_before += group.bytes
             report.bytes_after += sum(add.bytes for add in adds)
             report.rows += group.rows
-
-
-def run_job(
-    spark: SparkSession, job: CompactionJob, groups: Sequence[FileGroup]
-) -> list[tuple[FileGroup, list[Add]]]:
-    """What becomes of each group, a task each."""
-    if not groups:
-        return []
-    tasks = len(groups) if len(groups) < 10_000 else parallelism(spark) * 100
-    numbers = spark.range(0, len(groups), 1, numPartitions=tasks)
-    found = numbers.mapInArrow(job.task(groups), spark_schema(list(RESULT))).collect()
-    return [(groups[row.number], decode_adds(bytes(row.adds))) for row in found]
 
 
 def _wanted(state: TableState, filter_: str | None) -> Callable[[Add], bool]:

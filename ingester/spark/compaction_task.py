@@ -53,7 +53,7 @@ class CompactionJob:
         """
         store = open_store(self.url, **self.storage_options)
         schema = self.definition.schema
-        tables = [file_table(store, DataFile.of(add, self.root), schema) for add in group.files]
+        tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
         rows = pa.concat_tables(tables)
         sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
         sink.compression = self.compression
@@ -85,11 +85,6 @@ def _result(number: int, adds: list[Add]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RESULT)
 
 
-def file_table(store: ObjectStore, file: DataFile, schema: pa.Schema) -> pa.Table:
-    """All rows of a file, in a table's columns.
-
-    Raises:
-        persist.footers.FileDamaged: It is not what was written.
-    """
+def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> pa.Table:
     with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
         return file_rows(parquet.read(use_threads=False), schema)

@@ -5,16 +5,13 @@ Law of this file: pure. A file is left out only if none of its rows is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ingester.spark.columns import Columns
-from ingester.spark.errors import ReaderUnsuitable
 from persist.manifest import Add, ColumnStats
 from persist.partitioning.bounds import partition_bounds
 from persist.predicate import Predicate
 from persist.stats import stat_value
-from persist.table import TableDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +52,3 @@ class Pruning:
             value, nulls = stat_value(scalar), 0 if scalar.is_valid else add.rows
             found[field.name] = ColumnStats(min=value, max=value, nulls=nulls)
         return found
-
-
-def check_spec(adds: Iterable[Add], definition: TableDefinition) -> None:
-    """Raise :class:`ReaderUnsuitable` where a file lies in the folders of another spec.
-
-    A version has files of one spec, so only a stream meets them, which goes over several.
-    """
-    if any(add.spec_id != definition.spec_id for add in adds):
-        raise ReaderUnsuitable(
-            "the table was partitioned anew (spec"
-            f" {', '.join(definition.spec.texts())} is the newest one), and a stream cannot go on"
-            " over that; start another with starting_version"
-        )

@@ -20,7 +20,7 @@ from ingester.spark.connector import setting
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.merging import OPERATION, added, merged, quoted
 from ingester.spark.nanoseconds import restored
-from ingester.spark.pruning import Pruning, check_spec
+from ingester.spark.pruning import Pruning
 from ingester.spark.types import spark_schema
 from persist.manifest import Manifest, TableState
 from persist.predicate import Predicate
@@ -78,7 +78,8 @@ class TableScan:
         adds = [add for _, add in sorted(state.files.items()) if needed.may_match(add)]
         if not adds:
             return self.spark.createDataFrame([], spark_schema(columns.fields()))
-        check_spec(adds, columns.definition)
+        if any(add.spec_id != columns.definition.spec_id for add in adds):
+            raise ReaderUnsuitable("files of an earlier partition spec cannot be read yet")
         store, root = self.manifest.store, self.manifest.root
         if self._native(store.url):
             return native.read_files(

@@ -40,7 +40,7 @@ class FileSink:
         kind: What the manifest calls the files.
         writer: Who the manifest says has written them.
         target_bytes: A file is cut where its rows would have more in memory.
-        compression: Of the files' pages.
+        compression: Where the number of files is said.
     """
 
     store: ObjectStore
@@ -68,17 +68,9 @@ class FileSink:
             StoreError: The store does not take a file; another attempt of the task may go on.
         """
         for batch in batches:
-            self.add(table_rows(batch, self.definition.schema))
-        return self.finish()
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Rows in the table's own columns; raises as :meth:`write`."""
-        self._take(rows)
-        while sum(self._sizes.values()) > HELD_BYTES:
-            self._flush(max(self._sizes, key=self._sizes.__getitem__))
-
-    def finish(self) -> list[Add]:
-        """What a commit has to list, once no rows follow; raises as :meth:`write`."""
+            self._take(table_rows(batch, self.definition.schema))
+            while sum(self._sizes.values()) > HELD_BYTES:
+                self._flush(max(self._sizes, key=self._sizes.__getitem__))
         for values in list(self._held):
             self._flush(values)
         return self.adds
@@ -130,13 +122,7 @@ class FileSink:
     ) -> Iterator[EncodedFile]:
         if files is None:
             target = self.target_bytes
-            return encode_sorted(
-                rows,
-                self.definition,
-                metadata=facts,
-                target_bytes=target,
-                compression=self.compression,
-            )
+            return encode_sorted(rows, self.definition, metadata=facts, target_bytes=target)
         ordered = sort_rows(rows, self.definition)
         return encode_ordered(
             rows, ordered, metadata=facts, files=files, compression=self.compression

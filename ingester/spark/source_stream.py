@@ -30,8 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from ingester.spark.arrow_scan import ScanPlan
 from ingester.spark.errors import StreamUnsuitable
 from ingester.spark.options import SourceOptions
-from ingester.spark.pruning import check_spec
-from ingester.spark.source_reader import FilesPartition, partitions_of
+from ingester.spark.source_reader import FilesPartition, check_spec, partitions_of
 from ingester.spark.source_rows import SourceRows
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
 from persist.table import TableDefinition

@@ -242,9 +242,6 @@ def test_the_job_reports_and_exits_by_what_it_did(
     assert f"table {namespace}/absent does not exist" in absent.stderr
     anew = run(url, namespace, "a", "--rewrite", "--compression", "gzip:9", "--sort-by", "v")
     assert (anew.returncode, anew.stdout.split(" became ")[1].split()[0]) == (0, "1"), anew.stderr
-    open_ = run(url, namespace, "a", "--rewrite", "--partition-by", "identity(host)")
-    assert (open_.returncode, open_.stdout) == (1, "")
-    assert f"{namespace}/a: partition_by: daemon 'tested'" in open_.stderr
     for wrong in (["--target-file-bytes", "many"], ["--sort-by", "v"]):
         assert run(url, namespace, *wrong).returncode == 2
     assert "levels of gzip" in run(url, namespace, "--rewrite", "--compression", "gzip:10").stderr
