@@ -11,7 +11,7 @@ and without gaps, so that ``applied`` never covers one that is in no file. All o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -181,7 +181,7 @@ class TableAdoption:
         fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, "closed")
         proposal = Proposal([fence])
         try:
-            call = partial(commit, self._manifest, self._state, proposal, successor)
+            call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
             self._install(patiently(call))
         except Fenced:  # by one that is newer still, which will do
             self._install(patiently(partial(self._manifest.refresh, self._state)))
@@ -272,3 +272,16 @@ def patiently(call: Callable[[], T]) -> T:
         except (StoreUnavailable, CommitUnclear):
             time.sleep(backoff.next_s())
     return call()
+
+
+def if_older(old: WriterIdentity) -> Rebase:
+    """The usual rule, and nothing is left where a newer epoch than ``old`` has spoken by now.
+
+    That may be the successor itself, which has the table open: its word is not ours to change.
+    """
+
+    def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+        known = state.writers.get(old.ingester_id)
+        return () if known is not None and known.epoch > old.epoch else rebase(state, actions)
+
+    return guarded

@@ -23,6 +23,7 @@ class BehindCommits(ABC):
         self._commits = commits
         self._due: dict[TableBuffer, None] = {}
         self._changed = trio.Event()
+        self._writing = trio.Lock()
         commits.followers.append(self.note)
 
     def note(self, table: TableBuffer) -> None:
@@ -39,19 +40,22 @@ class BehindCommits(ABC):
             while self._due:
                 failed = False
                 for table in list(self._due):
-                    if await self._write(table):
-                        self._due.pop(table, None)
-                        self.note(table)  # it may have gone on meanwhile
-                    else:
-                        failed = True
+                    failed = not await self._write_one(table) or failed
                 if failed:
                     await trio.sleep(RETRY_S)
 
     async def catch_up(self) -> None:
         """Write what is due now, once."""
         for table in list(self._due):
-            if await self._write(table):
-                self._due.pop(table, None)
+            await self._write_one(table)
+
+    async def _write_one(self, table: TableBuffer) -> bool:
+        async with self._writing:
+            done = await self._write(table)
+        if done:
+            self._due.pop(table, None)
+            self.note(table)  # it may have gone on meanwhile
+        return done
 
     @abstractmethod
     def _is_due(self, table: TableBuffer) -> bool:

@@ -14,6 +14,8 @@ import trio
 from ingester.behind_commits import BehindCommits
 from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
+from ingester.errors import StoreAway
+from persist.manifest import ManifestError
 from persist.spark_log import write_spark_log
 from persist.store import StoreError
 
@@ -39,7 +41,18 @@ class SparkLogs(BehindCommits):
             while True:
                 await trio.sleep(self._refresh_s)
                 for table in self._catalog.opened():
-                    await self._catalog.refresh(table, self._refresh_s)
+                    await self._look(table)
+
+    async def _look(self, table: TableBuffer) -> None:
+        try:
+            await self._catalog.refresh(table, self._refresh_s)
+        except (ManifestError, StoreError, StoreAway, OSError) as exc:
+            log.warning(
+                "manifest refresh failed",
+                table=table.key,
+                error=str(exc),
+                runbook="refresh-failed",
+            )
 
     def _is_due(self, table: TableBuffer) -> bool:
         return self._written.get(table) != table.state.version

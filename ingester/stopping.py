@@ -53,9 +53,9 @@ async def drain_and_stop(runtime: Runtime) -> int:
             nursery.start_soon(runtime.queries.wait_idle)
             for handle in list(runtime.tree.unreleased()):
                 await runtime.until_released(handle)
+        await _close_tables_and_log(runtime)
         if runtime.spark_logs is not None:
             await runtime.spark_logs.catch_up()
-        await _close_tables_and_log(runtime)
     runtime.queries.close_all()
     try:
         await runtime.wal.close()

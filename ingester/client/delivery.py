@@ -61,6 +61,11 @@ class Delivery:
         self._retry = retry
         self._heard_at = 0.0
 
+    @property
+    def own_origin(self) -> bool:
+        """Whether what the daemon says of the origin is of these batches alone."""
+        return self._lease is not None and self._lease.made_up
+
     def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: "Ack") -> None:
         """Add the newest batch, under the origin's next sequence. The window must have room."""
         sequence = None if self._lease is None else self._lease.take()
@@ -105,6 +110,8 @@ class Delivery:
         return taken
 
     def _count_all(self, taken: list[Pending], answer: Answer) -> None:
+        if taken:
+            self._retry.progressed()
         for pending in taken:
             if not pending.acknowledged:
                 self._count(answer, pending)

@@ -195,8 +195,12 @@ class Driver:
             return not changed() and self._window.has_unsent
 
     def _ask(self, error: ClientError | None) -> int | None:
-        """How far the daemon has come that refused. None: it does not say, or is gone."""
-        if error is None or isinstance(error, Unreachable | TimedOut):
+        """How far the daemon has come that refused. None: it does not say, or is gone.
+
+        What it says of an origin of others' choosing may be of another table.
+        """
+        away = error is None or isinstance(error, Unreachable | TimedOut)
+        if away or not self._delivery.own_origin:
             return None
         try:
             return self._position()

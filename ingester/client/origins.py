@@ -29,6 +29,11 @@ class OriginLease:
         self.exclusive = exclusive
         self._on_release = on_release
 
+    @property
+    def made_up(self) -> bool:
+        """Whether the origin is ours alone, and of one table."""
+        return self._on_release is not None
+
     def take(self) -> int:
         """The next sequence."""
         sequence = self.next_sequence

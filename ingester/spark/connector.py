@@ -43,11 +43,11 @@ def has_file_system(spark: SparkSession, scheme: str) -> bool:
         jvm: Any = spark._jvm
         configuration = spark.sparkContext._jsc.hadoopConfiguration()
         found = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
-        jar = str(found.getProtectionDomain().getCodeSource().getLocation().getPath())
-        hadoop = _hadoop(spark)
+        source = found.getProtectionDomain().getCodeSource()
     except Exception:  # no JVM behind a Connect session; no such class in this one
         return False
-    check_version(jar, hadoop)
+    if source is not None:
+        check_version(str(source.getLocation().getPath()), _hadoop(spark))
     return True
 
 

@@ -126,3 +126,22 @@ def test_files_of_a_bucket_are_told_as_s3a(telling: Daemon) -> None:
     told = json.loads(line)
     assert (header, told["action"], told["size"]) == ("v1", "add", add.bytes)
     assert told["path"] == f"s3a://lake/a%20prefix/bare/t/v1/{add.path}"
+
+
+def test_a_table_that_is_gone_ends_no_daemon(telling: Daemon) -> None:
+    gone: Table = ("bare", "gone")
+    with fl.connect(telling.flight) as client:
+        for table in (TABLE, gone):
+            put(client, table, events(0, 10))
+            persist(client, table)
+        shutil.rmtree(telling.data_dir / "store" / "bare" / "gone")
+
+        def told() -> bool:
+            said = telling.stderr_file.read_text()
+            return "manifest refresh failed" in said and '"gone"' in said
+
+        until(told, "a word of the table that is gone")
+        put(client, TABLE, events(10, 10))
+        persist(client, TABLE)
+        until(lambda: listed(data_of(telling)) == committed(telling), "the list of files")
+    assert telling.process.poll() is None
