@@ -18,7 +18,7 @@ from persist.store import open_store
 from tests.bench.asking import fill, persist
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
-from tests.bench.rows import SCHEMA
+from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
 from tests.daemon import Daemon
 
@@ -157,8 +157,10 @@ def measure_small_files(bench: Bench, table: Table, session: Any, daemon: Daemon
     fill(daemon, "small", 1, 1)
     persist(daemon, "small")
     rows = read_table(session, url, "bench", "lake").drop("time_day").limit(number * 10)
-    spread = rows.repartition(number)
-    spread.write.format("ingester").mode("append").save(f"{url}/bench/small")
+    # Cut every ten rows: a task for each file would take Spark minutes.
+    ten = next(iter(batches_of(10, 10, seed=0))).nbytes
+    writer = rows.repartition(2).write.format("ingester").option("target_file_bytes", ten)
+    writer.mode("append").save(f"{url}/bench/small")
     reader = partial(read_table, session, url, "bench", "small")
     scan = partial(_asked, reader, ["count(*)", "sum(load)"], number * 10 + 1)
     taken = {}
