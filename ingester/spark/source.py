@@ -8,7 +8,7 @@ Law of this file: what is loaded is a fixed set of rows. The version is settled 
 made (``load()``, ``CREATE TEMP VIEW``), however often and however late it is read; with a schema of
 the caller's own, Spark makes it when it is read first.
 
-Spark plans each query in a new Python process: what only some of them need is imported there.
+Spark plans queries in a Python process of its own: what only some of them need is imported there.
 """
 
 from __future__ import annotations

@@ -25,16 +25,20 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
 
 
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def defaults() -> dict[str, str]:
     """Each key's default as the page shows it."""
     settings = Settings(id="host-name", memory=MemorySettings(limit=RAM // 2))
-    shown = {key: str(value) for key, value in shown_values(settings).items()}
+    values = shown_values(settings).items()
+    shown = {key: _text(value) for key, value in values}
     assert settings.memory.low == RAM // 4
     assert settings.memory.high == RAM // 2 * 9 // 10
     return shown | {
         "id": "host name",
         "store": "file://<data_dir>/store",
-        "auto_create": "true",
         "memory.limit": "half of RAM",
         "memory.low": "50% of memory.limit",
         "memory.high": "90% of memory.limit",
