@@ -24,7 +24,7 @@ from persist.store import ObjectStore, StoreError, open_store
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compact or rewrite one table, or all of a namespace; the exit code."""
-    asked = _asked(arguments)
+    asked = asked_of(arguments)
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for table in tables:
             try:
-                report = _job(asked)(
+                report = job_of(asked)(
                     spark,
                     asked.url,
                     asked.namespace,
@@ -122,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
+def asked_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments, checked; leaves with exit code 2 where they make no sense."""
     parser = _parser()
     asked = parser.parse_args(arguments)
     if not asked.rewrite and (asked.sort_by or asked.compression):
@@ -130,7 +131,8 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     return asked
 
 
-def _job(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
+def job_of(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
+    """What is to be called for each table."""
     if not asked.rewrite:
         return compact
     names = asked.sort_by.split(",") if asked.sort_by else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow.flight as fl
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ingester.spark import WriteRefused, compact, expire, read_table, rewrite
+from ingester.spark import WriteRefused, compact, compaction, expire, read_table, rewrite
 from ingester.spark.compaction import CompactionReport
 from ingester.spark.compaction_plan import FileGroup, plan_compaction
 from ingester.spark.compaction_run import Rewriting
@@ -240,8 +242,17 @@ def test_the_job_reports_and_exits_by_what_it_did(
     absent = run(url, namespace, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")
     assert f"table {namespace}/absent does not exist" in absent.stderr
-    anew = run(url, namespace, "a", "--rewrite", "--compression", "gzip:9", "--sort-by", "v")
-    assert (anew.returncode, anew.stdout.split(" became ")[1].split()[0]) == (0, "1"), anew.stderr
     for wrong in (["--target-file-bytes", "many"], ["--sort-by", "v"]):
         assert run(url, namespace, *wrong).returncode == 2
     assert "levels of gzip" in run(url, namespace, "--rewrite", "--compression", "gzip:10").stderr
+
+
+def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told() -> None:
+    # As a file: imported, the module would take the place of the function of its name.
+    job_file = runpy.run_path(str(Path(compaction.__file__).with_name("compact.py")))
+    asked_of, job_of = job_file["asked_of"], job_file["job_of"]
+    table = ["file:///lake", "n", "t"]
+    assert job_of(asked_of(table)) is compact
+    job = job_of(asked_of([*table, "--rewrite", "--sort-by", "v,i", "--compression", "gzip:9"]))
+    assert isinstance(job, partial)
+    assert (job.func, job.keywords) == (rewrite, {"sort_by": ["v", "i"], "compression": "gzip:9"})
