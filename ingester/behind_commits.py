@@ -7,17 +7,26 @@ and keeps no other table's waiting. One is written at a time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 
+import structlog
 import trio
 
 from ingester.buffer import TableBuffer
 from ingester.commits import Commits
+from persist.manifest import Manifest, TableState
+from persist.store import StoreError
+
+log = structlog.get_logger(__name__)
 
 RETRY_S = 10.0
 
 
 class BehindCommits(ABC):
     """Something that follows the versions of all tables. Loop only."""
+
+    what: str
+    """Its name in the daemon's log."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -51,16 +60,37 @@ class BehindCommits(ABC):
 
     async def _write_one(self, table: TableBuffer) -> bool:
         async with self._writing:
-            done = await self._write(table)
-        if done:
-            self._due.pop(table, None)
-            self.note(table)  # it may have gone on meanwhile
-        return done
+            state = table.state
+            write = partial(self._write, self._commits.manifest(table.key), state)
+            try:
+                # The store puts an object whole or not at all.
+                await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+            except (StoreError, OSError) as exc:
+                log.warning(
+                    f"{self.what} not written",
+                    table=table.key,
+                    version=state.version,
+                    error=str(exc),
+                    runbook="store-away",
+                )
+                return False
+            self._written(table, state)
+        self._due.pop(table, None)
+        self.note(table)  # it may have gone on meanwhile
+        return True
 
     @abstractmethod
     def _is_due(self, table: TableBuffer) -> bool:
         """Whether something is to be written of the table's version."""
 
     @abstractmethod
-    async def _write(self, table: TableBuffer) -> bool:
-        """Write it in a thread; false, and a line in the daemon's log, where that failed."""
+    def _write(self, manifest: Manifest, state: TableState) -> None:
+        """Write it. In a thread.
+
+        Raises:
+            StoreError: it is not written.
+        """
+
+    @abstractmethod
+    def _written(self, table: TableBuffer, state: TableState) -> None:
+        """It is, of this state; the table may have a newer one by now."""

@@ -6,8 +6,6 @@ several daemons write it, or Spark commits too, the one that sees the newest ver
 
 from __future__ import annotations
 
-from functools import partial
-
 import structlog
 import trio
 
@@ -15,7 +13,7 @@ from ingester.behind_commits import BehindCommits
 from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import StoreAway
-from persist.manifest import ManifestError
+from persist.manifest import Manifest, ManifestError, TableState
 from persist.spark_log import write_spark_log
 from persist.store import StoreError
 
@@ -26,13 +24,15 @@ LOOKS_EVERY = 10
 
 
 class SparkLogs(BehindCommits):
-    """Writes a table's list of files after each version. Loop only; the writing in a thread."""
+    """Writes a table's list of files when it has changed."""
+
+    what = "spark metadata"
 
     def __init__(self, catalog: Catalog, refresh_s: float) -> None:
         super().__init__(catalog.commits)
         self._catalog = catalog
         self._refresh_s = LOOKS_EVERY * refresh_s
-        self._written: dict[TableBuffer, int] = {}
+        self._listed: dict[TableBuffer, object] = {}
 
     async def run(self) -> None:
         """Write what is due, and look what others have committed, until cancelled."""
@@ -55,21 +55,11 @@ class SparkLogs(BehindCommits):
             )
 
     def _is_due(self, table: TableBuffer) -> bool:
-        return self._written.get(table) != table.state.version
+        # Most versions of a busy table have other files; those that only say who writes have not.
+        return self._listed.get(table) is not table.state.files
 
-    async def _write(self, table: TableBuffer) -> bool:
-        state = table.state
-        write = partial(write_spark_log, self._commits.manifest(table.key), state)
-        try:
-            await trio.to_thread.run_sync(write)
-        except (StoreError, OSError) as exc:
-            log.warning(
-                "spark metadata not written",
-                table=table.key,
-                version=state.version,
-                error=str(exc),
-                runbook="store-away",
-            )
-            return False
-        self._written[table] = state.version
-        return True
+    def _write(self, manifest: Manifest, state: TableState) -> None:
+        write_spark_log(manifest, state)
+
+    def _written(self, table: TableBuffer, state: TableState) -> None:
+        self._listed[table] = state.files

@@ -19,6 +19,9 @@ from wal import LogError
 
 log = structlog.get_logger(__name__)
 
+LISTS_S = 5.0
+"""For what others may be told of the last versions, once everything is closed: nobody needs it."""
+
 
 async def prune_log(runtime: Runtime) -> None:
     """Remove segments that nothing refers to, after each release."""
@@ -54,7 +57,8 @@ async def drain_and_stop(runtime: Runtime) -> int:
             for handle in list(runtime.tree.unreleased()):
                 await runtime.until_released(handle)
         await _close_tables_and_log(runtime)
-        if runtime.spark_logs is not None:
+    if runtime.spark_logs is not None and not deadline.cancelled_caught:
+        with trio.move_on_after(LISTS_S):
             await runtime.spark_logs.catch_up()
     runtime.queries.close_all()
     try:

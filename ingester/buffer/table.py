@@ -53,10 +53,7 @@ class TableBuffer:
         """Answer from this manifest version from now on. Atomic with the release of its buffers."""
         if state.version < self.state.version:
             return
-        changed = (state.current_schema, state.current_spec) != (
-            self.state.current_schema,
-            self.state.current_spec,
-        )
+        changed = state.current_schema != self.state.current_schema
         definition = TableDefinition.of_state(state) if changed else self.definition
         with self.lock:
             self.state, self.definition = state, definition
