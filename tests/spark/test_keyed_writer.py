@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import read_table
 from persist.manifest import Retention, clean_up
@@ -164,6 +166,51 @@ def test_what_a_table_does_not_take_is_refused_whole(
     with pytest.raises(Exception, match=told):
         save(spark.sql(f"SELECT {select}"), url, stock, endpoint=daemon.flight)
     assert rows(client, stock) == before
+
+
+def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ingester.spark.keyed_writer as module
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    lives: list[Daemon] = []
+    from ingester.spark.staged_files import staged_rows
+
+    def dying(*asked: Any) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(staged_rows(*asked)):
+            if number == 3 and len(lives) == 1:
+                lives[0].kill()
+                lives.append(lives[0].again())
+            yield batch
+
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(module, "staged_rows", dying)
+    with Daemon.start(tmp_path / "data", arguments=("--flight", address)) as daemon:
+        lives.append(daemon)
+        with fl.connect(daemon.flight) as client:
+            create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        url = f"file://{daemon.data_dir / 'store'}"
+        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
+        writer_in_this_process(written, url, table, daemon.flight)
+        with lives[1] as back, fl.connect(back.flight) as client:
+            assert rows(client, table) == {k: (2 * k,) for k in range(2_000)}
+    assert len(lives) == 2
+
+
+def writer_in_this_process(frame: DataFrame, url: str, table: Table, endpoint: str) -> None:
+    """What Spark does with a batch write, where its driver's part can be watched."""
+    from ingester.spark.keyed_writer import KeyedWriter
+    from ingester.spark.options import SourceOptions
+    from persist.table import TableDefinition
+
+    options = SourceOptions.write({"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint})
+    manifest = options.manifest()
+    definition = TableDefinition.of_state(manifest.load())
+    writer = KeyedWriter(options, frame.schema, definition, manifest.root)
+    writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
 
 
 def test_without_its_daemon_a_keyed_table_is_not_written(
