@@ -155,7 +155,7 @@ class Replay:
         for operation in left:
             table = operation.table
             for part in operation.parts:
-                partition = table.partitions[table.definition.spec_id, part.values]
+                partition = table.partitions[operation.spec_id, part.values]
                 handle = partition.active or partition.frozen[-1]
                 self._catalog.commits.adopted.note_replayed(handle)
 
@@ -189,6 +189,7 @@ class Replay:
             rows=rows,
             nbytes=sum(part.nbytes for part in parts),
             shape=self._shape_of[header.shape],
+            spec_id=header.spec_id,
             operations=operations,
             origin=header.origin,
             origin_sequence=header.origin_sequence,

@@ -36,6 +36,7 @@ class TableRows(NamedTuple):
     messages: Sequence[IpcMessage]
     """Those of the parts' rows."""
     shape: int
+    spec_id: int
     preamble: Preamble
     messages_of_origin: int
     """Messages of the origin that it was made of."""
@@ -54,7 +55,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
         encode_operation(
             shape=rows.shape,
             table=rows.table.key,
-            spec_id=rows.table.definition.spec_id,
+            spec_id=rows.spec_id,
             parts=rows.parts,
             messages=rows.messages,
             origin=origin,
@@ -76,6 +77,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
             rows=sum(part.batch.num_rows for part in rows.parts),
             nbytes=size,
             shape=rows.shape,
+            spec_id=rows.spec_id,
             origin=origin[0],
             origin_sequence=origin[1],
             messages=rows.messages_of_origin,

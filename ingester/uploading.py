@@ -75,7 +75,7 @@ class Uploader:
         """
         definition = TableDefinition.of_state(state)
         table = handle.partition.table
-        folder = folder_of(definition.spec, handle.partition.key[1])
+        folder = folder_of(definition.spec_of(handle.partition.key[0]), handle.partition.key[1])
         slices = handle.rows.slices_without(after_seq, left_out)
         if not slices:
             return Upload(PersistedFiles((), ()), (), state)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ingester.buffer import BufferTree, TableBuffer
 
 
+_PlanKey = tuple[tuple[str, str], type[Normaliser], int, int, bytes]
+"""Table, how its rows are made, schema and spec of the table, the schema that was sent."""
+
+
 class Writes:
     """Opens write streams. Loop only."""
 
@@ -56,7 +60,7 @@ class Writes:
         self._origins.on_lost = self._lost
         self._epoch = epoch
         self._shapes = shapes
-        self._plans: dict[tuple[tuple[str, str], type[Normaliser], int, bytes], WritePlan] = {}
+        self._plans: dict[_PlanKey, WritePlan] = {}
         self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
 
     async def open(
@@ -138,7 +142,9 @@ class Writes:
     def _plan(self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser]) -> WritePlan:
         """Shared by all streams of one schema: its schema record is written once a segment."""
         normalise = kind(table.definition, sent)
-        key = (table.key, kind, table.definition.schema_id, sent.serialize().to_pybytes())
+        definition = normalise.definition
+        ids = (definition.schema_id, definition.spec_id)
+        key = (table.key, kind, *ids, sent.serialize().to_pybytes())
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= 10_000:

@@ -7,13 +7,14 @@ and columns are only added, so that a batch that fitted an earlier definition fi
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from persist.manifest import Action, Properties, Schema, Spec, TableState
-from persist.partitioning import PartitionSpec
+from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_folder_names
 
 DELETED = "_deleted"
 """A column that rows of a keyed table may have on their way to files, true where a row says that
@@ -31,6 +32,20 @@ class TableDefinition:
     timestamp_unit: str = "us"
     schema_id: int = 1
     spec_id: int = 1
+    earlier_specs: tuple[tuple[int, PartitionSpec], ...] = ()
+    """(spec id, spec) of those that were current once: files and logs may still have them."""
+
+    def spec_of(self, spec_id: int) -> PartitionSpec:
+        """The partition spec that files, buffers or logged rows of this id are laid out by.
+
+        Raises:
+            KeyError: the table had no such spec when this definition was its own.
+        """
+        return self.spec if spec_id == self.spec_id else dict(self.earlier_specs)[spec_id]
+
+    def lies_as_now(self, spec_id: int) -> bool:
+        """Whether this spec makes the same partitions as the current one."""
+        return spec_id == self.spec_id or dict(self.earlier_specs).get(spec_id) == self.spec
 
     @property
     def keyed(self) -> bool:
@@ -46,6 +61,29 @@ class TableDefinition:
         """The same table with further columns, under the next schema id."""
         return replace(self, schema=schema, schema_id=self.schema_id + 1)
 
+    def with_spec(self, texts: Iterable[str]) -> TableDefinition:
+        """The same table laid out by another partition spec, under the next spec id.
+
+        Raises:
+            InvalidPartitionSpec: it cannot be parsed, or does not fit the table: columns of types
+                that it cannot transform, or names that the table's columns have.
+        """
+        spec = PartitionSpec.parse(texts)
+        spec.check_schema(self.schema)
+        check_folder_names(spec)
+        taken = {name.casefold() for name in self.schema.names}
+        for field in spec.fields:
+            if field.name.casefold() in taken:
+                raise InvalidPartitionSpec(
+                    f"partition field {field}: the table has a column {field.name!r} already"
+                )
+        earlier = (*self.earlier_specs, (self.spec_id, self.spec))
+        return replace(self, spec=spec, spec_id=self.spec_id + 1, earlier_specs=earlier)
+
+    def spec_action(self) -> Spec:
+        """The action that makes this definition's spec current."""
+        return Spec(spec_id=self.spec_id, fields=self.spec.texts())
+
     def schema_action(self) -> Schema:
         """The action that makes this definition's schema current."""
         text = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
@@ -60,7 +98,7 @@ class TableDefinition:
         }
         return (
             self.schema_action(),
-            Spec(spec_id=self.spec_id, fields=self.spec.texts()),
+            self.spec_action(),
             Properties(values=values),
         )
 
@@ -79,6 +117,11 @@ class TableDefinition:
             timestamp_unit=str(properties.get("timestamp_unit", "us")),
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
+            earlier_specs=tuple(
+                (spec_id, PartitionSpec.parse(one.fields))
+                for spec_id, one in sorted(state.specs.items())
+                if spec_id != spec.spec_id
+            ),
         )
 
 

@@ -32,7 +32,7 @@ class PartitionBuffer:
     @property
     def name(self) -> str:
         """The folder name, ``time_day=2026-11-21``; empty for an unpartitioned table."""
-        return folder_of(self.table.definition.spec, self.key[1])
+        return folder_of(self.table.definition.spec_of(self.key[0]), self.key[1])
 
     def handles(self) -> Iterator[BufferHandle]:
         """Unreleased buffers in log order."""

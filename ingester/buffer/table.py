@@ -53,7 +53,8 @@ class TableBuffer:
         """Answer from this manifest version from now on. Atomic with the release of its buffers."""
         if state.version < self.state.version:
             return
-        changed = state.current_schema != self.state.current_schema
+        before = (self.state.current_schema, self.state.current_spec)
+        changed = (state.current_schema, state.current_spec) != before
         definition = TableDefinition.of_state(state) if changed else self.definition
         with self.lock:
             self.state, self.definition = state, definition

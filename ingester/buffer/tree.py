@@ -79,7 +79,7 @@ class BufferTree:
 
     def _apply(self, operation: Operation) -> None:
         table = operation.table
-        spec_id = table.definition.spec_id
+        spec_id = operation.spec_id
         if operation.messages:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []

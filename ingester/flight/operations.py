@@ -72,6 +72,7 @@ class OperationMaker:
             parts,
             messages,
             shape=plan.shape,
+            spec_id=plan.normalise.definition.spec_id,
             preambles=(plan.preamble,),
             origin=None if sequence is None or origin is None else (origin, sequence),
             checkpoint=checkpoint,
@@ -101,6 +102,7 @@ class OperationMaker:
             tuple(part._replace(members=each) for part, each in zip(parts, members, strict=True)),
             messages,
             shape=plan.shape,
+            spec_id=plan.normalise.definition.spec_id,
             preambles=(plan.preamble,),
             operations=len(batches),
         )

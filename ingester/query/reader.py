@@ -109,7 +109,7 @@ class PartReader:
         definition = self.snapshot.definition
         for view in self.snapshot.partitions():
             if self._may_match(view):
-                name = view.name(definition.spec)
+                name = view.name(definition)
                 if definition.keyed:
                     yield from self._keyed_parts(view, name)
                 else:
@@ -121,7 +121,8 @@ class PartReader:
 
     def _may_match(self, view: PartitionView) -> bool:
         definition = self.snapshot.definition
-        if set(definition.spec.columns).isdisjoint(self.selection.predicate.columns):
+        spec = definition.spec_of(view.spec_id)
+        if set(spec.columns).isdisjoint(self.selection.predicate.columns):
             return True
         # A partition has at least one row and, where it says something of a column, no nulls in it.
         return self.selection.predicate.may_match(view.bounds(definition), 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ingester.buffer import PartitionKey, Pin, TableBuffer
 from persist.manifest import Add, ColumnStats, TableState
-from persist.partitioning import PartitionSpec, PartitionValues, folder_of
+from persist.partitioning import PartitionValues, folder_of
 from persist.partitioning.bounds import partition_bounds
 from persist.table import TableDefinition
 
@@ -31,18 +31,19 @@ class Replaced:
 class PartitionView:
     """One partition's rows within a snapshot."""
 
+    spec_id: int
     values: PartitionValues
     files: Sequence[Add]
     pins: tuple[Pin, ...]
     replaced: Replaced | None = None
 
-    def name(self, spec: PartitionSpec) -> str:
+    def name(self, definition: TableDefinition) -> str:
         """The folder name, as sent with each part."""
-        return folder_of(spec, self.values)
+        return folder_of(definition.spec_of(self.spec_id), self.values)
 
     def bounds(self, definition: TableDefinition) -> dict[str, ColumnStats]:
         """What the partition says about its rows' columns."""
-        return partition_bounds(definition.spec, self.values, definition.schema)
+        return partition_bounds(definition.spec_of(self.spec_id), self.values, definition.schema)
 
 
 @dataclass(slots=True)
@@ -61,11 +62,11 @@ class Snapshot:
         """All partitions, one after another; those with files first."""
         left, replaced = dict(self.pins), dict(self.replaced)
         for key, files in self.files:
-            yield PartitionView(key[1], files, left.pop(key, ()), replaced.pop(key, None))
+            yield PartitionView(*key, files, left.pop(key, ()), replaced.pop(key, None))
         for key, pins in left.items():
-            yield PartitionView(key[1], (), pins, replaced.pop(key, None))
+            yield PartitionView(*key, (), pins, replaced.pop(key, None))
         for key, one in replaced.items():
-            yield PartitionView(key[1], (), (), one)
+            yield PartitionView(*key, (), (), one)
 
     def close(self) -> None:
         """Let go of everything. Safe from any thread, twice too."""

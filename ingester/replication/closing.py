@@ -30,6 +30,7 @@ from ingester.replication.resolving import resolve, wanted_keys
 from ingester.replication.transactions import TableChanges
 from ingester.replication.typed import joined
 from ingester.sinks import Transaction
+from ingester.sinks.earlier_specs import without_covered
 from ingester.sinks.wal_sink import WalSink
 from ingester.transaction_record import TableRows, make_transaction
 from persist.manifest import PartitionKey
@@ -137,6 +138,7 @@ class Closing:
             kept = rows_with_keys(table.key, snapshot, self._row_groups, share.wanted)
         batch = resolve(share.changes, share.folded, definition, kept)
         try:
+            batch = without_covered(batch, definition.spec_id, share.in_files, definition)
             split = [
                 part
                 for part in split_batch(batch, definition.spec)
@@ -151,6 +153,7 @@ class Closing:
             parts,
             messages,
             shape.number,
+            definition.spec_id,
             shape.preamble,
             messages_of_origin=share.messages,
             changes=share.changes.rows,

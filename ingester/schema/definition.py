@@ -15,11 +15,10 @@ from ingester.schema.names import check_column_names
 from ingester.schema.normalise import kept_schema, missing_columns
 from persist.manifest import TableState
 from persist.partitioning import (
-    FOLDER_NAME_BYTES,
     InvalidPartitionSpec,
     PartitionSpec,
+    check_folder_names,
     default_spec,
-    encode_name,
 )
 from persist.table import TableDefinition, read_schema
 
@@ -87,14 +86,9 @@ def define_table(
     try:
         spec = default_spec(kept) if partition_by is None else PartitionSpec.parse(partition_by)
         spec.check_schema(kept)
+        check_folder_names(spec)
     except InvalidPartitionSpec as exc:
         raise InvalidRequest(str(exc)) from exc
-    for name in spec.names:
-        if len(encode_name(name)) > FOLDER_NAME_BYTES:
-            raise InvalidRequest(
-                f"partition_by: {name[:40]!r}… has {len(encode_name(name))} bytes as a folder name,"
-                f" at most {FOLDER_NAME_BYTES} are possible"
-            )
     check_column_names(kept.names, spec.names)
     for kind, names in (("primary_key", primary_key), ("sort_by", sort_by)):
         _check_listed(kind, names, kept)

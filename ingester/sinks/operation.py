@@ -51,6 +51,8 @@ class Operation:
     nbytes: int
     shape: int
     """Stands for the batches' schema: equal numbers, equal schemas."""
+    spec_id: int
+    """The partition spec that the parts were told apart by; the table may have another by now."""
     operations: int = 1
     """More than one in a run, none of which has an origin."""
     origin: str | None = None

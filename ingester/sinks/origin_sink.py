@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ingester.errors import OwnedElsewhere
 from ingester.lanes import Lane
 from ingester.origins import Origins
+from ingester.sinks.earlier_specs import uncovered
 from ingester.sinks.interface import Answer, DmlSink
 from ingester.sinks.operation import Operation, Part
 from persist.manifest import PartitionKey
@@ -59,11 +60,9 @@ class OriginSink:
     def _leave_out(
         self, operation: Operation, sequence: int, ahead: dict[PartitionKey, int]
     ) -> None:
-        spec_id = operation.table.definition.spec_id
-        left = tuple(
-            part for part in operation.parts if ahead.get((spec_id, part.values), -1) < sequence
-        )
-        if len(left) < len(operation.parts):
+        covered = frozenset(key for key, upto in ahead.items() if sequence <= upto)
+        left = uncovered(operation.parts, operation.spec_id, covered, operation.table.definition)
+        if left != operation.parts:
             self._shrink(operation, left)
             operation.duplicate = not left
 

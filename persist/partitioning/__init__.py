@@ -3,6 +3,7 @@
 from persist.partitioning.paths import (
     FOLDER_NAME_BYTES,
     FOLDER_VALUE_BYTES,
+    check_folder_names,
     encode_name,
     folder_of,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "PartitionValue",
     "PartitionValueTooLong",
     "PartitionValues",
+    "check_folder_names",
     "default_spec",
     "encode_name",
     "folder_of",

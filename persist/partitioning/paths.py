@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from persist.partitioning.spec import PartitionSpec, PartitionValue, PartitionValues
+from persist.partitioning.spec import (
+    InvalidPartitionSpec,
+    PartitionSpec,
+    PartitionValue,
+    PartitionValues,
+)
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_VALUE_BYTES = 180
@@ -34,6 +39,16 @@ def encode_value(value: PartitionValue) -> str:
 def encode_name(name: str) -> str:
     """A column's name as it stands before ``=``."""
     return quote(name, safe="").replace("~", "%7E")
+
+
+def check_folder_names(spec: PartitionSpec) -> None:
+    """Raise :class:`InvalidPartitionSpec` for a name that is too long for a folder's."""
+    for name in spec.names:
+        if len(encode_name(name)) > FOLDER_NAME_BYTES:
+            raise InvalidPartitionSpec(
+                f"partition_by: {name[:40]!r}… has {len(encode_name(name))} bytes as a folder name,"
+                f" at most {FOLDER_NAME_BYTES} are possible"
+            )
 
 
 def folder_of(spec: PartitionSpec, values: PartitionValues) -> str:

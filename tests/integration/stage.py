@@ -119,6 +119,7 @@ class Stage:
             count,
             batch.nbytes,
             shape=1,
+            spec_id=self.table.definition.spec_id,
             origin=origin,
             origin_sequence=sequence,
             messages=messages,

@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
+from ingester.spark.spark_commits import commit_patiently, identity
 from persist.manifest import Manifest
 from persist.store import open_store
+from persist.table import TableDefinition
 from tests.daemon import Daemon
 from tests.fencing.pairs import start, store_url
 from tests.integration.wire import describe, put
@@ -97,6 +99,27 @@ def test_a_batch_that_spans_both_is_taken_where_it_is_missing(
     told = known(emptied)
     assert told is not None
     assert told["durable_sequence"] == 5
+
+
+def test_a_batch_that_spans_both_is_taken_where_it_is_missing_by_the_partitions_of_then(
+    emptied: Daemon, tmp_path: Path
+) -> None:
+    """The table is partitioned in another way before the batch is sent again."""
+    emptied.kill()
+    manifest = Manifest(open_store(store_url(tmp_path)), *TABLE)
+    by_host = TableDefinition.of_state(manifest.load()).with_spec(["bucket(4, i)"])
+    commit_patiently(manifest, None, [by_host.spec_action()], identity("test"))
+    with emptied.again() as third:
+        assert again(third, [2, 3]) == [False, False]
+        assert seen(third) == rows_of(range(1, 4))
+        third.kill()  # what the log has of sequence 2 is what was missing
+    with emptied.again() as fourth:
+        assert again(fourth, [2, 3, 4]) == [True, True, False]
+        persisted(fourth)
+        assert seen(fourth) == in_files(tmp_path) == rows_of(range(1, 5))
+        told = known(fourth)
+        assert told is not None
+        assert told["durable_sequence"] == 4
 
 
 def test_everything_sent_again_adds_what_was_lost(emptied: Daemon, tmp_path: Path) -> None:

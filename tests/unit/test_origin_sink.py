@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,13 @@ from hypothesis import strategies as st
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins import Origins
 from ingester.sinks import Answer, Operation
+from ingester.sinks.earlier_specs import uncovered
+from ingester.sinks.operation import Part
 from ingester.sinks.origin_sink import OriginSink
 from persist.manifest import Origin, OriginRun, PartitionKey
 from persist.manifest.origins import fresh, taken_over
+from persist.partitioning import PartitionSpec, split_batch
+from persist.table import TableDefinition
 
 TABLE = ("ns", "t")
 ME = ("me", 1)
@@ -32,7 +37,7 @@ class Table:
 
 def operation(sequence: int) -> Operation:
     return Operation(
-        table=cast(Any, Table()), parts=(), rows=1, nbytes=1, shape=1, origin="o",
+        table=cast(Any, Table()), parts=(), rows=1, nbytes=1, shape=1, spec_id=1, origin="o",
         origin_sequence=sequence,
     )  # fmt: skip
 
@@ -243,17 +248,51 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     for sequence in (4, 5, 6, 7):
         op = operation(sequence)
         op.table = cast(Any, TableWithSpec())
-        op.parts = tuple(cast(Any, PartOf((name,))) for name in "pqr")
+        op.parts = parts_of([{"name": name} for name in "pqr"], NAMED.spec)
         sink.submit(op, lambda op, error: None)
     assert [[part.values[0] for part in parts] for parts in left] == [["r"], ["q", "r"]]
     assert log.waiting == 3
 
 
+def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts() -> None:
+    """Sequence 5 went into files where ``p`` lies, and then the table was partitioned anew."""
+    left: list[tuple[Part, ...]] = []
+    origins = Origins()
+    sink = OriginSink(origins, Log(origins), lambda op, parts: left.append(parts))
+    lane = origins.lane("o", TABLE)
+    lane.claim(
+        taken_over(Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),)), ME, 5, "now"), ME
+    )
+    lane.taken[0].ahead = {(1, ("p",)): 5, (2, (3,)): 5}
+    op = operation(5)
+    op.table = cast(Any, TableWithSpec())
+    op.table.definition = NAMED.with_spec(["identity(n)"])
+    op.spec_id = op.table.definition.spec_id
+    rows = [{"name": "p", "n": 1}, {"name": "q", "n": 1}, {"name": "p", "n": 2}]
+    op.parts = parts_of([*rows, {"name": "q", "n": 3}], op.table.definition.spec)
+    sink.submit(op, lambda op, error: None)
+    assert [(part.values, part.batch.to_pylist()) for part in left[0]] == [
+        ((1,), [{"name": "q", "n": 1}])
+    ]
+
+
+def test_a_part_that_lacks_a_column_of_the_earlier_spec_was_in_its_partition_of_nulls() -> None:
+    definition = NAMED.with_spec([])
+    rows = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
+    parts = (Part((), rows, rows.nbytes),)
+    assert uncovered(parts, 2, {(1, ("p",))}, definition) == parts
+    assert uncovered(parts, 2, {(1, (None,))}, definition) == ()
+
+
 class TableWithSpec(Table):
-    class definition:
-        spec_id = 1
+    definition = TableDefinition(
+        pa.schema({"name": pa.string(), "n": pa.int64()}), PartitionSpec.parse(["identity(name)"])
+    )
 
 
-class PartOf:
-    def __init__(self, values: tuple[str, ...]) -> None:
-        self.values = values
+NAMED = TableWithSpec.definition
+
+
+def parts_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> tuple[Part, ...]:
+    batch = pa.RecordBatch.from_pylist(rows, schema=NAMED.schema)
+    return tuple(Part(values, part, part.nbytes) for values, part in split_batch(batch, spec))

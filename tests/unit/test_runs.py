@@ -144,7 +144,9 @@ def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> Non
     run = MAKER.make_run(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
     parts = tuple(part._replace(members=members) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
-    made = make_operation(plan.table, parts, messages, shape=1, preambles=(), operations=2)
+    made = make_operation(
+        plan.table, parts, messages, shape=1, spec_id=1, preambles=(), operations=2
+    )
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
     with pytest.raises(DamagedRecord):
