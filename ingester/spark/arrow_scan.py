@@ -5,7 +5,8 @@ Law of this file: a task is a list of whole files, chosen by their sizes, and a 
 alone, so that a task that runs again reads the same rows. Its store is opened inside the task:
 connections do not survive the fork of Spark's Python workers. What runs there is ``persist.store``
 (s3fs) and pyarrow. Where no column of the files is wanted, none is opened: the manifest knows how
-many rows each has.
+many rows each has. Files of an earlier partition spec are opened for what the columns of today's
+are made from.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from ingester.spark.columns import Columns
 from ingester.spark.types import spark_schema
 from persist.footers import DataFile, open_checked, told
 from persist.group_facts import group_bounds
-from persist.manifest import Add
+from persist.manifest import Add, PartitionKey
 from persist.partitioning import PartitionValues
 from persist.predicate import Predicate
 from persist.store import ObjectStore, open_store
+from persist.table import TableDefinition
 
 TASK_BYTES = 128 * 1024 * 1024
 # What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
@@ -37,16 +39,25 @@ _COUNTED_ROWS = 1 << 20
 
 
 class FileToRead(NamedTuple):
-    """One file, its partition's values, and how many rows it has."""
+    """One file, its partition, and how many rows it has."""
 
     data: DataFile
-    values: PartitionValues
+    partition: PartitionKey
     rows: int
 
     @classmethod
     def of(cls, add: Add, root: str) -> FileToRead:
         """The file of a manifest's entry, whose path begins at ``root``."""
-        return cls(DataFile.of(add, root), add.values, add.rows)
+        return cls(DataFile.of(add, root), add.partition, add.rows)
+
+    def values_in(self, definition: TableDefinition) -> PartitionValues | None:
+        """What the partition columns of all its rows are; None where only the rows can tell.
+
+        Whoever planned the read may have had an older definition of the table, or a newer one.
+        """
+        if definition.lies_as_now(self.partition[0]):
+            return self.partition[1]
+        return None if definition.spec.fields else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +123,12 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
     """
     store: ObjectStore | None = None
     for file in files:
-        if not plan.columns.data:
-            found = _only_partition_columns(file, plan.columns)
+        values = file.values_in(plan.columns.definition)
+        if not plan.columns.data and values is not None:
+            found = _only_partition_columns(file.rows, values, plan.columns)
         else:
             store = store or open_store(plan.url, **plan.storage_options)
-            found = _rows(store, file, plan)
+            found = _rows(store, file, values, plan)
         for batch in found:
             for predicate in plan.rows:
                 batch = predicate.select(batch)
@@ -124,23 +136,30 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
                 yield batch
 
 
-def _rows(store: ObjectStore, file: FileToRead, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+def _rows(
+    store: ObjectStore, file: FileToRead, values: PartitionValues | None, plan: ScanPlan
+) -> Iterator[pa.RecordBatch]:
     columns = plan.columns
+    made_from = () if values is not None else columns.definition.spec.columns
     with (
         store.open(file.data.path) as source,
         told(file.data.path),
         open_checked(source, file.data, pre_buffer=True) as parquet,
     ):
         there = set(parquet.schema_arrow.names)
-        names = [name for name in columns.data if name in there]
+        names = [name for name in dict.fromkeys((*columns.data, *made_from)) if name in there]
         if not names:
-            yield from _only_partition_columns(file, columns)
+            there_are = values if values is not None else (None,) * len(made_from)
+            yield from _only_partition_columns(file.rows, there_are, columns)
             return
         groups = _groups(parquet.metadata, plan)
         for batch in parquet.iter_batches(
             _BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
         ):
-            yield columns.carried(batch, file.values)
+            if values is not None:
+                yield columns.carried(batch, values)
+            else:
+                yield from columns.split(batch)
 
 
 def _groups(footer: pq.FileMetaData, plan: ScanPlan) -> list[int]:
@@ -157,12 +176,14 @@ def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
     return all(predicate.may_match(bounds, rows) for predicate in plan.rows)
 
 
-def _only_partition_columns(file: FileToRead, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """As many rows as the file has, where it holds none of the columns."""
-    for start in range(0, file.rows, _COUNTED_ROWS):
-        numbers = pa.nulls(min(_COUNTED_ROWS, file.rows - start))
+def _only_partition_columns(
+    rows: int, values: PartitionValues, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """As many rows as a file has that holds none of the columns."""
+    for start in range(0, rows, _COUNTED_ROWS):
+        numbers = pa.nulls(min(_COUNTED_ROWS, rows - start))
         # A name that no column has: it only counts the rows.
-        yield columns.carried(pa.record_batch({"": numbers}), file.values)
+        yield columns.carried(pa.record_batch({"": numbers}), values)
 
 
 def _reading(

@@ -80,11 +80,15 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
 
     def split(self, batch: pa.RecordBatch, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
-        """Rows of any partitions, told apart, in the same form. Needs the spec's columns.
+        """Rows of any partitions, told apart, in the same form.
 
         Columns named in ``extra`` follow as they are.
         """
         made = []
+        for name in self.definition.spec.columns:
+            if batch.schema.get_field_index(name) < 0:
+                field = self.definition.schema.field(name)
+                batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
         for values, part in split_batch(batch, self.definition.spec):
             rows = self.carried(part, values)
             for name in extra:

@@ -116,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         "--sort-by", metavar="A,B", help="of a rewrite: other columns than the table's own"
     )
     parser.add_argument(
+        "--partition-by",
+        nargs="*",
+        metavar="FIELD",
+        help="of a rewrite: day(time), 'bucket(16, host)', …; without any, no partitions",
+    )
+    parser.add_argument(
         "--compression", type=_compression, metavar="CODEC", help="of a rewrite: zstd:9, snappy, …"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a table")
@@ -126,8 +132,8 @@ def asked_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The arguments, checked; leaves with exit code 2 where they make no sense."""
     parser = _parser()
     asked = parser.parse_args(arguments)
-    if not asked.rewrite and (asked.sort_by or asked.compression):
-        parser.error("--sort-by and --compression belong to --rewrite")
+    if not asked.rewrite and (asked.sort_by or asked.compression or asked.partition_by is not None):
+        parser.error("--sort-by, --partition-by and --compression belong to --rewrite")
     return asked
 
 
@@ -136,7 +142,12 @@ def job_of(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
     if not asked.rewrite:
         return compact
     names = asked.sort_by.split(",") if asked.sort_by else None
-    return partial(rewrite, sort_by=names, compression=asked.compression or "zstd")
+    return partial(
+        rewrite,
+        sort_by=names,
+        partition_by=asked.partition_by,
+        compression=asked.compression or "zstd",
+    )
 
 
 def _compression(text: str) -> str:

@@ -84,7 +84,7 @@ def compact(
     from ingester.spark.compaction_run import Rewriting  # it imports PySpark
 
     made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
-    return made.run(plan_compaction, filter, progress)
+    return made.run([plan_compaction], filter, progress)
 
 
 def rewrite(
@@ -94,26 +94,33 @@ def rewrite(
     table: str,
     *,
     sort_by: Sequence[str] | None = None,
+    partition_by: Sequence[str] | None = None,
     compression: str = "zstd",
     target_file_bytes: int = TARGET_FILE_BYTES,
     filter: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Write all files anew, in another order or compression if need be; large ones are cut.
+    """Write all files anew, in another order, compression or partitioning; large ones are cut.
 
     The table's own order, in which daemons write new files, stays what it is, and so does zstd.
+    Another partitioning is the table's own from then on: daemons lay new rows out by it as soon as
+    they see it, with their next commit to the table. Until all files have moved the table has files
+    of both, and whoever reads it has each row once; a rewrite that was ended goes on where it is
+    called again.
 
     Args:
         sort_by: Columns; the table's own order by default. Not of a table with a primary key, whose
             files are in the order of the key.
+        partition_by: ``["day(time)", "bucket(16, host)"]``, or ``[]`` for no partitions; as they
+            are by default. Not of a table with a primary key.
         compression: Of the new files: ``zstd``, ``zstd:9``, ``gzip:6``, ``snappy``,
             ``lz4``, ``none``. It takes longer to write and, with snappy and lz4, less to read.
         filter: As :func:`compact`, as all else.
 
     Raises:
         WriteRefused: ``sort_by`` names no column, or the table is keyed.
-        ValueError: ``compression`` is none of these.
+        ValueError: ``compression`` is none of these; ``partition_by`` does not fit the table.
     """
     if target_file_bytes < 1:
         raise ValueError(f"target_file_bytes {target_file_bytes}: at least 1")
@@ -125,7 +132,11 @@ def rewrite(
     made.sort_by = None if sort_by is None else tuple(sort_by)
     made.compression = asked
     made.rounds = 1
-    return made.run(plan_rewrite, filter, progress)
+    if partition_by is None:
+        return made.run([plan_rewrite], filter, progress)
+    made.partition_by = tuple(partition_by)
+    # A partition may get rows of many groups: its share of each is small.
+    return made.run([plan_rewrite, plan_compaction], filter, progress)
 
 
 def expire(

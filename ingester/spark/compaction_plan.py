@@ -1,8 +1,9 @@
 """Which files of a table become which: small ones that lie together become few of the target size.
 
-Law of this file: pure, and a function of the state alone. A group lies in one partition and has the
-rows of its files and no others, so groups are independent of each other, and of what daemons add.
-Files that are large enough stay as they are.
+Law of this file: pure, and a function of the state alone. A group has the rows of its files and no
+others, so groups are independent of each other, and of what daemons add. It lies in one partition,
+but for files that an earlier partition spec laid out: they are put together by where their rows
+will go. Files that are large enough stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from persist.manifest import Add, PartitionKey, TableState
+from persist.table import TableDefinition
 
 LARGE_ENOUGH = 0.75
 """Of the target: a file that is so large is left as it is."""
@@ -18,9 +20,13 @@ MIN_FILES = 2
 
 
 class FileGroup(NamedTuple):
-    """Files of one partition, in the order in which they were committed."""
+    """Files, those of one partition in the order in which they were committed.
 
-    partition: PartitionKey
+    Attributes:
+        partition: Of all of them; None where an earlier spec laid them out.
+    """
+
+    partition: PartitionKey | None
     files: tuple[Add, ...]
 
     @property
@@ -45,24 +51,33 @@ def plan_compaction(
     Args:
         wanted: Which files are looked at.
     """
-    groups = []
-    for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):
-        small = [add for add in files if add.bytes < LARGE_ENOUGH * target_bytes and wanted(add)]
-        for packed in _packed(small, target_bytes):
-            if len(packed) >= MIN_FILES:
-                groups.append(FileGroup(key, packed))
-    return groups
+
+    def small(add: Add) -> bool:
+        return add.bytes < LARGE_ENOUGH * target_bytes and wanted(add)
+
+    groups = _groups(state, target_bytes, small)
+    return [group for group in groups if len(group.files) >= MIN_FILES]
 
 
 def plan_rewrite(
     state: TableState, target_bytes: int, wanted: Wanted = lambda add: True
 ) -> list[FileGroup]:
     """Groups of all files, large ones alone."""
-    groups = []
+    return _groups(state, target_bytes, wanted)
+
+
+def _groups(state: TableState, target_bytes: int, wanted: Wanted) -> list[FileGroup]:
+    definition = TableDefinition.of_state(state)
+    groups, moving = [], []
     for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):
-        packed = _packed([add for add in files if wanted(add)], target_bytes)
-        groups += [FileGroup(key, group) for group in packed]
-    return groups
+        chosen = [add for add in files if wanted(add)]
+        if definition.lies_as_now(key[0]):
+            packed = _packed(chosen, target_bytes)
+            groups += [FileGroup(key, group) for group in packed]
+        else:
+            moving += chosen
+    packed = _packed(moving, target_bytes, definition.spec.columns)
+    return groups + [FileGroup(None, group) for group in packed]
 
 
 def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGroup]]:
@@ -77,12 +92,14 @@ def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGro
         yield wave
 
 
-def _packed(files: Sequence[Add], target_bytes: int) -> list[tuple[Add, ...]]:
-    """Neighbours in the order of their rows, together up to the target."""
+def _packed(
+    files: Sequence[Add], target_bytes: int, columns: Sequence[str] = ()
+) -> list[tuple[Add, ...]]:
+    """Neighbours in the order of their rows by these columns, together up to the target."""
     place = {add.path: number for number, add in enumerate(files)}
     groups: list[list[Add]] = []
     size = 0
-    for add in sorted(files, key=lambda add: (_begin(add), place[add.path])):
+    for add in sorted(files, key=lambda add: (_begin(add, columns), place[add.path])):
         if not groups or size + add.bytes > target_bytes:
             groups.append([])
             size = 0
@@ -92,9 +109,10 @@ def _packed(files: Sequence[Add], target_bytes: int) -> list[tuple[Add, ...]]:
     return [tuple(sorted(group, key=lambda add: place[add.path])) for group in groups]
 
 
-def _begin(add: Add) -> tuple[str, str, float]:
-    """Where a file's rows begin, by the first bound that is known; columns by their names."""
-    for name, stats in sorted(add.stats.items()):
+def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
+    """Where a file's rows begin, by the first bound that is known; other columns by their names."""
+    first = [(name, add.stats[name]) for name in columns if name in add.stats]
+    for name, stats in [*first, *sorted(add.stats.items())]:
         if isinstance(stats.min, str):
             return (name, stats.min, 0.0)
         if stats.min is not None:

@@ -13,7 +13,7 @@ garbage for clean-up and every committed wave as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from persist.manifest import (
     Action,
     Add,
     Manifest,
+    ProposalConflict,
     Remove,
     RewriteVoid,
     TableState,
@@ -55,6 +56,7 @@ class Rewriting:
     storage_options: dict[str, Any]
     target_bytes: int
     sort_by: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] | None = None
     compression: Compression = ZSTD
     rounds: int = ROUNDS
     _done: int = 0
@@ -62,14 +64,28 @@ class Rewriting:
     _manifest: Manifest = field(init=False)
 
     def run(
-        self, planner: Planner, filter_: str | None, progress: Progress | None
+        self, planners: Sequence[Planner], filter_: str | None, progress: Progress | None
     ) -> CompactionReport:
-        """All of it."""
+        """All of it, by one plan after the other."""
         began = time.monotonic()
         store = open_store(self.url, **self.storage_options)
         self._manifest = Manifest(store, self.namespace, self.table)
-        state = self._manifest.load()
+        state = self._laid_out(self._manifest.load())
         report = CompactionReport(self.namespace, self.table, state.version)
+        for planner in planners:
+            state = self._by_plan(state, planner, filter_, report, progress, began)
+        report.seconds = time.monotonic() - began
+        return report
+
+    def _by_plan(
+        self,
+        state: TableState,
+        planner: Planner,
+        filter_: str | None,
+        report: CompactionReport,
+        progress: Progress | None,
+        began: float,
+    ) -> TableState:
         for _ in range(self.rounds):
             groups = planner(state, self.target_bytes, _wanted(state, filter_))
             self._planned += len(groups)
@@ -85,16 +101,33 @@ class Rewriting:
             if not left:
                 break
             state = self._manifest.refresh(state)
-        report.seconds = time.monotonic() - began
-        return report
+        return state
+
+    def _laid_out(self, state: TableState) -> TableState:
+        """A version by whose partition spec new files are laid out as asked."""
+        while self.partition_by is not None:
+            definition = TableDefinition.of_state(state)
+            if definition.keyed:
+                raise WriteRefused(
+                    "partition_by: in a table with a primary key a key must always be in the same"
+                    " partition, so its partitions stay what they are"
+                )
+            wanted = definition.with_spec(self.partition_by)
+            if wanted.spec == definition.spec:
+                break
+            actions = [wanted.spec_action()]
+            try:
+                return commit_patiently(self._manifest, state, actions, identity("spark"))
+            except ProposalConflict:  # somebody else has changed it meanwhile
+                state = self._manifest.refresh(state)
+        return state
 
     def _wave(
         self, state: TableState, groups: list[FileGroup], report: CompactionReport
     ) -> tuple[TableState, int]:
         """Run the groups and commit what can be; how many could not."""
         definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
-        here = [group for group in groups if group.partition[0] == definition.spec_id]
-        results = self._run(definition, here)
+        results = self._run(definition, groups)
         lost = 0
         while results:
             try:

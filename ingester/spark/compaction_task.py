@@ -6,7 +6,7 @@ driver commits it. All rows of a group are in memory at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ import pyarrow as pa
 from msgspec import structs
 
 from ingester.spark.compaction_plan import FileGroup
+from ingester.spark.errors import WriteRefused
 from ingester.spark.sink_columns import file_rows
 from ingester.spark.sink_files import FileSink
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add
 from persist.parquet import ZSTD, Compression
+from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
 from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
@@ -57,8 +59,24 @@ class CompactionJob:
         rows = pa.concat_tables(tables)
         sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
         sink.compression = self.compression
-        sink.put(rows, group.partition[1], files=max(1, round(group.bytes / self.target_bytes)))
+        for values, part in self._by_partition(group, rows):
+            nbytes = group.bytes * part.num_rows / max(rows.num_rows, 1)
+            sink.put(part, values, files=max(1, round(nbytes / self.target_bytes)))
         return sink.adds
+
+    def _by_partition(
+        self, group: FileGroup, rows: pa.Table
+    ) -> Iterable[tuple[PartitionValues, pa.Table]]:
+        if group.partition is not None and self.definition.lies_as_now(group.partition[0]):
+            return [(group.partition[1], rows)]
+        found: dict[PartitionValues, list[pa.RecordBatch]] = {}
+        try:
+            for batch in rows.to_batches():
+                for values, part in split_batch(batch, self.definition.spec):
+                    found.setdefault(values, []).append(part)
+        except PartitionValueTooLong as exc:
+            raise WriteRefused(str(exc)) from exc
+        return [(values, pa.Table.from_batches(parts)) for values, parts in found.items()]
 
     def task(
         self, groups: Sequence[FileGroup]

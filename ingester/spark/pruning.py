@@ -36,13 +36,14 @@ class Pruning:
         if not self.files:
             return True
         definition = self.columns.definition
-        if add.spec_id != definition.spec_id:
-            return True  # whoever reads it refuses it: what its values mean is not known here
-        partition = partition_bounds(definition.spec, add.values, definition.schema)
+        known = [add.stats]
+        if add.spec_id <= definition.spec_id:
+            spec = definition.spec_of(add.spec_id)
+            known.append(partition_bounds(spec, add.values, definition.schema))
+        if definition.lies_as_now(add.spec_id):
+            known.append(self._partition_columns(add))
         return all(
-            predicate.may_match(bounds, add.rows)
-            for bounds in (add.stats, partition, self._partition_columns(add))
-            for predicate in self.files
+            predicate.may_match(bounds, add.rows) for bounds in known for predicate in self.files
         )
 
     def _partition_columns(self, add: Add) -> dict[str, ColumnStats]:

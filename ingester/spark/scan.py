@@ -78,16 +78,25 @@ class TableScan:
         adds = [add for _, add in sorted(state.files.items()) if needed.may_match(add)]
         if not adds:
             return self.spark.createDataFrame([], spark_schema(columns.fields()))
-        if any(add.spec_id != columns.definition.spec_id for add in adds):
-            raise ReaderUnsuitable("files of an earlier partition spec cannot be read yet")
         store, root = self.manifest.store, self.manifest.root
-        if self._native(store.url):
-            return native.read_files(
-                self.spark, f"{store.url}/{root}", adds, columns, self.storage_options
+        lies = {add.path: columns.definition.lies_as_now(add.spec_id) for add in adds}
+        for_native = [add for add in adds if lies[add.path]] if self._native(store.url) else []
+        frames = []
+        if for_native:
+            frames.append(
+                native.read_files(
+                    self.spark, f"{store.url}/{root}", for_native, columns, self.storage_options
+                )
             )
-        return arrow_scan.read_files(
-            self.spark, store, root, adds, columns, self.storage_options, needed.rows
-        )
+        if len(for_native) < len(adds):
+            # Folders of an earlier partition spec would not tell Spark what today's columns are.
+            rest = [add for add in adds if not for_native or not lies[add.path]]
+            frames.append(
+                arrow_scan.read_files(
+                    self.spark, store, root, rest, columns, self.storage_options, needed.rows
+                )
+            )
+        return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
     def _native(self, url: str) -> bool:
         if self.reader == "arrow":

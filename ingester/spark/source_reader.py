@@ -20,12 +20,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ingester.spark.arrow_scan import FileToRead, ScanPlan, balanced
-from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.pruning import Pruning
 from ingester.spark.pushed_filters import pushed
 from ingester.spark.source_rows import SourceRows
 from persist.manifest import Add, Manifest, TableState
-from persist.table import TableDefinition
 
 
 class FilesPartition(InputPartition):
@@ -98,7 +96,6 @@ class TableReader(DataSourceReader):
         assert self._planning is not None, "planned where the state is"
         manifest, state = self._planning
         adds = wanted_files(state, self._pruning)
-        check_spec(adds, self._rows.columns.definition)
         return partitions_of(adds, manifest, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,12 +105,6 @@ class TableReader(DataSourceReader):
         files = cast(FilesPartition, partition).files
         schema = to_arrow_schema(self._rows.schema(), timezone="UTC")
         yield from self._rows.read(self._plan, files, schema)
-
-
-def check_spec(adds: Sequence[Add], definition: TableDefinition) -> None:
-    """Raise :class:`ReaderUnsuitable` where a file lies in folders of an earlier spec."""
-    if any(add.spec_id != definition.spec_id for add in adds):
-        raise ReaderUnsuitable("files of an earlier partition spec cannot be read yet")
 
 
 def wanted_files(state: TableState, pruning: Pruning) -> list[Add]:

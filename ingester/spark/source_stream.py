@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from ingester.spark.arrow_scan import ScanPlan
 from ingester.spark.errors import StreamUnsuitable
 from ingester.spark.options import SourceOptions
-from ingester.spark.source_reader import FilesPartition, check_spec, partitions_of
+from ingester.spark.source_reader import FilesPartition, partitions_of
 from ingester.spark.source_rows import SourceRows
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
 from persist.table import TableDefinition
@@ -132,7 +132,6 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         adds = [add for add, _ in between if self._rows.pruning.may_match(add)]
         if not adds:
             return []
-        check_spec(adds, self._rows.columns.definition)
         return partitions_of(adds, self._table, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -142,7 +142,7 @@ def test_groups_that_somebody_else_was_faster_with_are_planned_anew(
 ) -> None:
     small_files(client, table, 3, days=3)
     ours = Overtaken(spark, url, *table, {}, 1 << 20)
-    report = ours.run(plan_compaction, None, None)
+    report = ours.run([plan_compaction], None, None)
     assert ours.other.files_before == 3
     assert (report.conflicts, report.left) == (1, 0)
     assert (report.files_before, report.files_after) == (6, 2)
@@ -255,4 +255,11 @@ def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told() -> None
     assert job_of(asked_of(table)) is compact
     job = job_of(asked_of([*table, "--rewrite", "--sort-by", "v,i", "--compression", "gzip:9"]))
     assert isinstance(job, partial)
-    assert (job.func, job.keywords) == (rewrite, {"sort_by": ["v", "i"], "compression": "gzip:9"})
+    assert job.func is rewrite
+    asked = {"sort_by": ["v", "i"], "partition_by": None, "compression": "gzip:9"}
+    assert job.keywords == asked
+    fields = ["day(time)", "bucket(16, host)"]
+    for given in (fields, []):
+        job = job_of(asked_of([*table, "--rewrite", "--partition-by", *given]))
+        assert isinstance(job, partial)
+        assert job.keywords["partition_by"] == given

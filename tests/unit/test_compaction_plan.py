@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
@@ -14,19 +15,21 @@ from ingester.spark.compaction_plan import (
     plan_rewrite,
     waves,
 )
-from persist.manifest import Add, ColumnStats, PartitionKey, TableState
+from persist.manifest import Add, ColumnStats, PartitionKey, Spec, TableState
 from persist.manifest.runs import FileRuns
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
 
 TARGET = 100
 
 
-def file(number: int, size: int, day: str, low: int) -> Add:
+def file(number: int, size: int, day: str, low: int, spec_id: int = 2) -> Add:
     return Add(
         path=f"data/{number:04d}.parquet",
         kind="persist",
         rows=size,
         bytes=size,
-        spec_id=1,
+        spec_id=spec_id,
         values=(day,),
         stats={"x": ColumnStats(min=low, max=low + 1, nulls=0)},
         writer="w",
@@ -43,11 +46,23 @@ def state_of(files: list[Add]) -> TableState:
     for add in files:
         partitions.setdefault(add.partition, []).append(add)
     runs = {key: FileRuns().and_then(adds) for key, adds in partitions.items()}
-    return TableState(files=Map({add.path: add for add in files}), partitions=Map(runs))
+    specs = {number: Spec(number, fields) for number, fields in SPECS.items()}
+    definition = TableDefinition(pa.schema({"day": pa.string(), "x": pa.int64()}), PartitionSpec())
+    return TableState(
+        files=Map({add.path: add for add in files}),
+        partitions=Map(runs),
+        current_schema=definition.schema_action(),
+        specs=Map(specs),
+        current_spec=specs[2],
+    )
 
 
+SPECS = {1: ("bucket(2, day)",), 2: ("identity(day)",)}
 FILES = st.lists(
-    st.tuples(st.integers(1, 150), st.sampled_from("ab"), st.integers(0, 50)), max_size=30
+    st.tuples(
+        st.integers(1, 150), st.sampled_from("ab"), st.integers(0, 50), st.sampled_from([1, 2, 2])
+    ),
+    max_size=30,
 ).map(lambda drawn: [file(number, *one) for number, one in enumerate(drawn)])
 
 
@@ -58,11 +73,16 @@ def test_groups_are_of_small_files_of_one_partition_and_as_full_as_can_be(files:
     assert len(taken) == len(set(taken))
     for group in groups:
         assert len(group.files) >= 2
-        assert {add.partition for add in group.files} == {group.partition}
+        if group.partition is None:
+            assert {add.spec_id for add in group.files} == {1}
+        else:
+            assert {add.partition for add in group.files} == {group.partition}
+            assert group.partition[0] == 2
         assert all(add.bytes < LARGE_ENOUGH * TARGET for add in group.files)
         assert group.bytes <= TARGET
-        numbers = [add.first_seq for add in group.files]
-        assert numbers == sorted(numbers), "not in the order of commits"
+        for partition in {add.partition for add in group.files}:
+            numbers = [add.first_seq for add in group.files if add.partition == partition]
+            assert numbers == sorted(numbers), "not in the order of commits"
 
 
 @given(FILES)
@@ -92,3 +112,20 @@ def test_a_rewrite_takes_every_file_once_and_waves_keep_the_order(
     cut: list[list[FileGroup]] = list(waves(groups, most))
     assert [group for wave in cut for group in wave] == groups
     assert all(sum(one.bytes for one in wave) <= most or len(wave) == 1 for wave in cut)
+
+
+def test_files_of_an_earlier_spec_are_put_together_by_where_their_rows_go() -> None:
+    days = [structs.replace(file(n, 40, f"b{n}", 0, 1), stats=days_of(n)) for n in (3, 0, 2, 1)]
+    now = file(4, 40, "a", 0)
+    groups = plan_rewrite(state_of([*days, now]), TARGET)
+    assert [(group.partition, [add.first_seq for add in group.files]) for group in groups] == [
+        ((2, ("a",)), [4]),
+        (None, [0, 1]),
+        (None, [2, 3]),
+    ]
+
+
+def days_of(number: int) -> dict[str, ColumnStats]:
+    """Of a column before ``day`` by its name too, which would tell another order."""
+    day = ColumnStats(min=f"day {number}", max=f"day {number}", nulls=0)
+    return {"a": ColumnStats(min=9 - number, max=9, nulls=0), "day": day}
