@@ -17,7 +17,6 @@ is answered exactly once, whatever becomes of the log.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -37,10 +36,9 @@ Apply = Callable[[Sequence[Entry]], None]
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
 _LITTLE_BYTES = 64 << 10
-_LATER_GROUPS = 8
-_LATER_S = 0.02
-"""Small groups of one thread are applied together, so many of them at most, or so soon: to wake the
-loop costs more than to apply one."""
+_LATER_GROUPS = 32
+"""Small groups are applied together, so many of them at most: to wake the loop costs more than to
+apply one. While it looks again by itself, soon, it is not woken for fewer."""
 
 
 class AppendQueue:
@@ -77,7 +75,10 @@ class AppendQueue:
         # Groups that were written, or failed, and of which the loop does not know yet.
         self._came_back: deque[tuple[Group, LogError | None]] = deque()
         self._told = False
-        self._told_at = 0.0
+        self._looks_again = False
+        """The loop does, soon, whether it is told or not."""
+        self.woken = trio.Event()
+        """It has to."""
         self._thread_writes = False
         """The append thread does, and tells the loop before it sleeps."""
         self._stored = self._handed_on = 0
@@ -335,20 +336,20 @@ class AppendQueue:
         # Who is answered on the loop does not wait for somebody else's answer.
         if not all(entry.on_stored for entry in group.entries):
             return True
-        return self._thread_writes and (
-            len(self._came_back) >= _LATER_GROUPS or time.monotonic() - self._told_at > _LATER_S
-        )
+        return self._thread_writes and self._too_many_wait()
+
+    def _too_many_wait(self) -> bool:
+        return not self._looks_again or len(self._came_back) >= _LATER_GROUPS
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""
-        if self._came_back and not self._thread_writes:
+        if self._came_back and not self._thread_writes and self._too_many_wait():
             self._tell()
 
     def _tell(self) -> None:
         # Cleared before the loop looks: whoever finds it set is seen.
         if not self._told:
             self._told = True
-            self._told_at = time.monotonic()
             self._on_loop(self._take_turn)
 
     # The loop
@@ -356,9 +357,23 @@ class AppendQueue:
     def _take_turn(self) -> None:
         """Catch up so far that others on the loop have their turn, however fast groups come."""
         self._told = False
+        if not self._looks_again:
+            self._looks_again = True
+            self.woken.set()
         self._take_back(min(len(self._came_back), _TURN))
         if self._came_back:
             self._tell()
+
+    def look_again(self) -> bool:
+        """Catch up; whether there was something, and is to be looked for again."""
+        if not self._came_back:
+            # Cleared before the second look: whoever found it set is seen now.
+            self._looks_again = False
+            if not self._came_back:
+                return False
+            self._looks_again = True
+        self.catch_up()
+        return True
 
     def catch_up(self) -> None:
         """Apply and answer the groups that are written by now; not what comes meanwhile."""

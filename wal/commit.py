@@ -19,6 +19,8 @@ from wal.settings import LogSettings
 from wal.waiting import Make
 
 CATCH_UP_S = 0.5
+LOOK_AGAIN_S = 0.02
+"""While groups come: the loop is woken that often instead of for each of them."""
 
 
 class _Rotation:
@@ -84,7 +86,7 @@ class GroupCommit:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)
-                nursery.start_soon(self._catch_up_by_timer)
+                nursery.start_soon(self._look_again)
                 if self._settings.fsync == "interval":
                     nursery.start_soon(self._guard, self._sync_by_timer, nursery)
                 task_status.started()
@@ -131,11 +133,18 @@ class GroupCommit:
             self.fail(exc)
             nursery.cancel_scope.cancel()
 
-    async def _catch_up_by_timer(self) -> None:
-        """Nobody's rows wait for a thread that writes and does not come to `tell` of it."""
+    async def _look_again(self) -> None:
+        """Apply what is written without being told of each group, as long as more of them come.
+
+        Nobody's rows wait for a thread that writes and does not come to `tell` of it.
+        """
         while True:
-            await trio.sleep(CATCH_UP_S)
-            self.queue.catch_up()
+            with trio.move_on_after(CATCH_UP_S):
+                await self.queue.woken.wait()
+            self.queue.woken = trio.Event()
+            await trio.sleep(LOOK_AGAIN_S)
+            while self.queue.look_again():
+                await trio.sleep(LOOK_AGAIN_S)
 
     async def _sync_by_timer(self) -> None:
         while True:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.wal.driving import Running, operation, payloads, recovered_records, running
-from tests.wal.held_disk import HeldDisk, SteppedDisk
+from tests.wal.held_disk import HeldDisk
 from tests.wal.test_drafts import Outcomes, in_trio
 from wal import Entry, LogClosed, LogFailed, LogFull, RecordKind
 
@@ -241,36 +241,56 @@ async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> Non
 
 
 @in_trio
-async def test_small_groups_of_the_thread_are_applied_together_or_when_somebody_waits(
-    tmp_path: Path,
-) -> None:
-    disk = SteppedDisk()
+async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        patch.setattr("wal.append_queue._LATER_S", 1e9)
-        async with running(tmp_path, disk=disk) as state:
+        patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
+        async with running(tmp_path) as state:
             stored = Stored(state)
-            first, second, large = operation(b"one"), operation(b"two"), operation(b"3" * 70_000)
-            for entry in (first, second, large):
+            entries = [operation(b"small") for _ in range(40)]
+            for entry in entries:
                 entry.on_stored, entry.on_done = stored.note, state.answers._note
-            disk.hold()
-            state.log.append_nowait(first)
-            await disk.wait_until_held()
-            # Behind it waits the next group, so the thread does not rest in between.
-            state.log.append_nowait(second)
-            disk.step()
-            await disk.wait_until_held()
-            assert stored.one.is_set()
+            # The loop is told of the first, and would look for others by itself in an hour.
+            state.log.append_nowait(entries[0])
+            assert await state.answers.wait(entries[0]) == [None]
+            await in_a_thread(partial(state.log.append, entries[1]))
+            state.log.tell()
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
-            assert state.applied == []
+            assert state.applied == entries[:1]
             await in_a_thread(partial(state.log.wait_settled, 20.0))
-            assert state.applied == [first]
-            # What the thread leaves behind when it rests, and a large group, are told at once.
-            disk.step(100)
-            assert await state.answers.wait(second) == [None]
+            assert state.applied == entries[:2]
+            # It is told of many, whoever writes them, and of a large one.
+            for entry in entries[2:33]:
+                await in_a_thread(partial(state.log.append, entry))
+                state.log.tell()
+                assert state.applied == entries[:2]
+            await in_a_thread(partial(state.log.append, entries[33]))
+            state.log.tell()
+            assert await state.answers.wait(entries[33]) == [None]
+            large = operation(b"3" * 70_000)
+            large.on_stored, large.on_done = stored.note, state.answers._note
             state.log.append_nowait(large)
             assert await state.answers.wait(large) == [None]
+            assert state.applied == [*entries[:34], large]
+
+
+@in_trio
+async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        async with running(tmp_path) as state:
+            stored = Stored(state)
+            for number in range(3):
+                first, second = operation(b"one"), operation(b"two")
+                for entry in (first, second):
+                    entry.on_stored, entry.on_done = stored.note, state.answers._note
+                    await in_a_thread(partial(state.log.append, entry))
+                    state.log.tell()
+                # The second one is found whether the loop was told of it or not.
+                assert await state.answers.wait(second) == [None]
+                assert len(state.applied) == 2 * (number + 1)
+                await trio.sleep(0.05)
 
 
 @in_trio
