@@ -312,7 +312,10 @@ class Catalog:
     async def _widen_locked(self, table: TableBuffer, missing: list[pa.Field]) -> None:
         wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
         try:
-            await self._commit_locked(table, (wider.schema_action(),))
+            # With the spec, whose partition columns have names, too: nobody may have changed it.
+            spec = table.state.current_spec
+            assert spec is not None
+            await self._commit_locked(table, (wider.schema_action(), spec))
         except ProposalConflict as exc:
             self.commits.show(table, exc.state)  # somebody else added columns: look again
             return

@@ -67,6 +67,8 @@ class Lane:
         self.missing: int | None = None
         """The lowest sequence that failed and that nobody repeats: nothing above it may go in."""
         self.touched = 0.0
+        self.spec_id: int | None = None
+        """Of the partition spec that its newest operation was laid out by."""
         self._under_way: dict[int, list[Fate]] = {}
         self._failed: set[int] = set()
         self._again: list[tuple[int, Fate]] = []

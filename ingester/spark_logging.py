@@ -14,7 +14,7 @@ from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
 from ingester.errors import StoreAway
 from persist.manifest import Manifest, ManifestError, TableState
-from persist.spark_log import write_spark_log
+from persist.spark_log import lies_in_one_way, write_spark_log
 from persist.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ class SparkLogs(BehindCommits):
 
     def _is_due(self, table: TableBuffer) -> bool:
         # Most versions of a busy table have other files; those that only say who writes have not.
-        return self._listed.get(table) is not table.state.files
+        return self._listed.get(table) is not table.state.files and lies_in_one_way(table.state)
 
     def _write(self, manifest: Manifest, state: TableState) -> None:
         write_spark_log(manifest, state)

@@ -96,7 +96,7 @@ class Writes:
             self._sink,
             self._origins,
             self._gate,
-            self._plan(buffer, sent, DeleteNormaliser if deletes else Normaliser),
+            self._plan(buffer, sent, DeleteNormaliser if deletes else Normaliser, origin),
             offer=self._offer,
             tell=self._tell,
             origin=origin,
@@ -139,10 +139,18 @@ class Writes:
             del self._open[key]
             self._origins.get(key[0]).open_streams -= 1
 
-    def _plan(self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser]) -> WritePlan:
+    def _plan(
+        self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser], origin: str | None
+    ) -> WritePlan:
         """Shared by all streams of one schema: its schema record is written once a segment."""
-        normalise = kind(table.definition, sent)
-        definition = normalise.definition
+        definition = table.definition
+        if origin is not None:
+            lane = self._origins.lane(origin, table.key)
+            if lane.spec_id is not None and not lane.idle:
+                # What is said of an origin's rows in files, up to a sequence by partition, is said
+                # by their spec: those of another come when none of these waits any more.
+                definition = definition.by_spec(lane.spec_id)
+        normalise = kind(definition, sent)
         ids = (definition.schema_id, definition.spec_id)
         key = (table.key, kind, *ids, sent.serialize().to_pybytes())
         plan = self._plans.get(key)

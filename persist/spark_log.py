@@ -43,6 +43,16 @@ def write_spark_log(manifest: Manifest, state: TableState) -> None:
     manifest.store.put(f"{manifest.root}/data/{FOLDER}/{_NAME}", log)
 
 
+def lies_in_one_way(state: TableState) -> bool:
+    """Whether all files lie by one partition spec.
+
+    Of folders of several Spark would refuse to make sense, or not look into the one above others.
+    """
+    if len(state.specs) < 2:
+        return True
+    return len({state.specs[spec_id].fields for spec_id, _ in state.partitions}) < 2
+
+
 def hadoop_url(url: str) -> str:
     """A store's URL with the scheme under which Hadoop knows it: ``s3a`` for ``s3``."""
     scheme, separator, rest = url.partition("://")

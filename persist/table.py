@@ -32,8 +32,8 @@ class TableDefinition:
     timestamp_unit: str = "us"
     schema_id: int = 1
     spec_id: int = 1
-    earlier_specs: tuple[tuple[int, PartitionSpec], ...] = ()
-    """(spec id, spec) of those that were current once: files and logs may still have them."""
+    other_specs: tuple[tuple[int, PartitionSpec], ...] = ()
+    """(spec id, spec) of those that are not current: files, buffers and logs may have them."""
 
     def spec_of(self, spec_id: int) -> PartitionSpec:
         """The partition spec that files, buffers or logged rows of this id are laid out by.
@@ -41,11 +41,17 @@ class TableDefinition:
         Raises:
             KeyError: the table had no such spec when this definition was its own.
         """
-        return self.spec if spec_id == self.spec_id else dict(self.earlier_specs)[spec_id]
+        return self.spec if spec_id == self.spec_id else dict(self.other_specs)[spec_id]
+
+    def by_spec(self, spec_id: int) -> TableDefinition:
+        """The same table, laid out by another of its specs."""
+        specs = {**dict(self.other_specs), self.spec_id: self.spec}
+        spec = specs.pop(spec_id)
+        return replace(self, spec=spec, spec_id=spec_id, other_specs=tuple(sorted(specs.items())))
 
     def lies_as_now(self, spec_id: int) -> bool:
         """Whether this spec makes the same partitions as the current one."""
-        return spec_id == self.spec_id or dict(self.earlier_specs).get(spec_id) == self.spec
+        return spec_id == self.spec_id or dict(self.other_specs).get(spec_id) == self.spec
 
     @property
     def keyed(self) -> bool:
@@ -77,8 +83,8 @@ class TableDefinition:
                 raise InvalidPartitionSpec(
                     f"partition field {field}: the table has a column {field.name!r} already"
                 )
-        earlier = (*self.earlier_specs, (self.spec_id, self.spec))
-        return replace(self, spec=spec, spec_id=self.spec_id + 1, earlier_specs=earlier)
+        earlier = (*self.other_specs, (self.spec_id, self.spec))
+        return replace(self, spec=spec, spec_id=self.spec_id + 1, other_specs=earlier)
 
     def spec_action(self) -> Spec:
         """The action that makes this definition's spec current."""
@@ -117,7 +123,7 @@ class TableDefinition:
             timestamp_unit=str(properties.get("timestamp_unit", "us")),
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
-            earlier_specs=tuple(
+            other_specs=tuple(
                 (spec_id, PartitionSpec.parse(one.fields))
                 for spec_id, one in sorted(state.specs.items())
                 if spec_id != spec.spec_id

@@ -106,6 +106,7 @@ class BufferTree:
                 holders,
                 (self.ingester_id, operation.epoch),
             )
+            taken.lane.spec_id = operation.spec_id
             for handle in holders:
                 handle.origins[taken] = operation.origin_sequence
         for handle in holders:

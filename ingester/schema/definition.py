@@ -7,6 +7,7 @@ what cannot be is refused here with the name of the culprit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -121,9 +122,12 @@ def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
 def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) -> None:
     """Raise :class:`InvalidRequest` where a table was not made by this definition.
 
-    Columns that were added since do not count: the same definition again is fine.
+    Columns that were added since and partition specs that it has got do not count: the same
+    definition again is fine.
     """
     have = TableDefinition.of_state(state)
+    if asked.spec in dict(have.other_specs).values():
+        asked = replace(asked, spec=have.spec)
     for name in ("primary_key", "spec", "sort_by", "timestamp_unit"):
         if getattr(have, name) != getattr(asked, name):
             raise InvalidRequest(

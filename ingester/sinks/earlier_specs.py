@@ -51,7 +51,8 @@ def without_covered(
     """The rows whose partitions by other specs than ``spec_id`` are not covered."""
     for other in sorted({one for one, _ in covered} - {spec_id}):
         spec = definition.spec_of(other)
-        split = split_batch(_with_columns(rows, spec.columns, definition.schema), spec)
+        asked = _with_columns(rows, spec.columns, definition.schema)
+        split = split_batch(asked, spec, folders=False)
         kept = [part for values, part in split if (other, values) not in covered]
         if len(kept) < len(split):
             kept = [part.select(rows.schema.names) for part in kept]

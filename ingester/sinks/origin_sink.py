@@ -53,8 +53,13 @@ class OriginSink:
                 sequence, lambda error: self._after_first(lane, operation, answer, error)
             )
         else:
-            if ahead := lane.ahead_at(sequence):
-                self._leave_out(operation, sequence, ahead)
+            lane.spec_id = operation.spec_id
+            try:
+                if ahead := lane.ahead_at(sequence):
+                    self._leave_out(operation, sequence, ahead)
+            except Exception as exc:
+                self._end(lane, operation, answer, exc)
+                return
             self._inner.submit(operation, lambda op, error: self._end(lane, op, answer, error))
 
     def _leave_out(

@@ -159,7 +159,7 @@ def _rows(
             if values is not None:
                 yield columns.carried(batch, values)
             else:
-                yield from columns.split(batch)
+                yield columns.of_any(batch)
 
 
 def _groups(footer: pq.FileMetaData, plan: ScanPlan) -> list[int]:

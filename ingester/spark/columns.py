@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.spark.types import carrier, is_nanoseconds
-from persist.partitioning import PartitionField, PartitionValue, PartitionValues, split_batch
+from persist.partitioning import PartitionField, PartitionValue, PartitionValues, partition_values
 from persist.table import TableDefinition
 
 _TRANSFORMED = {
@@ -79,22 +79,24 @@ class Columns:
             arrays.append(pa.repeat(scalar, batch.num_rows))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
 
-    def split(self, batch: pa.RecordBatch, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
-        """Rows of any partitions, told apart, in the same form.
+    def of_any(self, batch: pa.RecordBatch, extra: Sequence[str] = ()) -> pa.RecordBatch:
+        """Rows of any partitions, in the same form and order.
 
         Columns named in ``extra`` follow as they are.
         """
-        made = []
         for name in self.definition.spec.columns:
             if batch.schema.get_field_index(name) < 0:
                 field = self.definition.schema.field(name)
                 batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-        for values, part in split_batch(batch, self.definition.spec):
-            rows = self.carried(part, values)
-            for name in extra:
-                rows = rows.append_column(name, part.column(name))
-            made.append(rows)
-        return made
+        arrays = [_column(batch, field) for field in self.data_fields()]
+        found = partition_values(batch, self.definition.spec)
+        for field, (values, places) in zip(self.partition_fields(), found, strict=True):
+            scalars = [partition_scalar(value, field.type) for value in values]
+            arrays.append(pa.array(scalars, field.type).take(pa.array(places)))
+        rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
+        for name in extra:
+            rows = rows.append_column(name, batch.column(name))
+        return rows
 
 
 def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> tuple[str, ...]:

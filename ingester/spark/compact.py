@@ -75,6 +75,7 @@ def text_of(report: CompactionReport) -> str:
         f" ({report.bytes_after / 1e6:.1f} MB), {report.rows} rows, in {report.commits} commits up"
         f" to version {report.version}; {report.seconds:.1f} s, {speed:.1f} MB/s;"
         f" {report.conflicts} conflicts, {report.left} groups left"
+        + (f"; refused: {report.refused}" if report.refused else "")
     )
 
 

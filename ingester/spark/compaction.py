@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingester.spark.compaction_plan import plan_compaction, plan_rewrite
+from ingester.spark.compaction_plan import plan_compaction, plan_move, plan_rewrite
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
-from persist.parquet import Compression
+from persist.parquet import ZSTD, Compression
 from persist.store import open_store
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class CompactionReport:
         rows: That were written anew.
         conflicts: Groups that somebody else had touched, and that were planned anew.
         left: Groups that could not be committed in the end; the next run takes them.
+        refused: Why one of them will not be then either, where that is so: a value that no folder
+            of its partition can have as a name. Its file stays as it is, and is read.
     """
 
     namespace: str
@@ -45,6 +47,7 @@ class CompactionReport:
     commits: int = 0
     conflicts: int = 0
     left: int = 0
+    refused: str | None = None
     seconds: float = 0.0
 
 
@@ -104,10 +107,11 @@ def rewrite(
     """Write all files anew, in another order, compression or partitioning; large ones are cut.
 
     The table's own order, in which daemons write new files, stays what it is, and so does zstd.
-    Another partitioning is the table's own from then on: daemons lay new rows out by it as soon as
-    they see it, with their next commit to the table. Until all files have moved the table has files
-    of both, and whoever reads it has each row once; a rewrite that was ended goes on where it is
-    called again.
+    Another partitioning is the table's own from then on: daemons lay rows out by it that come down
+    streams which are opened after their next commit to the table. Until all files have moved the
+    table has files of both, and whoever reads it has each row once. What is still to be moved is
+    moved by the next :func:`compact`, or by the same call again, which moves no more than that
+    where neither an order nor a compression is asked for.
 
     Args:
         sort_by: Columns; the table's own order by default. Not of a table with a primary key, whose
@@ -135,8 +139,10 @@ def rewrite(
     if partition_by is None:
         return made.run([plan_rewrite], filter, progress)
     made.partition_by = tuple(partition_by)
+    moves_only = sort_by is None and asked == ZSTD
     # A partition may get rows of many groups: its share of each is small.
-    return made.run([plan_rewrite, plan_compaction], filter, progress)
+    plans = [plan_move if moves_only else plan_rewrite, plan_compaction]
+    return made.run(plans, filter, progress)
 
 
 def expire(

@@ -3,7 +3,7 @@
 Law of this file: pure, and a function of the state alone. A group has the rows of its files and no
 others, so groups are independent of each other, and of what daemons add. It lies in one partition,
 but for files that an earlier partition spec laid out: they are put together by where their rows
-will go. Files that are large enough stay as they are.
+will go, whatever their size. Others that are large enough stay as they are.
 """
 
 from __future__ import annotations
@@ -48,15 +48,27 @@ def plan_compaction(
 ) -> list[FileGroup]:
     """Groups of at least two files, together not larger than the target where they can be.
 
+    Files of an earlier partition spec are in groups in any case.
+
     Args:
         wanted: Which files are looked at.
     """
 
+    definition = TableDefinition.of_state(state)
+
     def small(add: Add) -> bool:
-        return add.bytes < LARGE_ENOUGH * target_bytes and wanted(add)
+        fits = add.bytes < LARGE_ENOUGH * target_bytes or not definition.lies_as_now(add.spec_id)
+        return fits and wanted(add)
 
     groups = _groups(state, target_bytes, small)
-    return [group for group in groups if len(group.files) >= MIN_FILES]
+    return [g for g in groups if len(g.files) >= MIN_FILES or g.partition is None]
+
+
+def plan_move(
+    state: TableState, target_bytes: int, wanted: Wanted = lambda add: True
+) -> list[FileGroup]:
+    """Groups of the files of earlier partition specs."""
+    return [group for group in _groups(state, target_bytes, wanted) if group.partition is None]
 
 
 def plan_rewrite(

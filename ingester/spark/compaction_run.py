@@ -61,6 +61,7 @@ class Rewriting:
     rounds: int = ROUNDS
     _done: int = 0
     _planned: int = 0
+    _refused: int = 0
     _manifest: Manifest = field(init=False)
 
     def run(
@@ -70,10 +71,14 @@ class Rewriting:
         began = time.monotonic()
         store = open_store(self.url, **self.storage_options)
         self._manifest = Manifest(store, self.namespace, self.table)
-        state = self._laid_out(self._manifest.load())
+        state = self._laid_out(self._manifest.load(), filter_)
         report = CompactionReport(self.namespace, self.table, state.version)
+        lost = 0
         for planner in planners:
             state = self._by_plan(state, planner, filter_, report, progress, began)
+            # What was refused is refused by the next plan, too.
+            lost += report.left - self._refused
+        report.left = lost + self._refused
         report.seconds = time.monotonic() - began
         return report
 
@@ -87,9 +92,11 @@ class Rewriting:
         began: float,
     ) -> TableState:
         for _ in range(self.rounds):
-            groups = planner(state, self.target_bytes, _wanted(state, filter_))
+            groups = planner(
+                state, self.target_bytes, _wanted(TableDefinition.of_state(state), filter_)
+            )
             self._planned += len(groups)
-            left = 0
+            left = self._refused = 0
             for wave in waves(groups, WAVE_BYTES):
                 state, lost = self._wave(state, wave, report)
                 left += lost
@@ -98,15 +105,22 @@ class Rewriting:
                 if progress is not None:
                     progress(report, self._done, self._planned)
             report.left = left
-            if not left:
+            if left == self._refused:  # nobody else was faster
                 break
             state = self._manifest.refresh(state)
         return state
 
-    def _laid_out(self, state: TableState) -> TableState:
-        """A version by whose partition spec new files are laid out as asked."""
-        while self.partition_by is not None:
+    def _laid_out(self, state: TableState, filter_: str | None) -> TableState:
+        """A version by whose partition spec new files are laid out as asked.
+
+        Whatever can be refused is refused before.
+        """
+        while True:
             definition = TableDefinition.of_state(state)
+            _wanted(definition, filter_)
+            _sorted_by(definition, self.sort_by)
+            if self.partition_by is None:
+                break
             if definition.keyed:
                 raise WriteRefused(
                     "partition_by: in a table with a primary key a key must always be in the same"
@@ -115,7 +129,10 @@ class Rewriting:
             wanted = definition.with_spec(self.partition_by)
             if wanted.spec == definition.spec:
                 break
-            actions = [wanted.spec_action()]
+            _wanted(wanted, filter_)
+            # With the schema, whose columns have names, too: nobody may have added one.
+            assert state.current_schema is not None
+            actions: list[Action] = [state.current_schema, wanted.spec_action()]
             try:
                 return commit_patiently(self._manifest, state, actions, identity("spark"))
             except ProposalConflict:  # somebody else has changed it meanwhile
@@ -127,8 +144,11 @@ class Rewriting:
     ) -> tuple[TableState, int]:
         """Run the groups and commit what can be; how many could not."""
         definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
-        results = self._run(definition, groups)
-        lost = 0
+        found = self._run(definition, groups)
+        results = [(group, adds) for group, adds, refused in found if refused is None]
+        lost = len(found) - len(results)
+        self._refused += lost
+        report.refused = next((why for *_, why in found if why is not None), report.refused)
         while results:
             try:
                 state = self._commit(state, results)
@@ -149,7 +169,7 @@ class Rewriting:
 
     def _run(
         self, definition: TableDefinition, groups: list[FileGroup]
-    ) -> list[tuple[FileGroup, list[Add]]]:
+    ) -> list[tuple[FileGroup, list[Add], str | None]]:
         if not groups:
             return []
         job = CompactionJob(
@@ -163,7 +183,7 @@ class Rewriting:
         tasks = max(len(groups), 1) if len(groups) < 10_000 else parallelism(self.spark) * 100
         numbers = self.spark.range(0, len(groups), 1, numPartitions=tasks)
         found = numbers.mapInArrow(job.task(groups), spark_schema(list(RESULT))).collect()
-        return [(groups[row.number], decode_adds(bytes(row.adds))) for row in found]
+        return [(groups[row.number], decode_adds(bytes(row.adds)), row.refused) for row in found]
 
     def _commit(self, state: TableState, results: list[tuple[FileGroup, list[Add]]]) -> TableState:
         actions: list[Action] = []
@@ -183,10 +203,9 @@ class Rewriting:
             report.rows += group.rows
 
 
-def _wanted(state: TableState, filter_: str | None) -> Callable[[Add], bool]:
+def _wanted(definition: TableDefinition, filter_: str | None) -> Callable[[Add], bool]:
     if filter_ is None:
         return lambda add: True
-    definition = TableDefinition.of_state(state)
     predicate = said(filter_, definition)
     return pruning(predicate, Columns(definition, tuple(definition.schema.names))).may_match
 

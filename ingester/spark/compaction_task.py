@@ -15,7 +15,6 @@ import pyarrow as pa
 from msgspec import structs
 
 from ingester.spark.compaction_plan import FileGroup
-from ingester.spark.errors import WriteRefused
 from ingester.spark.sink_columns import file_rows
 from ingester.spark.sink_files import FileSink
 from persist.footers import DataFile, open_checked, told
@@ -25,7 +24,14 @@ from persist.partitioning import PartitionValues, PartitionValueTooLong, split_b
 from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
-RESULT = pa.schema([pa.field("number", pa.int64()), pa.field("adds", pa.binary())])
+RESULT = pa.schema(
+    [
+        pa.field("number", pa.int64()),
+        pa.field("adds", pa.binary()),
+        pa.field("refused", pa.string()),
+    ]
+)
+"""Of a group: its new files, or why there are none."""
 _encode = msgspec.msgpack.Encoder().encode
 decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
 
@@ -50,6 +56,7 @@ class CompactionJob:
         """The new files of a group.
 
         Raises:
+            PartitionValueTooLong: Some of its rows have no folder that they could go into.
             persist.footers.FileDamaged: One of its files is not what was written.
             persist.store.StoreError: The store does not answer.
         """
@@ -70,12 +77,9 @@ class CompactionJob:
         if group.partition is not None and self.definition.lies_as_now(group.partition[0]):
             return [(group.partition[1], rows)]
         found: dict[PartitionValues, list[pa.RecordBatch]] = {}
-        try:
-            for batch in rows.to_batches():
-                for values, part in split_batch(batch, self.definition.spec):
-                    found.setdefault(values, []).append(part)
-        except PartitionValueTooLong as exc:
-            raise WriteRefused(str(exc)) from exc
+        for batch in rows.to_batches():
+            for values, part in split_batch(batch, self.definition.spec):
+                found.setdefault(values, []).append(part)
         return [(values, pa.Table.from_batches(parts)) for values, parts in found.items()]
 
     def task(
@@ -92,14 +96,21 @@ class CompactionJob:
         def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    yield _result(number, self.run(light[number]))
+                    try:
+                        yield _result(number, self.run(light[number]))
+                    except PartitionValueTooLong as exc:
+                        yield _result(number, [], str(exc))
 
         return run
 
 
-def _result(number: int, adds: list[Add]) -> pa.RecordBatch:
+def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.RecordBatch:
     """Apart from the closure, which is pickled with what it names: no encoder can be."""
-    columns = [pa.array([number], pa.int64()), pa.array([_encode(adds)], pa.binary())]
+    columns = [
+        pa.array([number], pa.int64()),
+        pa.array([_encode(adds)], pa.binary()),
+        pa.array([refused], pa.string()),
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=RESULT)
 
 

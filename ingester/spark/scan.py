@@ -140,10 +140,5 @@ def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
     fields = columns.fields()
     extra = [OPERATION] if columns.definition.keyed else []
     schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in extra)])
-    parts = [
-        part
-        for tail in tails
-        for batch in tail.to_batches()
-        for part in columns.split(batch, extra)
-    ]
+    parts = [columns.of_any(batch, extra) for tail in tails for batch in tail.to_batches()]
     return pa.Table.from_batches(parts, schema)

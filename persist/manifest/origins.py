@@ -12,8 +12,10 @@ from its log; what lies above is not its any more, because the client sends it t
 every sequence has one process that may commit it, at every moment.
 
 Within a run sequences rise in log order, and a partition's files are a prefix of the log: that is
-why one number per partition is enough. The number of runs is bounded: beyond :data:`MAX_RUNS` the
-two oldest count as one, of the later owner.
+why one number per partition is enough. A process lays an origin's rows out by another partition
+spec only when none of them waits by an earlier one; so each number holds for its spec's partition,
+and a row is in files if any of them says so. The number of runs is bounded: beyond
+:data:`MAX_RUNS` the two oldest count as one, of the later owner.
 """
 
 from __future__ import annotations

@@ -16,7 +16,12 @@ from persist.partitioning.spec import (
     PartitionValues,
     default_spec,
 )
-from persist.partitioning.split import PartitionValueTooLong, shared_partition, split_batch
+from persist.partitioning.split import (
+    PartitionValueTooLong,
+    partition_values,
+    shared_partition,
+    split_batch,
+)
 
 __all__ = [
     "FOLDER_NAME_BYTES",
@@ -32,6 +37,7 @@ __all__ = [
     "default_spec",
     "encode_name",
     "folder_of",
+    "partition_values",
     "shared_partition",
     "split_batch",
 ]

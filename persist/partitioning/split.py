@@ -36,9 +36,12 @@ class PartitionValueTooLong(ValueError):
 
 
 def split_batch(
-    batch: pa.RecordBatch, spec: PartitionSpec
+    batch: pa.RecordBatch, spec: PartitionSpec, *, folders: bool = True
 ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
     """Split a batch by partition.
+
+    Args:
+        folders: the values have to do as names of folders.
 
     Returns:
         ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
@@ -54,13 +57,30 @@ def split_batch(
     alone = _only_partition(batch, spec)
     if alone is not None:
         return [(alone, batch)]
-    encoded = [_encode(field, batch.column(field.column)) for field in spec.fields]
+    encoded = [_encode(field, batch.column(field.column), folders) for field in spec.fields]
     if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
         return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
     return [
         (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
         for first, part in _parts(batch, _combine([codes for codes, _ in encoded]))
     ]
+
+
+def partition_values(
+    batch: pa.RecordBatch, spec: PartitionSpec
+) -> list[tuple[list[PartitionValue], npt.NDArray[np.int64]]]:
+    """What each field of a spec makes of the rows.
+
+    Returns:
+        Per field ``(distinct values, for each row the place of its own)``. Values may be longer
+        than a folder's name.
+    """
+    found = []
+    for field in spec.fields:
+        codes, decode = _encode(field, batch.column(field.column), False)
+        distinct, places = np.unique(codes, return_inverse=True)
+        found.append(([decode(int(code)) for code in distinct], places.astype(np.int64)))
+    return found
 
 
 def shared_partition(rows: pa.Table, spec: PartitionSpec) -> PartitionValues | None:
@@ -143,10 +163,10 @@ def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatc
     return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]
 
 
-def _encode(field: PartitionField, column: pa.Array) -> tuple[Codes, Decode]:
+def _encode(field: PartitionField, column: pa.Array, folders: bool) -> tuple[Codes, Decode]:
     match field.transform:
         case "identity":
-            return _dictionary_codes(column, lambda value: _identity_value(field, value))
+            return _dictionary_codes(column, lambda value: _identity_value(field, value, folders))
         case "bucket":
             assert field.buckets is not None
             buckets = field.buckets
@@ -239,11 +259,11 @@ def _python_value(values: pa.Array, index: int) -> Any:
     return values[index].as_py()
 
 
-def _identity_value(field: PartitionField, value: Any) -> PartitionValue:
+def _identity_value(field: PartitionField, value: Any, folders: bool) -> PartitionValue:
     if value is None or isinstance(value, bool | int):
         return value
     text = value.isoformat() if isinstance(value, dt.date) else str(value)
-    if len(encode_value(text)) > FOLDER_VALUE_BYTES:
+    if folders and len(encode_value(text)) > FOLDER_VALUE_BYTES:
         raise PartitionValueTooLong(
             f"partition field {field}: the value {text[:40]!r}… has {len(encode_value(text))} bytes"
             f" as a folder name, at most {FOLDER_VALUE_BYTES} are possible"

@@ -128,7 +128,7 @@ class Overtaken(Rewriting):
 
     def _run(
         self, definition: TableDefinition, groups: list[FileGroup]
-    ) -> list[tuple[FileGroup, list[Add]]]:
+    ) -> list[tuple[FileGroup, list[Add], str | None]]:
         results = Rewriting._run(self, definition, groups)
         if not hasattr(self, "other"):
             self.other = compact(

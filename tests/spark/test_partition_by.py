@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -11,9 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import WriteRefused, compact, read_table, register, rewrite
 from ingester.spark.compaction import CompactionReport
-from persist.manifest import Manifest, verify
+from persist.manifest import Manifest, TableState, verify
 from persist.partitioning import InvalidPartitionSpec
+from persist.spark_log import lies_in_one_way
 from persist.store import open_store
+from persist.table import TableDefinition
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, describe, events, persist, put, query, rows
 
@@ -154,7 +157,11 @@ def test_a_rewrite_that_ends_in_the_midst_goes_on_when_it_is_called_again(
     assert len({path.count("=") for path in folders(url, table)}) == 2
     assert_all_read(spark, client, url, table, list(range(400)))
     before = Manifest(open_store(url), *table).load()
-    rewrite(spark, url, *table, partition_by=wanted)
+    report = rewrite(spark, url, *table, partition_by=wanted)
+    left = sum(add.rows for add in before.files.values() if add.spec_id == 1)
+    assert 0 < left < 400
+    assert report.left == 0
+    assert left <= report.rows < left + 400  # the rest was only put together with what moved now
     after = Manifest(open_store(url), *table).load()
     assert after.current_spec == before.current_spec
     assert {add.spec_id for add in after.files.values()} == {2}
@@ -198,6 +205,98 @@ def test_what_does_not_fit_the_table_is_refused_and_changes_nothing(
     assert Manifest(open_store(url), *table).head() == before
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"filter": "tiem > 5"}, "unknown column 'tiem'"),
+        ({"filter": "time_day = '2026-11-21'"}, "unknown column 'time_day'"),
+        ({"sort_by": ["nope"]}, "no column 'nope'"),
+    ],
+    ids=str,
+)
+def test_whatever_else_is_refused_is_refused_before_the_table_changes(
+    spark: SparkSession,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    more: dict[str, Any],
+    why: str,
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    before = Manifest(open_store(url), *table).head()
+    with pytest.raises((ValueError, WriteRefused), match=why):
+        rewrite(spark, url, *table, partition_by=["hour(time)"], **more)
+    assert Manifest(open_store(url), *table).head() == before
+
+
+def test_a_value_that_can_be_no_folder_stays_where_it_is_and_is_read(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    create(client, table, events(0, 1).schema, partition_by=["day(time)"])
+    long = events(10, 1).set_column(1, "host", pa.array(["ü" * 100]))
+    for batch in (events(0, 10, days=2), long):
+        put(client, table, batch)
+        persist(client, table)
+    report = rewrite(spark, url, *table, partition_by=["identity(host)"], target_file_bytes=1)
+    assert (report.left, "has 600 bytes as a folder name" in str(report.refused)) == (1, True)
+    assert {folder.partition("=")[0] for folder in folders(url, table)} == {"host_key", "time_day"}
+    assert compact(spark, url, *table).left == 1
+    register(spark)
+    for frame in (
+        read_table(spark, url, *table),
+        spark.read.format("ingester").load(f"{url}/{table[0]}/{table[1]}"),
+    ):
+        found = {row.i: row.host_key for row in frame.select("i", "host_key").collect()}
+        assert found == {i: f"h{i % 7}" for i in range(10)} | {10: "ü" * 100}
+    assert rows(client, table) == list(range(11))
+
+
+def test_a_column_and_a_partition_of_one_name_do_not_come_together(
+    spark: SparkSession, client: fl.FlightClient, daemon: Daemon, url: str, table: Table
+) -> None:
+    """The daemon does not know of the new spec when it is sent the new column."""
+    put(client, table, events(0, 10))
+    persist(client, table)
+    rewrite(spark, url, *table, partition_by=["identity(host)"])
+    batch = events(10, 10).append_column("host_key", pa.nulls(10, pa.string()))
+    with pytest.raises(pa.ArrowInvalid, match="'host_key' is the name of a partition column"):
+        put(client, table, batch)
+    assert "host_key" not in TableDefinition.of_state(load(url, table)).schema.names
+    assert read_table(spark, url, *table).columns == ["time", "host", "v", "i", "host_key"]
+
+
+def test_a_table_may_be_created_again_as_it_was_at_first(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    schema = events(0, 1).schema
+    create(client, table, schema, partition_by=["day(time)"])
+    put(client, table, events(0, 10))
+    persist(client, table)
+    rewrite(spark, url, *table, partition_by=["hour(time)"])
+    put(client, table, events(10, 10))
+    persist(client, table)
+    for fields in (["day(time)"], ["hour(time)"]):
+        create(client, table, schema, partition_by=fields)
+    with pytest.raises(pa.ArrowInvalid, match="exists with partition_by"):
+        create(client, table, schema, partition_by=["identity(host)"])
+    assert describe(client, table)["partition_by"] == ["hour(time)"]
+
+
+def test_the_list_for_spark_itself_waits_until_all_files_lie_in_one_way(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 20, days=2))
+    persist(client, table)
+    put(client, table, events(20, 20, days=2))
+    rewrite(spark, url, *table, partition_by=["hour(time)"])
+    assert lies_in_one_way(load(url, table))
+    persist(client, table)
+    assert not lies_in_one_way(load(url, table))
+    compact(spark, url, *table)
+    assert lies_in_one_way(load(url, table))
+
+
 def test_partitions_of_a_table_with_a_primary_key_stay(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
@@ -220,7 +319,10 @@ def test_a_killed_daemon_finds_rows_of_both_specs_in_its_log(
             put(client, table, events(30, 30, days=3))
             rewrite(spark, url, *table, partition_by=["hour(time)", "identity(host)"])
             # It learns of a table's new version when it looks at what others commit.
-            assert query(client, table, scope="buffered", version=head(url, table)).num_rows == 30
+            assert (
+                query(client, table, scope="buffered", version=load(url, table).version).num_rows
+                == 30
+            )
             put(client, table, events(60, 30, days=3))
             assert describe(client, table)["buffered"]["partitions"] == 3 + 21
         daemon.kill()
@@ -232,5 +334,5 @@ def test_a_killed_daemon_finds_rows_of_both_specs_in_its_log(
             assert_all_read(spark, client, url, table, list(range(90)))
 
 
-def head(url: str, table: Table) -> int:
-    return Manifest(open_store(url), *table).head()
+def load(url: str, table: Table) -> TableState:
+    return Manifest(open_store(url), *table).load()
