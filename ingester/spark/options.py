@@ -3,6 +3,7 @@
     url, namespace, table      which table; or one path, <url>/<namespace>/<table>
     version | as_of            which version of it, the newest by default
     columns                    a,b,c; empty, where only the number of rows counts
+    count                      true: the number of rows, in rows to be summed up, instead of them
     filter                     host = 'h1' and time >= '2026-11-21'; prunes files, too
     pushdown                   true: take the filters that Spark pushes down, for one query
     storage.<name>             as for persist.store.open_store
@@ -30,7 +31,7 @@ from persist.store import open_store
 
 _STORAGE = "storage."
 _TABLE = ("url", "path", "namespace", "table")
-_READ = (*_TABLE, "version", "as_of", "columns", "filter", "tasks", "pushdown")
+_READ = (*_TABLE, "version", "as_of", "columns", "count", "filter", "tasks", "pushdown")
 _STREAM = (
     *_TABLE,
     "columns",
@@ -142,6 +143,15 @@ class SourceOptions:
     def filter(self) -> str | None:
         """Which rows are wanted; None for all."""
         return self.given.get("filter")
+
+    @property
+    def counts(self) -> bool:
+        """Whether only the number of rows is wanted."""
+        counts = self.flag("count")
+        for other in ("columns", "pushdown") if counts else ():
+            if other in self.given:
+                raise ValueError(f"option {other!r} beside count, which gives no rows of the table")
+        return counts
 
     def flag(self, name: str) -> bool:
         """An option that is true or false, false where it is not there."""

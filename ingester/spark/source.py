@@ -56,14 +56,23 @@ class IngesterSource(DataSource):
         """The asked columns of the version that is asked for."""
         options = SourceOptions.any(self.options)
         _, state = options.state(self._settle())
+        if options.counts:
+            from ingester.spark.source_count import SCHEMA
+
+            return SCHEMA
         return SourceRows.all(state, options.columns, options.filter).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns that ``schema`` has."""
         options = SourceOptions.read(self.options)
         manifest, state = options.state(self._settle())
-        rows = SourceRows.of_schema(state, schema, options.filter)
         tasks = options.number("tasks", 1) or self.parallelism
+        if options.counts:
+            from ingester.spark.source_count import CountReader
+
+            rows = SourceRows.all(state, (), options.filter)
+            return CountReader(manifest, state, rows, options.storage, tasks)
+        rows = SourceRows.of_schema(state, schema, options.filter)
         pushdown = options.flag("pushdown")
         return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
 

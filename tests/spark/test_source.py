@@ -247,15 +247,48 @@ def test_rows_are_counted_without_the_files(
     for file in (store / table[0] / table[1]).rglob("*.parquet"):
         file.unlink()
     assert load(spark, url, table, columns="").count() == 100
+    assert counted(load(spark, url, table, count="true")) == 100
+    assert counted(load(spark, url, table, count="true", filter="time < '2026-11-21'")) == 0
     days = load(spark, url, table, columns="time_day")
     assert {row["count"] for row in days.groupBy("time_day").count().collect()} == {25}
     with pytest.raises(Exception, match=r"NotFound|does not exist|no such"):
         load(spark, url, table, columns="i").collect()
 
 
+@pytest.mark.parametrize("filter", ["i > 2", "time >= '2026-11-21'", "s is null", "i is null"])
+def test_what_a_filter_leaves_is_counted(
+    spark: SparkSession, url: str, spread: Table, filter: str
+) -> None:
+    wanted = load(spark, url, spread, filter=filter).count()
+    assert 0 < wanted < ROWS or filter == "s is null"
+    assert counted(load(spark, url, spread, filter=filter, count="true")) == wanted
+
+
+def test_rows_are_counted_in_sql_and_of_a_version(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    put(client, table, events(0, 10))
+    persist(client, table)
+    first = Manifest(open_store(url), *table).head()
+    put(client, table, events(10, 5))
+    persist(client, table)
+    path = f"path '{url}/{table[0]}/{table[1]}'"
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW numbered USING ingester OPTIONS ({path}, count 'true')")
+    assert spark.sql("SELECT sum(count) FROM numbered").first() == (15,)
+    assert counted(load(spark, url, table, count="true", version=first)) == 10
+    assert load(spark, url, table, count="false").count() == 15
+
+
+def counted(frame: DataFrame) -> int:
+    assert frame.columns == ["count"]
+    return sum(row["count"] for row in frame.collect())
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({"count": "yes"}, "option count: 'yes' is neither true nor false"),
+        ({"count": "true", "columns": "i"}, "option 'columns' beside count"),
         ({"header": "true"}, "option 'header' is none of"),
         ({"version": "newest"}, "option version: 'newest' is no whole number"),
         ({"version": "999"}, "version 999"),

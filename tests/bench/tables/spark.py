@@ -84,7 +84,8 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
     }
     for job, (columns, asked) in jobs.items():
         named = {} if columns is None else {"columns": columns}
-        source = session.read.format("ingester").options(**named)
+        counted = job == "count"
+        source = session.read.format("ingester").options(**{"count": "true"} if counted else named)
         ready = session.read.format(READY).options(**named)
         # Both of Spark's own readers know the day from the files' folder.
         plain = session.read.option("basePath", f"{url}/{_LAKE}/v1/data")
@@ -94,7 +95,15 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
             'format("ingester")': partial(source.load, f"{url}/{_LAKE}"),
             "a data source of ready rows": partial(ready.load, f"{url}/{_LAKE}"),
         }
-        work = {name: partial(_asked, reader, asked, rows) for name, reader in readers.items()}
+        work = {
+            name: partial(
+                _asked,
+                reader,
+                ["sum(count)"] if counted and name == 'format("ingester")' else asked,
+                rows,
+            )
+            for name, reader in readers.items()
+        }
         seconds = _in_turns(bench, job, work)
         beside = Samples(seconds["spark.read.parquet"], "s")
         for name, taken in seconds.items():
@@ -112,7 +121,7 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
             if (wanted := WANTED.get((job, name))) is not None:
                 what = f"{name}, {job}, of spark.read.parquet"
                 table.targets.append(Target(what, wanted, ratio, True))
-    table.notes.append("columns are said to the data source; Spark tells it of none")
+    table.notes.append("columns are said to the data source; Spark tells it of none, nor of counts")
     table.notes.append("ready rows: no file is read, so no data source in Python can be faster")
 
 
