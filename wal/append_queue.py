@@ -17,6 +17,7 @@ is answered exactly once, whatever becomes of the log.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ Apply = Callable[[Sequence[Entry]], None]
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
 _LITTLE_BYTES = 64 << 10
+_AT_ONCE_S = 0.5
+"""After somebody has had to wait for what was not applied yet: others will come and ask."""
 _LATER_GROUPS = 32
 """Small groups are applied together, so many of them at most: to wake the loop costs more than to
 apply one. While it looks again by itself, soon, it is not woken for fewer."""
@@ -84,6 +87,7 @@ class AppendQueue:
         self._stored = self._handed_on = 0
         self._settling = threading.Condition()
         self._awaited = 0
+        self._waited_for_at = -_AT_ONCE_S
         self.stuck = False
         """What waits needs another segment first."""
         self.failure: LogFailed | None = None
@@ -128,6 +132,7 @@ class AppendQueue:
         stored = self._stored
         if self._handed_on >= stored:
             return True
+        self._waited_for_at = time.monotonic()
         self._tell()
         with self._settling:
             self._awaited += 1
@@ -339,7 +344,11 @@ class AppendQueue:
         return self._thread_writes and self._too_many_wait()
 
     def _too_many_wait(self) -> bool:
-        return not self._looks_again or len(self._came_back) >= _LATER_GROUPS
+        return (
+            not self._looks_again
+            or len(self._came_back) >= _LATER_GROUPS
+            or time.monotonic() - self._waited_for_at < _AT_ONCE_S
+        )
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""

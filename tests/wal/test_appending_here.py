@@ -245,6 +245,7 @@ async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
         patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
+        patch.setattr("wal.append_queue._AT_ONCE_S", 0.0)
         async with running(tmp_path) as state:
             stored = Stored(state)
             entries = [operation(b"small") for _ in range(40)]
@@ -273,6 +274,24 @@ async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path
             state.log.append_nowait(large)
             assert await state.answers.wait(large) == [None]
             assert state.applied == [*entries[:34], large]
+
+
+@in_trio
+async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
+        patch.setattr("wal.append_queue._AT_ONCE_S", 3600.0)
+        async with running(tmp_path) as state:
+            stored = Stored(state)
+            entries = [operation(b"small") for _ in range(3)]
+            for number, entry in enumerate(entries):
+                entry.on_stored, entry.on_done = stored.note, state.answers._note
+                await in_a_thread(partial(state.log.append, entry))
+                if number == 1:
+                    await in_a_thread(partial(state.log.wait_settled, 20.0))
+                state.log.tell()
+                assert await state.answers.wait(entry) == [None]
 
 
 @in_trio
