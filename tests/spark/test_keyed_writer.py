@@ -12,6 +12,8 @@ import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ingester.client import Client, RetryPolicy
+from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
 from ingester.spark import read_table
 from persist.manifest import Retention, clean_up
 from tests.daemon import Daemon
@@ -198,6 +200,53 @@ def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
         with lives[1] as back, fl.connect(back.flight) as client:
             assert rows(client, table) == {k: (2 * k,) for k in range(2_000)}
     assert len(lives) == 2
+
+
+def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have transactions open, with all that may be open at once."""
+    refused: list[SyncAnswer] = []
+    ask = SyncStream._sent
+
+    def watched(stream: SyncStream, *args: Any) -> SyncAnswer:
+        answer = ask(stream, *args)
+        if not answer.accepted and stream not in others:
+            if not refused:
+                close_the_others()
+            refused.append(answer)
+        return answer
+
+    others: list[SyncStream] = []
+    columns = [SyncColumn("old_pk", "k"), SyncColumn("new_pk", "k"), SyncColumn("value", "v")]
+
+    def close_the_others() -> None:
+        for stream in others:
+            last = pa.record_batch({"0": pa.array([None], pa.int64()), "1": [-1], "2": [-1]})
+            assert stream.send(table[1], columns, last, sequence=1).accepted
+
+    with (
+        Daemon.start(tmp_path / "data", replication__max_transaction_bytes="64KiB") as daemon,
+        fl.connect(daemon.flight) as flight,
+        Client(daemon.flight, retry=RetryPolicy(for_s=0)) as client,
+    ):
+        create(flight, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        filling = pa.record_batch(
+            {"0": pa.nulls(2_000, pa.int64()), "1": [-2] * 2_000, "2": pa.array(range(2_000))}
+        )
+        for number in range(100):
+            stream = client.sync(table[0], f"other-{number}")
+            if not stream.send(table[1], columns, filling, begin=True).accepted:
+                break
+            others.append(stream)
+        assert 1 < len(others) < 100
+        monkeypatch.setattr(SyncStream, "_sent", watched)
+        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
+        url = f"file://{daemon.data_dir / 'store'}"
+        writer_in_this_process(written, url, table, daemon.flight)
+        assert refused
+        wanted = {k: (2 * k,) for k in range(2_000)} | {-1: (-1,), -2: (1_999,)}
+        assert rows(flight, table) == wanted
 
 
 def writer_in_this_process(frame: DataFrame, url: str, table: Table, endpoint: str) -> None:
