@@ -144,12 +144,12 @@ class Writes:
     ) -> WritePlan:
         """Shared by all streams of one schema: its schema record is written once a segment."""
         definition = table.definition
-        if origin is not None:
-            lane = self._origins.lane(origin, table.key)
-            if lane.spec_id is not None and not lane.idle:
-                # What is said of an origin's rows in files, up to a sequence by partition, is said
-                # by their spec: those of another come when none of these waits any more.
-                definition = definition.by_spec(lane.spec_id)
+        known = None if origin is None else self._origins.find(origin)
+        lane = None if known is None else known.lanes.get(table.key)
+        if lane is not None and lane.spec_id is not None and not lane.idle:
+            # What is said of an origin's rows in files, up to a sequence by partition, is said by
+            # their spec: those of another come when none of these waits any more.
+            definition = definition.by_spec(lane.spec_id)
         normalise = kind(definition, sent)
         ids = (definition.schema_id, definition.spec_id)
         key = (table.key, kind, *ids, sent.serialize().to_pybytes())
