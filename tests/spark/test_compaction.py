@@ -242,12 +242,11 @@ def test_the_job_reports_and_exits_by_what_it_did(
     absent = run(url, namespace, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")
     assert f"table {namespace}/absent does not exist" in absent.stderr
-    for wrong in (["--target-file-bytes", "many"], ["--sort-by", "v"]):
-        assert run(url, namespace, *wrong).returncode == 2
-    assert "levels of gzip" in run(url, namespace, "--rewrite", "--compression", "gzip:10").stderr
 
 
-def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told() -> None:
+def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     # As a file: imported, the module would take the place of the function of its name.
     job_file = runpy.run_path(str(Path(compaction.__file__).with_name("compact.py")))
     asked_of, job_of = job_file["asked_of"], job_file["job_of"]
@@ -263,3 +262,13 @@ def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told() -> None
         job = job_of(asked_of([*table, "--rewrite", "--partition-by", *given]))
         assert isinstance(job, partial)
         assert job.keywords["partition_by"] == given
+    for wrong, told in (
+        (["--target-file-bytes", "many"], "'many' is no whole number"),
+        (["--sort-by", "v"], "belong to --rewrite"),
+        (["--partition-by"], "belong to --rewrite"),
+        (["--rewrite", "--compression", "gzip:10"], "levels of gzip"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            asked_of([*table, *wrong])
+        assert left.value.code == 2
+        assert told in capsys.readouterr().err

@@ -87,7 +87,6 @@ def test_files_move_into_other_folders_while_the_daemon_writes(
     persist(client, table)
     assert folders(url, table) == by_hours | {f"time_day=2026-11-{day}" for day in (21, 22, 23)}
     assert describe(client, table)["partition_by"] == ["hour(time)", "identity(host)"]
-    assert_all_read(spark, client, url, table, list(range(600)))
     put(client, table, events(600, 300, days=3))
     persist(client, table)
     assert len(Manifest(open_store(url), *table).load().files) == 21 + 3 + 21
