@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ingester.sinks.operation import Part
 from persist.manifest import PartitionKey
-from persist.partitioning import split_batch
+from persist.partitioning import split_batch, with_columns
 from persist.table import TableDefinition
 
 
@@ -51,21 +51,10 @@ def without_covered(
     """The rows whose partitions by other specs than ``spec_id`` are not covered."""
     for other in sorted({one for one, _ in covered} - {spec_id}):
         spec = definition.spec_of(other)
-        asked = _with_columns(rows, spec.columns, definition.schema)
+        asked = with_columns(rows, spec.columns, definition.schema)
         split = split_batch(asked, spec, folders=False)
         kept = [part for values, part in split if (other, values) not in covered]
         if len(kept) < len(split):
             kept = [part.select(rows.schema.names) for part in kept]
             rows = pa.concat_batches(kept) if kept else rows.slice(0, 0)
-    return rows
-
-
-def _with_columns(
-    rows: pa.RecordBatch, names: Collection[str], schema: pa.Schema
-) -> pa.RecordBatch:
-    """The rows with these columns, null where a writer did not send them."""
-    for name in names:
-        if name not in rows.schema.names:
-            field = schema.field(name)
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows

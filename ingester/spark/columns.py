@@ -21,7 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.spark.types import carrier, is_nanoseconds
-from persist.partitioning import PartitionField, PartitionValue, PartitionValues, partition_values
+from persist.partitioning import (
+    PartitionField,
+    PartitionValue,
+    PartitionValues,
+    partition_values,
+    with_columns,
+)
 from persist.table import TableDefinition
 
 _TRANSFORMED = {
@@ -84,12 +90,10 @@ class Columns:
 
         Columns named in ``extra`` follow as they are.
         """
-        for name in self.definition.spec.columns:
-            if batch.schema.get_field_index(name) < 0:
-                field = self.definition.schema.field(name)
-                batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        spec, schema = self.definition.spec, self.definition.schema
+        batch = with_columns(batch, spec.columns, schema)
         arrays = [_column(batch, field) for field in self.data_fields()]
-        found = partition_values(batch, self.definition.spec)
+        found = partition_values(batch, spec)
         for field, (values, places) in zip(self.partition_fields(), found, strict=True):
             scalars = [partition_scalar(value, field.type) for value in values]
             arrays.append(pa.array(scalars, field.type).take(pa.array(places)))

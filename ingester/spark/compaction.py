@@ -69,8 +69,9 @@ def compact(
     """Make few files of many small ones, sorted, in a keyed table with each key once.
 
     Args:
-        target_file_bytes: Of the new files. Files of at least three quarters of it stay. A task has
-            all rows of such a file in memory, decoded: some ten times as much.
+        target_file_bytes: Of the new files. Files of at least three quarters of it stay, unless an
+            earlier partition spec laid them out. A task has all rows of such a file in memory,
+            decoded: some ten times as much.
         filter: Only files that may have rows like this, such as ``time >= '2026-11-21'``.
         storage_options: As for ``persist.store.open_store``.
         progress: See :data:`Progress`.

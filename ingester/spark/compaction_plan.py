@@ -53,7 +53,6 @@ def plan_compaction(
     Args:
         wanted: Which files are looked at.
     """
-
     definition = TableDefinition.of_state(state)
 
     def small(add: Add) -> bool:

@@ -71,7 +71,7 @@ class IngesterSource(DataSource):
             from ingester.spark.source_count import CountReader
 
             rows = SourceRows.all(state, (), options.filter)
-            return CountReader(manifest, state, rows, options.storage, tasks)
+            return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
         rows = SourceRows.of_schema(state, schema, options.filter)
         pushdown = options.flag("pushdown")
         return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)

@@ -9,16 +9,13 @@ Law of this file: the sum over all rows of the answer is what a count of the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-from ingester.spark.arrow_scan import ScanPlan, scan
-from ingester.spark.source_reader import FilesPartition, partitions_of, wanted_files
-from ingester.spark.source_rows import SourceRows
-from persist.manifest import Manifest, TableState
+from ingester.spark.arrow_scan import scan
+from ingester.spark.source_reader import FilesPartition, TableReader
 
 SCHEMA = StructType([StructField("count", LongType(), nullable=False)])
 
@@ -31,33 +28,21 @@ class Counted(InputPartition):
         self.rows = rows
 
 
-class CountReader(DataSourceReader):
+class CountReader(TableReader):
     """One version's rows, or those that a filter leaves, counted."""
-
-    def __init__(
-        self,
-        manifest: Manifest,
-        state: TableState,
-        rows: SourceRows,
-        storage: dict[str, Any],
-        parallelism: int,
-    ) -> None:
-        files = wanted_files(state, rows.pruning)
-        self._partitions: Sequence[InputPartition] = [Counted(sum(add.rows for add in files))]
-        if files and rows.pruning.rows:
-            self._partitions = partitions_of(files, manifest, parallelism)
-        self._plan = ScanPlan(manifest.store.url, storage, rows.columns, rows.pruning.rows)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for all, or tasks that have to look into files."""
-        return self._partitions
+        if self._plan.rows:
+            return super().partitions()
+        return [Counted(sum(add.rows for add in self._wanted()))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row. On an executor."""
+        rows = 0  # also where Spark asks once although there is nothing to read
         if isinstance(partition, Counted):
             rows = partition.rows
-        else:
-            assert isinstance(partition, FilesPartition)
+        elif isinstance(partition, FilesPartition):
             rows = sum(batch.num_rows for batch in scan(self._plan, partition.files))
         schema = pa.schema([pa.field("count", pa.int64(), nullable=False)])
         yield pa.record_batch([pa.array([rows], pa.int64())], schema=schema)

@@ -93,10 +93,15 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The files that may have wanted rows, in tasks."""
+        manifest, _ = self._planned()
+        return partitions_of(self._wanted(), manifest, self._parallelism)
+
+    def _wanted(self) -> list[Add]:
+        return wanted_files(self._planned()[1], self._pruning)
+
+    def _planned(self) -> tuple[Manifest, TableState]:
         assert self._planning is not None, "planned where the state is"
-        manifest, state = self._planning
-        adds = wanted_files(state, self._pruning)
-        return partitions_of(adds, manifest, self._parallelism)
+        return self._planning
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. On an executor."""

@@ -21,6 +21,7 @@ from persist.partitioning.split import (
     partition_values,
     shared_partition,
     split_batch,
+    with_columns,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "partition_values",
     "shared_partition",
     "split_batch",
+    "with_columns",
 ]

@@ -8,7 +8,7 @@ int64 codes; equal codes are equal partition values.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -64,6 +64,15 @@ def split_batch(
         (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
         for first, part in _parts(batch, _combine([codes for codes, _ in encoded]))
     ]
+
+
+def with_columns(batch: pa.RecordBatch, names: Iterable[str], schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with these columns of a schema, null where it lacks them."""
+    for name in names:
+        if batch.schema.get_field_index(name) < 0:
+            field = schema.field(name)
+            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    return batch
 
 
 def partition_values(
