@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ManifestError, StoreError, ValueError) as exc:
         print(exc, file=sys.stderr)
         return 1
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
+        # Workers run this Python, not whatever `python3` is on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"compact {asked.namespace}").getOrCreate()
     failed = False
     try:

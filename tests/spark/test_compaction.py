@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -231,7 +232,11 @@ def test_the_job_reports_and_exits_by_what_it_did(
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ingester.spark.compact", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+        # As in a user's shell: our own session has told its workers which Python to take.
+        shell = {name: text for name, text in os.environ.items() if name != "PYSPARK_PYTHON"}
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=200, env=shell
+        )
 
     done = run(url, namespace, "--json")
     first, second = map(json.loads, done.stdout.splitlines())
