@@ -4,7 +4,7 @@
 
     any thread       append ─▶ waiting ─┐
     who writes         (drafts become entries) form group ─▶ write + sync ─▶ book ─▶ on_stored ─┐
-    loop                                                                  on_done ◀─ apply ◀────┘
+    loop                                             on_done ◀─ apply (`wal.handover`) ◀────────┘
 
 One thread writes at a time: the append thread, or one that appends while nobody does and would wait
 anyway; it leaves what has come meanwhile to the append thread. There is no fixed delay: a group is
@@ -17,9 +17,8 @@ is answered exactly once, whatever becomes of the log.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import trio
@@ -29,19 +28,9 @@ from wal.company import Company
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group
+from wal.handover import Apply, Handover
 from wal.segments import SegmentSet
 from wal.waiting import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
-
-Apply = Callable[[Sequence[Entry]], None]
-
-_TURN = 16
-"""Groups that are applied before others on the loop have their turn."""
-_LITTLE_BYTES = 64 << 10
-_AT_ONCE_S = 0.5
-"""After somebody has had to wait for what was not applied yet: others will come and ask."""
-_LATER_GROUPS = 32
-"""Small groups are applied together, so many of them at most: to wake the loop costs more than to
-apply one. While it looks again by itself, soon, it is not woken for fewer."""
 
 
 class AppendQueue:
@@ -72,33 +61,16 @@ class AppendQueue:
         self._closed = False
         self._thread: AppendThread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._apply: Apply = lambda entries: None
         self._make: Make = no_drafts
         self._at_rest = trio.Event()
-        # Groups that were written, or failed, and of which the loop does not know yet.
-        self._came_back: deque[tuple[Group, LogError | None]] = deque()
-        self._told = False
-        self._looks_again = False
-        """The loop does, soon, whether it is told or not."""
-        self.woken = trio.Event()
-        """It has to."""
-        self._thread_writes = False
-        """The append thread does, and tells the loop before it sleeps."""
-        self._stored = self._handed_on = 0
-        self._settling = threading.Condition()
-        self._awaited = 0
-        self._waited_for_at = -_AT_ONCE_S
+        self.handover = Handover(self._on_loop, self._back)
         self.stuck = False
         """What waits needs another segment first."""
         self.failure: LogFailed | None = None
         """Nothing is begun any more. What was written counts, and is applied."""
-        self.parted = False
-        """The sink refused a group: it has less than the log for good. Any thread."""
         self.crash: BaseException | None = None
         """What ends the run: the disk's failure, or what a callback raised."""
         self.writing_bytes = 0
-        self.groups = 0
-        self.records = 0
         self.failed_groups = 0
 
     @property
@@ -121,25 +93,6 @@ class AppendQueue:
         """Nothing waits, and everything that was written is answered."""
         with self._lock:
             return not (len(self._waiting) or self._groups)
-
-    @property
-    def settled(self) -> bool:
-        """Whether everything that counts as written has been applied. Any thread."""
-        return self._stored == self._handed_on
-
-    def wait_settled(self, timeout_s: float) -> bool:
-        """Whether what counts as written now is applied in time. Any thread but the loop's."""
-        stored = self._stored
-        if self._handed_on >= stored:
-            return True
-        self._waited_for_at = time.monotonic()
-        self._tell()
-        with self._settling:
-            self._awaited += 1
-            try:
-                return self._settling.wait_for(lambda: self._handed_on >= stored, timeout_s)
-            finally:
-                self._awaited -= 1
 
     def append(self, item: Item, *, here: bool = False) -> None:
         """Queue it. Any thread. LogClosed after `shut`: it is not answered then.
@@ -167,7 +120,7 @@ class AppendQueue:
 
     def open(self, apply: Apply, make: Make | None = None) -> None:
         """Have a thread from now on, for groups to be handed to `apply`; still held."""
-        self._apply = apply
+        self.handover.apply = apply
         self._make = make or self._make
         self._token = trio.lowlevel.current_trio_token()
         self._thread = AppendThread(self._write_groups)
@@ -197,7 +150,7 @@ class AppendQueue:
             self._company.leave()
         while self._groups:
             # Also what nobody has told of: who wrote it may be busy with its answer for long.
-            self.catch_up()
+            self.handover.catch_up()
             if self._groups:
                 self._at_rest = trio.Event()
                 await self._at_rest.wait()
@@ -241,14 +194,14 @@ class AppendQueue:
 
     def _write_groups(self) -> None:
         """In the append thread."""
-        self._thread_writes = True
+        self.handover.thread_writes = True
         while self._write_next():
             with self._lock:
                 if not (self._held or self._closed):
                     self._company.wait()
         # Cleared before it looks: whoever finds it set need not tell.
-        self._thread_writes = False
-        self.tell()
+        self.handover.thread_writes = False
+        self.handover.tell()
 
     def _write_here(self) -> None:
         """In a thread that found nobody writing: one group, then the append thread goes on."""
@@ -266,9 +219,7 @@ class AppendQueue:
         try:
             group = self._next_group()
             if group is not None:
-                stored = self._write(group)
-                if not stored or self._is_due(group):
-                    self._tell()
+                self._write(group)
         except BaseException as exc:
             self._on_loop(self._lose, exc)
             return False
@@ -311,8 +262,7 @@ class AppendQueue:
         self._waiting.nbytes -= sum(entry.stored_bytes for entry in group.entries)
         return group
 
-    def _write(self, group: Group) -> bool:
-        """Whether it is stored."""
+    def _write(self, group: Group) -> None:
         try:
             self._segments.write(group, sync=self._sync)
         except LogError as exc:
@@ -321,114 +271,36 @@ class AppendQueue:
                 self._failing = True
                 end_lines(group.entries, exc)
                 self.writing_bytes = 0
-            self._came_back.append((group, exc))
-            return False
+            self.handover.came_back(group, exc)
+            self.handover.tell_now()
+            return
         with self._lock:
             self._segments.book(group, synced=self._sync)
             self.writing_bytes = 0
-        self._stored += 1
-        # Before anyone hears of it: whoever then asks the loop finds it applied.
-        self._came_back.append((group, None))
+        # Before anyone hears of it.
+        self.handover.came_back(group, None)
         for entry in group.entries:
             if entry.on_stored is not None:
                 entry.on_stored(entry)
-        return True
-
-    def _is_due(self, group: Group) -> bool:
-        """Whether the loop has to be told of a group before its writer has done all else."""
-        if group.end - group.start > _LITTLE_BYTES:
-            return True
-        # Who is answered on the loop does not wait for somebody else's answer.
-        if not all(entry.on_stored for entry in group.entries):
-            return True
-        return self._thread_writes and self._too_many_wait()
-
-    def _too_many_wait(self) -> bool:
-        return (
-            not self._looks_again
-            or len(self._came_back) >= _LATER_GROUPS
-            or time.monotonic() - self._waited_for_at < _AT_ONCE_S
-        )
-
-    def tell(self) -> None:
-        """See that what was written is applied soon. Any thread."""
-        if self._came_back and not self._thread_writes and self._too_many_wait():
-            self._tell()
-
-    def _tell(self) -> None:
-        # Cleared before the loop looks: whoever finds it set is seen.
-        if not self._told:
-            self._told = True
-            self._on_loop(self._take_turn)
+        self.handover.tell_if_due(group)
 
     # The loop
-
-    def _take_turn(self) -> None:
-        """Catch up so far that others on the loop have their turn, however fast groups come."""
-        self._told = False
-        if not self._looks_again:
-            self._looks_again = True
-            self.woken.set()
-        self._take_back(min(len(self._came_back), _TURN))
-        if self._came_back:
-            self._tell()
-
-    def look_again(self) -> bool:
-        """Catch up; whether there was something, and is to be looked for again."""
-        if not self._came_back:
-            # Cleared before the second look: whoever found it set is seen now.
-            self._looks_again = False
-            if not self._came_back:
-                return False
-            self._looks_again = True
-        self.catch_up()
-        return True
-
-    def catch_up(self) -> None:
-        """Apply and answer the groups that are written by now; not what comes meanwhile."""
-        self._take_back(len(self._came_back))
-
-    def _take_back(self, groups: int) -> None:
-        for _ in range(groups):
-            self._back(*self._came_back.popleft())
-        # Looked at after what they wait for: who counts itself later sees that it is there.
-        if self._awaited:
-            with self._settling:
-                self._settling.notify_all()
 
     def _back(self, group: Group, error: LogError | None) -> None:
         """A group came back: apply and answer it."""
         try:
             if error is None:
-                self._hand_on(group)
+                self._segments.note_written()
+                self.handover.hand_on(group)
             else:
                 self._fail(group, error)
         except BaseException as exc:
+            self.failure = self.handover.parted or self.failure
             self._break(exc)
         self._groups.popleft()
         if not self._groups:
             self._at_rest.set()
         self._attention()
-
-    def _hand_on(self, group: Group) -> None:
-        """Hand a group on and answer it. Atomic: no await, so that log order is the only order."""
-        if self.parted:
-            answer(group.entries, self.failure)
-            return
-        try:
-            self._segments.note_written()
-            self._apply(group.entries)
-        except BaseException as exc:
-            # The log holds what the sink refuses: only a restart can make them agree again. Groups
-            # that were written behind this one are not applied either.
-            self.parted = True
-            self.failure = LogFailed(f"the sink refused what the log already holds: {exc!r}")
-            answer(group.entries, self.failure)
-            raise self.failure from exc
-        self.groups += 1
-        self._handed_on += 1
-        self.records += len(group.records)
-        answer(group.entries, None)
 
     def _answer_apart(self, items: Iterable[Item], error: LogError | None) -> None:
         """Answer what comes into no group, with its line's refusal where there is no other."""
@@ -456,7 +328,7 @@ class AppendQueue:
 
     def _lose(self, exc: BaseException) -> None:
         """The thread ended in the middle of a group: it may be in the log, or not."""
-        self.catch_up()
+        self.handover.catch_up()
         failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
         lost: list[Item] = [entry for group in self._groups for entry in group.entries]
         with self._lock:
@@ -470,7 +342,7 @@ class AppendQueue:
 
     def _rested(self) -> None:
         """Nobody writes, and somebody waits for that."""
-        self.catch_up()
+        self.handover.catch_up()
         self._at_rest.set()
         self._attention()
 

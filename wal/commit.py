@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from wal.append_queue import AppendQueue, Apply
+from wal.append_queue import AppendQueue
 from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
+from wal.handover import Apply
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
 from wal.waiting import Make
@@ -138,12 +139,13 @@ class GroupCommit:
 
         Nobody's rows wait for a thread that writes and does not come to `tell` of it.
         """
+        handover = self.queue.handover
         while True:
             with trio.move_on_after(CATCH_UP_S):
-                await self.queue.woken.wait()
-            self.queue.woken = trio.Event()
+                await handover.woken.wait()
+            handover.woken = trio.Event()
             await trio.sleep(LOOK_AGAIN_S)
-            while self.queue.look_again():
+            while handover.look_again():
                 await trio.sleep(LOOK_AGAIN_S)
 
     async def _sync_by_timer(self) -> None:

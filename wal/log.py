@@ -187,28 +187,28 @@ class Log:
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""
-        self._commit.queue.tell()
+        self._commit.queue.handover.tell()
 
     @property
     def settled(self) -> bool:
         """Whether every entry of which ``on_stored`` has been called is applied. Any thread."""
-        return self._commit.queue.settled
+        return self._commit.queue.handover.settled
 
     def wait_settled(self, timeout_s: float) -> bool:
         """Whether all of which ``on_stored`` has been called is applied in time.
 
         Blocks; in any thread but the loop's.
         """
-        return self._commit.queue.wait_settled(timeout_s)
+        return self._commit.queue.handover.wait_settled(timeout_s)
 
     def catch_up(self) -> None:
         """Apply now what is written, and answer it. On the loop."""
-        self._commit.queue.catch_up()
+        self._commit.queue.handover.catch_up()
 
     @property
     def parted(self) -> bool:
         """Whether the sink refused something: what was written since is not applied either."""
-        return self._commit.queue.parted
+        return self._commit.queue.handover.parted is not None
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.
@@ -289,8 +289,8 @@ class Log:
             last_seq=segments.next_seq - 1,
             pending=queue.pending,
             pending_bytes=queue.pending_bytes,
-            records=queue.records,
-            groups=queue.groups,
+            records=queue.handover.records,
+            groups=queue.handover.groups,
             syncs=segments.syncs,
             last_sync_s=segments.last_sync_s,
             rotations=segments.rotations,

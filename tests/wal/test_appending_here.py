@@ -245,7 +245,7 @@ async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
         patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
-        patch.setattr("wal.append_queue._AT_ONCE_S", 0.0)
+        patch.setattr("wal.handover._AT_ONCE_S", 0.0)
         async with running(tmp_path) as state:
             stored = Stored(state)
             entries = [operation(b"small") for _ in range(40)]
@@ -281,7 +281,7 @@ async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
         patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
-        patch.setattr("wal.append_queue._AT_ONCE_S", 3600.0)
+        patch.setattr("wal.handover._AT_ONCE_S", 3600.0)
         async with running(tmp_path) as state:
             stored = Stored(state)
             entries = [operation(b"small") for _ in range(3)]
