@@ -7,6 +7,7 @@ Blocking; the log calls this in a thread, one call at a time per segment::
     append    a group written; synced apart
     cut_back  after a failed append: zeros from the group's start on, synced
     seal      all synced; seal record written, file cut to its length, synced; closed
+    remove    renamed to <n>.wal.tmp, folder synced; then let go of in pieces
 
 A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
 """
@@ -33,7 +34,7 @@ from wal.format import (
 from wal.group import Group, Ledger, place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 
 # Small, so that a sync of the zeros does not stall the open segment's, nor a rotation wait long.
 _ZEROS_AT_ONCE = 2 << 20
+# A file system that gives freed blocks back to its device (`discard`) does so before it goes on:
+# 64 MiB at once hold up every write for a tenth of a second, pieces of this size for some
+# milliseconds each, and the pause lets writes pass between two of them. As RocksDB deletes files.
+_FREED_AT_ONCE = 2 << 20
+_FREED_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +151,30 @@ def discard(disk: Disk, spare: Spare) -> None:
         disk.close(spare.fd)
     with contextlib.suppress(OSError):
         disk.unlink(spare.path)
+
+
+def remove(disk: Disk, path: Path, busy: Callable[[], bool]) -> None:
+    """Delete a sealed segment, durably: OSError if it is still there.
+
+    Its blocks are given back in pieces while `busy` says that others write to the disk.
+    """
+    gone = path.with_name(f"{path.name}.tmp")
+    disk.rename(path, gone)
+    sync_directory(disk, path.parent)
+    # What is left of it from here on is removed by the next start.
+    with contextlib.suppress(OSError):
+        fd = disk.open(gone, "write")
+        try:
+            size = disk.size(fd) - _FREED_AT_ONCE
+            while size > 0 and busy():
+                disk.truncate(fd, size)
+                disk.fsync(fd)
+                time.sleep(_FREED_PAUSE_S)
+                size -= _FREED_AT_ONCE
+        finally:
+            disk.close(fd)
+    with contextlib.suppress(OSError):
+        disk.unlink(gone)
 
 
 def publish(

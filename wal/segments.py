@@ -12,6 +12,7 @@ new one failing there is none open, and the next commit tries again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,9 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 import trio
 
-from wal.disk import sync_directory
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
-from wal.segment import OpenSegment, Spare, discard, prepare, publish
+from wal.segment import OpenSegment, Spare, discard, prepare, publish, remove
 from wal.settings import LogSettings, Recovered, SegmentFacts
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ log = structlog.get_logger("wal")
 
 # A commit, a spare in the making, a prune and a timed sync may run at once.
 _THREADS = 4
+_BUSY_S = 1.0
+"""After a group, others are expected for so long: what is deleted meanwhile gives way to them."""
 
 
 class SegmentSet:
@@ -65,6 +67,7 @@ class SegmentSet:
         self._file_lock = trio.Lock()
         self.sealed: dict[int, SegmentFacts] = {}
         self.open: OpenSegment | None = None
+        self._written_at = 0.0
         self.first_operation_at: float | None = None
         self.written = trio.Event()
         """Something was written that may not be synced yet; who waits for it makes a new one."""
@@ -161,6 +164,7 @@ class SegmentSet:
         segment = self.open
         assert segment is not None
         segment.ledger.book(group)
+        self._written_at = time.monotonic()
         if synced:
             segment.ledger.synced_to = segment.ledger.end
 
@@ -222,24 +226,26 @@ class SegmentSet:
         for number in sorted(self.sealed):
             if number >= keep_from_segment:
                 break
-            if await self.in_thread(partial(self._unlink, number)):
+            if await self.in_thread(partial(self._remove, number)):
                 removed.append(number)
         return removed
 
-    def _unlink(self, number: int) -> bool:
+    def _remove(self, number: int) -> bool:
         # Popped first: of two prunes at the same time, one deletes it.
         facts = self.sealed.pop(number, None)
         if facts is None:
             return False
         try:
-            self._disk.unlink(self._directory / facts.file)
+            # Synced one by one: were a later name to vanish before an earlier one, the gap would
+            # look like a lost segment after a crash.
+            remove(self._disk, self._directory / facts.file, self._is_busy)
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc
-        # Synced one by one: were a later name to vanish before an earlier one, the gap would
-        # look like a lost segment after a crash.
-        sync_directory(self._disk, self._directory)
         return True
+
+    def _is_busy(self) -> bool:
+        return time.monotonic() - self._written_at < _BUSY_S
 
     async def prepare_ahead(self) -> None:
         """Keep a spare ready from the moment the open segment is half full. Runs for ever."""

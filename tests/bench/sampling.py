@@ -6,6 +6,7 @@ Law of this file: one thread that wakes at an interval and is ended by its ``wit
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from types import TracebackType
 from tests.bench.asking import metric
 from tests.bench.effort import cpu_seconds
 from tests.daemon import Daemon
+
+_PIECE_BYTES = 2 << 20
+_PIECE_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,20 @@ class Watch:
 
 
 def delete_data_files(folder: Path, older_than_s: float) -> None:
-    """Let go of Parquet files that nobody will read: minutes of load may be more than a disk."""
+    """Let go of Parquet files that nobody will read: minutes of load may be more than a disk.
+
+    In pieces: on file systems that give freed blocks back at once, a large file that goes in one
+    piece would hold up everybody's writes, and that would be measured.
+    """
     limit = time.time() - older_than_s
     for path in folder.rglob("*.parquet"):
         try:
-            if path.stat().st_mtime < limit:
-                path.unlink()
+            if path.stat().st_mtime >= limit:
+                continue
+            for size in range(path.stat().st_size - _PIECE_BYTES, 0, -_PIECE_BYTES):
+                os.truncate(path, size)
+                time.sleep(_PIECE_PAUSE_S)
+            path.unlink()
         except FileNotFoundError:
             # The daemon renamed or removed it meanwhile.
             continue

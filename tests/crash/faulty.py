@@ -46,7 +46,8 @@ STORE_STEPS = {
 FUNCTION_STEPS = {
     "releasing": ("ingester.buffer.tree", "BufferTree", "install", "before"),
     "released": ("ingester.buffer.tree", "BufferTree", "install", "after"),
-    "segment-going": ("wal.disk", "OsDisk", "unlink", "before"),
+    "segment-going": ("wal.disk", "OsDisk", "rename", "before"),
+    "segment-put-aside": ("wal.disk", "OsDisk", "rename", "after"),
     "segment-gone": ("wal.disk", "OsDisk", "unlink", "after"),
     "replayed-some": ("ingester.buffer.tree", "BufferTree", "apply", "after"),
     "replayed-all": ("wal.log", "Log", "start", "before"),
@@ -109,8 +110,8 @@ def die_at(step: str, times: int) -> None:
     work = getattr(place, name)
 
     def stepped(self: Any, *arguments: Any, **named: Any) -> Any:
-        # Of names that go, only those of whole segments.
-        meant = name != "unlink" or arguments[0].suffix == ".wal"
+        # Of names that change, only that of a segment which goes.
+        meant = name != "rename" or arguments[0].suffix == ".wal"
         if meant and when == "before":
             death.nears()
         result = work(self, *arguments, **named)

@@ -158,7 +158,9 @@ def test_committed_then_crashed_before_the_release_twice(story: Story, step: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["released:3", "segment-going", "segment-gone"])
+@pytest.mark.parametrize(
+    "step", ["released:3", "segment-going", "segment-put-aside", "segment-gone"]
+)
 def test_released_then_crashed_before_the_segment_is_gone_twice(story: Story, step: str) -> None:
     twice(story, NEVER | TIGHT, step, step)
 

@@ -6,6 +6,7 @@ what one start showed, the next one shows too.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,40 @@ def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
     last.run([], 10**6)
     assert last.seen is not None
     assert last.seen[: len(kept)] == kept
+    assert not [name for name in disk.contents() if name.endswith(".tmp")]
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
+def test_a_crash_while_segments_are_deleted_leaves_all_from_one_of_them_on(
+    calls: int, keep_from: int, seed: int
+) -> None:
+    disk = CrashDisk()
+    first = Life(disk, SMALL, 1)
+    first.run([3000] * 8, 10**6)
+    written = first.acknowledged
+
+    async def prune() -> None:
+        log = Log(FOLDER, SMALL, disk=disk)
+        segments = (await log.recover()).segments
+        assert len(segments) > 6
+        needed.append(segments[keep_from].first_seq)
+        disk.calls_left = calls
+        await log.prune(segments[keep_from].number)
+
+    needed: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.segment._FREED_AT_ONCE", 1024)
+        patch.setattr("wal.segment._FREED_PAUSE_S", 0.0)
+        patch.setattr("wal.segments._BUSY_S", 1e9)
+        with suppress(PowerLost):
+            trio.run(prune)
+    disk = disk.after_crash(seed)
+    last = Life(disk, SMALL, 3)
+    last.run([], 10**6)
+    assert last.seen is not None
+    assert last.seen == written[-len(last.seen) :]
+    assert last.seen[0][0] <= needed[0]
     assert not [name for name in disk.contents() if name.endswith(".tmp")]
 
 
