@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ from wal import (
 
 IDENTITY = LogIdentity("ingester-1", "incarnation-1", 1)
 SMALL = LogSettings(segment_bytes=4096)
+
+
+def in_trio(test: Callable[[Path], Coroutine[None, None, None]]) -> Callable[[Path], None]:
+    """The test, in a run of trio."""
+
+    @wraps(test)
+    def run(tmp_path: Path) -> None:
+        trio.run(test, tmp_path)
+
+    return run
 
 
 def operation(payload: bytes, *preambles: Preamble) -> Entry:
@@ -80,6 +91,19 @@ class Running:
         self.applied += entries
 
 
+class Stored:
+    """Which entries are stored, and what was applied when each was."""
+
+    def __init__(self, state: Running) -> None:
+        self._state = state
+        self.seen: list[tuple[int, int, bool]] = []
+        self.one = threading.Event()
+
+    def note(self, entry: Entry) -> None:
+        self.seen.append((entry.seq, len(self._state.applied), self._state.log.settled))
+        self.one.set()
+
+
 async def started(directory: Path, **more: Any) -> Log:
     """A new log that takes entries, and that nothing runs yet."""
     log = Log(directory, SMALL, **more)
@@ -127,6 +151,12 @@ async def recovered_records(
     recovered = await log.recover()
     records = [record async for chunk in log.replay() for record in chunk]
     return recovered, records
+
+
+async def in_a_thread(call: Callable[[], object]) -> None:
+    """Call it beside the loop, and wait until it is through."""
+    with trio.fail_after(20):
+        await trio.to_thread.run_sync(call)
 
 
 def payloads(records: list[Record]) -> list[bytes]:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.wal.driving import Running, operation, payloads, recovered_records, running
+from tests.wal.driving import (
+    Running,
+    Stored,
+    in_a_thread,
+    in_trio,
+    operation,
+    payloads,
+    recovered_records,
+    running,
+)
 from tests.wal.held_disk import HeldDisk
-from tests.wal.test_drafts import Outcomes, in_trio
-from wal import Entry, LogClosed, LogFailed, LogFull, RecordKind
+from tests.wal.test_drafts import Outcomes
+from wal import Entry, LogClosed, LogFailed, RecordKind
 
 
 class Syncs(HeldDisk):
@@ -29,27 +37,9 @@ class Syncs(HeldDisk):
         super().fdatasync(fd)
 
 
-class Stored:
-    """Which entries are stored, and what was applied when each was."""
-
-    def __init__(self, state: Running) -> None:
-        self._state = state
-        self.seen: list[tuple[int, int, bool]] = []
-        self.one = threading.Event()
-
-    def note(self, entry: Entry) -> None:
-        self.seen.append((entry.seq, len(self._state.applied), self._state.log.settled))
-        self.one.set()
-
-
 def _append_all(state: Running, entries: list[Entry]) -> None:
     for entry in entries:
         state.log.append(entry)
-
-
-async def in_a_thread(call: Callable[[], object]) -> None:
-    with trio.fail_after(20):
-        await trio.to_thread.run_sync(call)
 
 
 @in_trio
@@ -216,138 +206,3 @@ async def test_a_closed_log_takes_nothing_here_either(tmp_path: Path) -> None:
         log = state.log
     with pytest.raises(LogClosed):
         log.append(Entry(RecordKind.OPERATION, [b"late"]))
-
-
-@in_trio
-async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        async with running(tmp_path) as state:
-            stored = Stored(state)
-            first, second = operation(b"one"), operation(b"two")
-            first.on_stored, first.on_done = stored.note, state.answers._note
-            await in_a_thread(partial(state.log.append, first))
-            assert stored.one.is_set()
-            for _ in range(20):
-                await trio.lowlevel.checkpoint()
-            assert state.applied == []
-            state.log.tell()
-            assert await state.answers.wait(first) == [None]
-            # Who is answered on the loop does not depend on it.
-            second.on_done = state.answers._note
-            await in_a_thread(partial(state.log.append, second))
-            assert await state.answers.wait(second) == [None]
-            state.log.tell()  # nothing is left to be told
-
-
-@in_trio
-async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
-        patch.setattr("wal.handover._AT_ONCE_S", 0.0)
-        async with running(tmp_path) as state:
-            stored = Stored(state)
-            entries = [operation(b"small") for _ in range(40)]
-            for entry in entries:
-                entry.on_stored, entry.on_done = stored.note, state.answers._note
-            # The loop is told of the first, and would look for others by itself in an hour.
-            state.log.append_nowait(entries[0])
-            assert await state.answers.wait(entries[0]) == [None]
-            await in_a_thread(partial(state.log.append, entries[1]))
-            state.log.tell()
-            for _ in range(20):
-                await trio.lowlevel.checkpoint()
-            assert state.applied == entries[:1]
-            await in_a_thread(partial(state.log.wait_settled, 20.0))
-            assert state.applied == entries[:2]
-            # It is told of many, whoever writes them, and of a large one.
-            for entry in entries[2:33]:
-                await in_a_thread(partial(state.log.append, entry))
-                state.log.tell()
-                assert state.applied == entries[:2]
-            await in_a_thread(partial(state.log.append, entries[33]))
-            state.log.tell()
-            assert await state.answers.wait(entries[33]) == [None]
-            large = operation(b"3" * 70_000)
-            large.on_stored, large.on_done = stored.note, state.answers._note
-            state.log.append_nowait(large)
-            assert await state.answers.wait(large) == [None]
-            assert state.applied == [*entries[:34], large]
-
-
-@in_trio
-async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
-        patch.setattr("wal.handover._AT_ONCE_S", 3600.0)
-        async with running(tmp_path) as state:
-            stored = Stored(state)
-            entries = [operation(b"small") for _ in range(3)]
-            for number, entry in enumerate(entries):
-                entry.on_stored, entry.on_done = stored.note, state.answers._note
-                await in_a_thread(partial(state.log.append, entry))
-                if number == 1:
-                    await in_a_thread(partial(state.log.wait_settled, 20.0))
-                state.log.tell()
-                assert await state.answers.wait(entry) == [None]
-
-
-@in_trio
-async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        async with running(tmp_path) as state:
-            stored = Stored(state)
-            for number in range(3):
-                first, second = operation(b"one"), operation(b"two")
-                for entry in (first, second):
-                    entry.on_stored, entry.on_done = stored.note, state.answers._note
-                    await in_a_thread(partial(state.log.append, entry))
-                    state.log.tell()
-                # The second one is found whether the loop was told of it or not.
-                assert await state.answers.wait(second) == [None]
-                assert len(state.applied) == 2 * (number + 1)
-                await trio.sleep(0.05)
-
-
-@in_trio
-async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> None:
-    async with running(tmp_path) as state:
-        stored, entry = Stored(state), operation(b"one")
-        entry.on_stored, entry.on_done = stored.note, state.answers._note
-        await in_a_thread(partial(state.log.append, entry))
-        assert await state.answers.wait(entry) == [None]
-
-
-@in_trio
-async def test_a_run_that_is_cancelled_applies_what_nobody_told_of(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        with trio.fail_after(20):
-            async with running(tmp_path, clean=False) as state:
-                stored, entry = Stored(state), operation(b"one")
-                entry.on_stored, entry.on_done = stored.note, state.answers._note
-                await in_a_thread(partial(state.log.append, entry))
-        assert state.answers.by_entry[entry] is None
-        assert state.applied == [entry]
-
-
-@in_trio
-async def test_a_group_that_is_refused_is_answered_at_once(tmp_path: Path) -> None:
-    disk = HeldDisk()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
-        async with running(tmp_path, disk=disk) as state:
-            stored, entry = Stored(state), operation(b"one")
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
-
-            def refuse(_: object) -> None:
-                raise OSError(errno.ENOSPC, "no room")
-
-            disk.before("pwritev", refuse)
-            await in_a_thread(partial(state.log.append, entry))
-            assert isinstance((await state.answers.wait(entry))[0], LogFull)
-            disk.before("pwritev", lambda _: None)
-            await state.answers.write(state.log, b"two")

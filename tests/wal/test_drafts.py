@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
-from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import trio.testing
 
 from tests.wal.disks import FaultyDisk
 from tests.wal.drafts import TextDraft, join
-from tests.wal.driving import operation, payloads, recovered_records, running
+from tests.wal.driving import in_trio, operation, payloads, recovered_records, running
 from tests.wal.held_disk import HeldDisk
 from wal import (
     Draft,
@@ -27,14 +25,6 @@ from wal import (
     LogWriteFailed,
     RecordKind,
 )
-
-
-def in_trio(test: Callable[[Path], Coroutine[None, None, None]]) -> Callable[[Path], None]:
-    @wraps(test)
-    def run(tmp_path: Path) -> None:
-        trio.run(test, tmp_path)
-
-    return run
 
 
 class Outcomes:

@@ -12,10 +12,9 @@ import trio
 import trio.testing
 
 from tests.wal.drafts import TextDraft, join
-from tests.wal.driving import operation, running, started
+from tests.wal.driving import in_a_thread, in_trio, operation, running, started
 from tests.wal.held_disk import HeldDisk
-from tests.wal.test_appending_here import in_a_thread
-from tests.wal.test_drafts import Outcomes, in_trio
+from tests.wal.test_drafts import Outcomes
 from wal import Draft, Entry, Log, LogFailed, LogWriteFailed
 
 

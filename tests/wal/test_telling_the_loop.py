@@ -1,0 +1,151 @@
+"""Who writes a group says when the loop may apply it; of small ones only where somebody waits."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.wal.driving import Running, Stored, in_a_thread, in_trio, operation, running
+from tests.wal.held_disk import HeldDisk
+from wal import LogFull
+
+
+@asynccontextmanager
+async def left_to_be_told(
+    directory: Path, *, at_once_s: float | None = None, **more: Any
+) -> AsyncIterator[tuple[Running, Stored]]:
+    """A log whose loop looks for what was written once an hour, unless it is told.
+
+    Args:
+        at_once_s: for so long after somebody has had to wait it is told of each group. Where this
+            is given, it does not look for more behind what it was told of, either.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        if at_once_s is not None:
+            patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
+            patch.setattr("wal.handover._AT_ONCE_S", at_once_s)
+        async with running(directory, **more) as state:
+            yield state, Stored(state)
+
+
+@in_trio
+async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> None:
+    async with left_to_be_told(tmp_path) as (state, stored):
+        first, second = operation(b"one"), operation(b"two")
+        first.on_stored, first.on_done = stored.note, state.answers._note
+        await in_a_thread(partial(state.log.append, first))
+        assert stored.one.is_set()
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        assert state.applied == []
+        state.log.tell()
+        assert await state.answers.wait(first) == [None]
+        # Who is answered on the loop does not depend on it.
+        second.on_done = state.answers._note
+        await in_a_thread(partial(state.log.append, second))
+        assert await state.answers.wait(second) == [None]
+        state.log.tell()  # nothing is left to be told
+
+
+@in_trio
+async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
+    async with left_to_be_told(tmp_path, at_once_s=0.0) as (state, stored):
+        entries = [operation(b"small") for _ in range(40)]
+        for entry in entries:
+            entry.on_stored, entry.on_done = stored.note, state.answers._note
+        # The loop is told of the first, and would look for others by itself in an hour.
+        state.log.append_nowait(entries[0])
+        assert await state.answers.wait(entries[0]) == [None]
+        await in_a_thread(partial(state.log.append, entries[1]))
+        state.log.tell()
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        assert state.applied == entries[:1]
+        await in_a_thread(partial(state.log.wait_settled, 20.0))
+        assert state.applied == entries[:2]
+        # It is told of many, whoever writes them, and of a large one.
+        for entry in entries[2:33]:
+            await in_a_thread(partial(state.log.append, entry))
+            state.log.tell()
+            assert state.applied == entries[:2]
+        await in_a_thread(partial(state.log.append, entries[33]))
+        state.log.tell()
+        assert await state.answers.wait(entries[33]) == [None]
+        large = operation(b"3" * 70_000)
+        large.on_stored, large.on_done = stored.note, state.answers._note
+        state.log.append_nowait(large)
+        assert await state.answers.wait(large) == [None]
+        assert state.applied == [*entries[:34], large]
+
+
+@in_trio
+async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path: Path) -> None:
+    async with left_to_be_told(tmp_path, at_once_s=3600.0) as (state, stored):
+        entries = [operation(b"small") for _ in range(3)]
+        for number, entry in enumerate(entries):
+            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            await in_a_thread(partial(state.log.append, entry))
+            if number == 1:
+                await in_a_thread(partial(state.log.wait_settled, 20.0))
+            state.log.tell()
+            assert await state.answers.wait(entry) == [None]
+
+
+@in_trio
+async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
+    async with left_to_be_told(tmp_path) as (state, stored):
+        for number in range(3):
+            first, second = operation(b"one"), operation(b"two")
+            for entry in (first, second):
+                entry.on_stored, entry.on_done = stored.note, state.answers._note
+                await in_a_thread(partial(state.log.append, entry))
+                state.log.tell()
+            # The second one is found whether the loop was told of it or not.
+            assert await state.answers.wait(second) == [None]
+            assert len(state.applied) == 2 * (number + 1)
+            await trio.sleep(0.05)
+
+
+@in_trio
+async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path) as state:
+        stored, entry = Stored(state), operation(b"one")
+        entry.on_stored, entry.on_done = stored.note, state.answers._note
+        await in_a_thread(partial(state.log.append, entry))
+        assert await state.answers.wait(entry) == [None]
+
+
+@in_trio
+async def test_a_run_that_is_cancelled_applies_what_nobody_told_of(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with left_to_be_told(tmp_path, clean=False) as (state, stored):
+            entry = operation(b"one")
+            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            await in_a_thread(partial(state.log.append, entry))
+    assert state.answers.by_entry[entry] is None
+    assert state.applied == [entry]
+
+
+@in_trio
+async def test_a_group_that_is_refused_is_answered_at_once(tmp_path: Path) -> None:
+    disk = HeldDisk()
+    async with left_to_be_told(tmp_path, disk=disk) as (state, stored):
+        entry = operation(b"one")
+        entry.on_stored, entry.on_done = stored.note, state.answers._note
+
+        def refuse(_: object) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+        disk.before("pwritev", refuse)
+        await in_a_thread(partial(state.log.append, entry))
+        assert isinstance((await state.answers.wait(entry))[0], LogFull)
+        disk.before("pwritev", lambda _: None)
+        await state.answers.write(state.log, b"two")
