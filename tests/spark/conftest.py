@@ -1,4 +1,4 @@
-"""One daemon for the folder, and a new table per test."""
+"""One daemon for the folder, a new table per test, and one that filters are tried on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
 from tests.daemon import Daemon
-from tests.integration.wire import Table
+from tests.integration.wire import Table, create, persist, put
+from tests.spark.spread_rows import ROWS, SPREAD
 
 _numbers = itertools.count(1)
 
@@ -46,3 +48,22 @@ def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
 def table() -> Table:
     """A table that no other test uses."""
     return ("spark", f"t{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def spread(daemon: Daemon) -> Table:
+    """Every row in a file of its own, all kinds of values that compare oddly."""
+    table = ("source", "spread")
+    batch = pa.record_batch(SPREAD)
+    with fl.connect(daemon.flight) as client:
+        create(
+            client,
+            table,
+            batch.schema,
+            timestamp_unit="ns",
+            partition_by=["day(time)", "identity(s)"],
+        )
+        for start in range(ROWS):
+            put(client, table, batch.slice(start, 1))
+        persist(client, table)
+    return table
