@@ -2,9 +2,10 @@
 
     process = warm().popen(["serve", …], environment, cwd, stderr)
 
-A helper imports all modules and then forks for each start. What it forks is handed to this process
-(it becomes its child, as Linux lets "subreapers" have them), so it is killed and waited for as if
-it had been started here; from its first line on it runs what ``python -m ingester`` would.
+A helper (:mod:`tests.forking`) imports all modules and then forks for each start. What it forks is
+handed to this process (it becomes its child, as Linux lets "subreapers" have them), so it is killed
+and waited for as if it had been started here; from its first line on it runs what ``python -m
+ingester`` would.
 
 Cold starts, with an interpreter of their own, are what the demo, the README's tour, the benchmarks
 and the campaigns see.
@@ -13,11 +14,8 @@ and the campaigns see.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import functools
-import gc
-import importlib
 import json
 import os
 import select
@@ -27,17 +25,13 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NoReturn, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 _SUBREAPER = 36
-_PARENT_DEATH_SIGNAL = 1
-_SHELL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP)
-_MOST_BYTES = 1 << 20
 
 
 class Process(Protocol):
@@ -206,7 +200,7 @@ def warm() -> Warm:
     tunables = os.environ.get("GLIBC_TUNABLES") or "glibc.malloc.hugetlb=1"
     with theirs:
         helper = subprocess.Popen(
-            [sys.executable, "-c", f"from tests.warm import serve; serve({theirs.fileno()})"],
+            [sys.executable, "-c", f"from tests.forking import serve; serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
             env={**os.environ, "GLIBC_TUNABLES": tunables},
@@ -214,102 +208,6 @@ def warm() -> Warm:
     started = Warm(helper, ours)
     atexit.register(started.close)
     return started
-
-
-# The helper
-
-
-def serve(descriptor: int) -> None:
-    """Import everything, then fork for every order until nobody can give one any more."""
-    _import_all()
-    with socket.socket(fileno=descriptor) as orders:
-        while True:
-            said, streams, _, _ = socket.recv_fds(orders, _MOST_BYTES, 3)
-            if not said:
-                return
-            told, tell = os.pipe()
-            middle = os.fork()
-            if not middle:
-                # Its own child is nobody's when it ends, and so goes to the subreaper.
-                pid = os.fork()
-                if not pid:
-                    os.close(told)
-                    os.close(tell)
-                    orders.close()
-                    _become(json.loads(said), streams)
-                os.write(tell, str(pid).encode())
-                os._exit(0)
-            os.waitpid(middle, 0)
-            # Not before: until then it is not the subreaper's to wait for.
-            orders.send(os.read(told, 64))
-            os.close(told)
-            os.close(tell)
-            for each in streams:
-                os.close(each)
-
-
-def _import_all() -> None:
-    from ingester.allocator import choose_allocator
-
-    choose_allocator()
-    # Not `ingester.cli.app`: what it imports itself it imports in the environment of the command.
-    for name in ("typer._adapters", "s3fs", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv"):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
-    for name in ("daemon", "client", "adopting", "config_sources"):
-        importlib.import_module(f"ingester.{name}")
-    for name in ("serving", "manifest_commands", "input_files", "output_formats", "log_tools"):
-        importlib.import_module(f"ingester.cli.{name}")
-    # No collection of a child walks them: they are nobody's garbage.
-    gc.collect()
-    gc.freeze()
-
-
-def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
-    """Run the command in this process, which is new, and end with its exit code."""
-    code = 70
-    try:
-        _end_with(order["parent"])
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        for number in _SHELL_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        os.environ.clear()
-        os.environ.update(order["environment"])
-        os.chdir(order["cwd"])
-        sys.argv = ["ingester", *order["arguments"]]
-        from ingester.cli import main
-
-        try:
-            main(order["arguments"])
-            code = 0
-        except SystemExit as exc:
-            code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-    finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
-
-
-def _end_with(parent: int) -> None:
-    """Have this process killed when the process that ordered it ends, however that does."""
-    give_up_at = time.monotonic() + 10
-    # Until whoever forked it has ended, its parent is another.
-    while os.getppid() != parent:
-        if time.monotonic() > give_up_at:
-            os._exit(71)
-        os.sched_yield()
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(71)
 
 
 @contextmanager
