@@ -1,0 +1,156 @@
+"""A disk that refuses a segment: its room, its header, its seal or its name."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from tests.wal.disks import FaultyDisk
+from tests.wal.driving import (
+    IDENTITY,
+    SMALL,
+    Running,
+    operation,
+    payloads,
+    recovered_records,
+    running,
+    started,
+)
+from tests.wal.held_disk import HeldDisk
+from wal import Log, LogFailed, LogFull, LogWriteFailed
+
+FULL = [errno.ENOSPC, errno.EDQUOT]
+
+
+def test_nothing_is_rotated_behind_a_sync_that_has_failed(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = HeldDisk()
+        log = await started(tmp_path, disk=disk)
+        state = Running(log)
+        entry = operation(b"x")
+        ended: list[str] = []
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            with pytest.raises(LogFailed):
+                await log.run(state.apply, task_status=task_status)
+            ended.append("run")
+
+        async def rotate() -> None:
+            with pytest.raises(LogFailed):
+                await log.rotate()
+            ended.append("rotation")
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+            disk.hold(then=OSError(errno.EIO, "no"))
+            state.answers.append(log, entry)
+            await disk.wait_until_held()
+            nursery.start_soon(rotate)
+            await trio.testing.wait_all_tasks_blocked()
+            disk.calls.clear()
+            disk.let_go.set()
+        assert sorted(ended) == ["rotation", "run"]
+        assert isinstance(state.answers.by_entry[entry], LogFailed)
+        # A sync that failed once may say that all is well the next time.
+        assert disk.names() == []
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_full_disk_refuses_rotation_and_recovers_alone(tmp_path: Path, error: int) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"x" * 1900)
+            disk.fail("allocate", error)
+            # It still has room for this one, and none for the next.
+            await state.answers.write(state.log, b"y" * 1000)
+            for _ in range(3):
+                entry = operation(b"z" * 1000)
+                state.answers.append(state.log, entry)
+                assert isinstance((await state.answers.wait(entry))[0], LogFull)
+                assert state.log.open_segment == 1
+            with pytest.raises(LogFull):
+                await state.log.rotate()
+            await state.answers.write(state.log, b"s" * 100)
+            disk.heal()
+            await state.answers.write(state.log, b"w" * 1000)
+            assert state.log.open_segment == 2
+        recovered, records = await recovered_records(tmp_path)
+        assert [one[:1] for one in payloads(records)] == [b"x", b"y", b"s", b"w"]
+        assert recovered.foreign == ()
+
+    trio.run(write)
+
+
+def test_a_log_starts_on_a_full_disk_and_takes_writes_when_there_is_room(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, clean=False) as state:
+            await state.answers.write(state.log, b"old")
+        disk.fail("allocate", errno.ENOSPC)
+        async with running(tmp_path, disk=disk) as state:
+            entry = operation(b"x")
+            state.answers.append(state.log, entry)
+            assert isinstance((await state.answers.wait(entry))[0], LogFull)
+            assert await state.log.prune(state.log.open_segment) == [1]
+            disk.heal()
+            (entry,) = await state.answers.write(state.log, b"new")
+            assert (entry.seq, entry.segment) == (2, 2)
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("call", ["pwritev", "rename"])
+def test_a_segment_that_cannot_be_opened_is_tried_again(tmp_path: Path, call: str) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"one")
+            # What fails is the header of the new one, or its name: the old one is sealed then.
+            seal = 1
+            disk.fail(call, errno.EIO, skip=seal if call == "pwritev" else 0, times=1)
+            with pytest.raises(LogWriteFailed):
+                await state.log.rotate()
+            assert state.log.statistics().open_bytes == 0
+            (entry,) = await state.answers.write(state.log, b"two")
+            assert (entry.seq, entry.segment) == (2, 2)
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"one", b"two"]
+
+    trio.run(write)
+
+
+def test_a_seal_that_fails_leaves_the_segment_open(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"one")
+            disk.fail("pwritev", errno.EIO, times=1)
+            with pytest.raises(LogWriteFailed, match="sealing"):
+                await state.log.rotate()
+            disk.heal()
+            (entry,) = await state.answers.write(state.log, b"two")
+            assert (entry.seq, entry.segment) == (2, 1)
+            await state.log.rotate()
+            (entry,) = await state.answers.write(state.log, b"three")
+            assert (entry.seq, entry.segment) == (3, 2)
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"one", b"two", b"three"]
+
+    trio.run(write)
+
+
+def test_an_unsynced_name_of_a_new_segment_ends_the_log(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        log = Log(tmp_path, SMALL, disk=disk)
+        await log.recover()
+        disk.fail("fsync_directory")
+        with pytest.raises(LogFailed):
+            await log.start(IDENTITY, 1)
+
+    trio.run(write)
