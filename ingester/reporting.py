@@ -223,14 +223,14 @@ class Reporter:
 
     def _persist(self) -> PersistStatus:
         runtime, queue = self._runtime, self._runtime.persister.queue
-        rows, nbytes, files = runtime.persisted_totals
+        rows, nbytes, files = runtime.counting.persisted_totals
         return PersistStatus(
             queued_jobs=queue.queued_jobs,
             queued_bytes=runtime.persister.queued_bytes,
             active=queue.active,
             persisted=Persisted(rows=rows, bytes=nbytes, files=files),
-            failed_attempts=runtime.failed_attempts,
-            last=runtime.last_persists,
+            failed_attempts=runtime.counting.failed_attempts,
+            last=runtime.counting.last_persists,
         )
 
     def _log(self) -> LogStatus:

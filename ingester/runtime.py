@@ -21,9 +21,10 @@ from ingester.catalog import Catalog
 from ingester.cleaning import Cleaning
 from ingester.commits import Commits
 from ingester.config import Settings
+from ingester.counting import Counting
 from ingester.errors import TooSlow
 from ingester.http.rates import RateCounter
-from ingester.http.status import PersistRun, State, Status
+from ingester.http.status import State, Status
 from ingester.known_origins import KnownOrigins
 from ingester.lifecycle import Lifecycle
 from ingester.memory import MemoryLedger, Watermarks
@@ -35,11 +36,9 @@ from ingester.persisting import Persister
 from ingester.query.files import CACHE_BYTES, RowGroups
 from ingester.query.queries import Queries, QueryLimits
 from ingester.query.spill import spill_handle
-from ingester.query.stream import AnswerStream
 from ingester.record import shrink
 from ingester.replication.closing import Closing
 from ingester.replication.service import Replication
-from ingester.sinks import Transaction
 from ingester.sinks.metrics_sink import MetricsSink
 from ingester.sinks.origin_sink import OriginSink
 from ingester.sinks.tracing_sink import with_tracing
@@ -53,8 +52,6 @@ from persist.store import ObjectStore
 from wal import Log, LogSettings, RecordKind, Recovered
 
 log = structlog.get_logger(__name__)
-
-LAST_PERSISTS = 10
 
 SETTLE_S = 0.01
 """How long a query waits for what was acknowledged just now to be applied, before it goes by way of
@@ -84,9 +81,6 @@ class Runtime:
         """The log segment that replay has reached; None when it is over."""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
-        self.last_persists: list[PersistRun] = []
-        self.persisted_totals = [0, 0, 0]
-        self.failed_attempts = 0
         self._build_read_side(settings, store, writer)
         self.wal = wal
         self.recovered = recovered
@@ -99,6 +93,7 @@ class Runtime:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
         self.rates = RateCounter(time.monotonic)
+        self.counting = Counting(self.metrics, self.rates)
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
         self.origins = Origins(time.monotonic)
         self.admission = AdmissionState()
@@ -142,7 +137,7 @@ class Runtime:
             self.row_groups,
         )
         self.queries.on_expired = self.metrics.stream_timed_out
-        self.queries.on_opened = self._query_opened
+        self.queries.on_opened = self.counting.query_opened
         self.queries.settled = lambda: self.wal.wait_settled(SETTLE_S)
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
         self.ledger.gauge("answers", self.queries.answer_bytes)
@@ -156,7 +151,7 @@ class Runtime:
             target_file_bytes=settings.persist.target_file_bytes,
         )
         self.persister.on_persisted = self._persisted
-        self.persister.uploads.on_failed = self._persist_failed
+        self.persister.uploads.on_failed = self.counting.persist_failed
         self.lifecycle = Lifecycle(
             self.tree,
             self.ledger,
@@ -207,7 +202,7 @@ class Runtime:
             Closing(self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq),
             max_transaction_bytes=settings.replication.max_transaction_bytes,
         )
-        self.replication.on_logged = self._transaction_logged
+        self.replication.on_logged = self.counting.transaction_logged
         self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
         self.released = trio.Event()
 
@@ -247,10 +242,6 @@ class Runtime:
         while not handle.released:
             await self.released.wait()
 
-    def answered(self, stream: AnswerStream) -> None:
-        """An answer was sent to its end. Any thread."""
-        self.metrics.table(*stream.table).answered(stream.rows, stream.nbytes)
-
     # What the parts tell each other
 
     def note_replaying(self, segment: int | None) -> None:
@@ -263,23 +254,9 @@ class Runtime:
         self.fence = fence
         self.fenced.set()
 
-    def _query_opened(self, table: tuple[str, str]) -> None:
-        self.metrics.table(*table).queried()
-        self.rates.add(queries=1)
-
     def _frozen(self, handle: BufferHandle, why: Why) -> None:
         self.metrics.frozen(why)
         self.persister.enqueue(handle)
-
-    def _transaction_logged(self, transaction: Transaction) -> None:
-        self.metrics.transaction_logged(
-            sum(done.messages for done in transaction.operations),
-            transaction.changes,
-            sum(done.rows for done in transaction.operations),
-        )
-        for done in transaction.operations:
-            self.metrics.table(*done.table.key).wrote(done.rows, done.nbytes, done.operations)
-            self.rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
 
     def _group_applied(self, operations: int, nbytes: int) -> None:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
@@ -303,32 +280,9 @@ class Runtime:
     def _persisted(
         self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
     ) -> None:
-        table = handle.partition.table
-        nbytes = sum(add.bytes for add in adds)
-        self.metrics.persist_finished(queued_s, active_s, queued_s + active_s)
-        self.metrics.table(table.namespace, table.name).persisted(
-            len(adds), handle.total_rows, nbytes
-        )
-        for index, count in enumerate((handle.total_rows, nbytes, len(adds))):
-            self.persisted_totals[index] += count
-        run = PersistRun(
-            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            namespace=table.namespace,
-            table=table.name,
-            partition=handle.partition.name,
-            rows=handle.total_rows,
-            bytes=nbytes,
-            queued_s=queued_s,
-            active_s=active_s,
-            total_s=queued_s + active_s,
-        )
-        self.last_persists = [run, *self.last_persists][:LAST_PERSISTS]
+        self.counting.persisted(handle, adds, queued_s, active_s)
         self.released.set()
         self.released = trio.Event()
-
-    def _persist_failed(self) -> None:
-        self.failed_attempts += 1
-        self.metrics.persist_failed()
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -116,7 +116,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         return Ticket(namespace, table)
 
     def _answered(self, stream: AnswerStream) -> None:
-        self._runtime.answered(stream)
+        self._runtime.counting.answered(stream)
 
     def _counted(self) -> Any:
         return _Counted(self._runtime)
