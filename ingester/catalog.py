@@ -15,27 +15,13 @@ import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.commits import Commits, TableKey
-from ingester.errors import Stopping, StoreAway, UnknownTable
-from ingester.schema.definition import (
-    automatic_definition,
-    check_same,
-    keyed_definition,
-    widened,
-)
+from ingester.errors import StoreAway, UnknownTable
+from ingester.held_tables import HeldTables
+from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
-from ingester.table_owners import TableOwners
 from ingester.waiting import held_back
-from persist.manifest import (
-    Action,
-    Manifest,
-    ProposalConflict,
-    TableNotFound,
-    TableState,
-    Writer,
-    WriterIdentity,
-    list_tables,
-)
+from persist.manifest import Manifest, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition
 
@@ -56,12 +42,9 @@ class Catalog:
     ) -> None:
         self.store = commits.store
         self.commits = commits
-        self._owners = TableOwners(writer, endpoint)
+        self._held = HeldTables(commits, tree, writer, endpoint)
         self._tree = tree
-        self._writer = writer
         self._auto_create = auto_create
-        self.closing = False
-        """Nothing is made or registered any more: the daemon has said, or says, that it is done."""
 
     # Reading
 
@@ -77,7 +60,7 @@ class Catalog:
             return table
         key = (namespace, name)
         async with self.commits.held(key):
-            return await self._open_locked(key)
+            return await self._held.open(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
         """The table, if it is in memory; InvalidRequest for a bad name. Any thread."""
@@ -195,22 +178,22 @@ class Catalog:
         table = self._tree.tables.get(key)
         if (
             table is not None
-            and self._may_write(table)
+            and self._held.may_write(table)
             and not missing_columns(table.definition, sent)
         ):
             return table
         async with self.commits.held(key):
-            table = await self._unless_to_be_made(self._open_locked(key))
+            table = await self._unless_to_be_made(self._held.open(key))
             if table is None:
                 wanted = (
                     keyed_definition(sent, primary_key)
                     if primary_key
                     else automatic_definition(sent)
                 )
-                table = await self._create_locked(key, wanted)
-            await self._own_locked(table)
+                table = await self._held.create(key, wanted)
+            await self._held.own(table)
             while missing := missing_columns(table.definition, sent):
-                await self._widen_locked(table, missing)
+                await self._held.widen(table, missing)
             return table
 
     async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
@@ -229,13 +212,10 @@ class Catalog:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
         """
         table = await self.open(namespace, name)
-        if not self._may_write(table):
+        if not self._held.may_write(table):
             async with self.commits.held(table.key):
-                await self._own_locked(table)
+                await self._held.own(table)
         return table
-
-    def _may_write(self, table: TableBuffer) -> bool:
-        return table.registered and self._owners.owns(table)
 
     async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
         """Create a table; the same definition again is fine.
@@ -246,96 +226,22 @@ class Catalog:
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         async with self.commits.held(key):
             try:
-                table = await self._open_locked(key)
+                table = await self._held.open(key)
             except UnknownTable:
-                table = await self._create_locked(key, definition)
+                table = await self._held.create(key, definition)
             check_same(table.state, definition, key)
             return table
 
     async def register(self, table: TableBuffer) -> None:
         """Put this daemon's epoch into the table's manifest, if it is not there yet."""
         async with self.commits.held(table.key):
-            await self._register_locked(table)
+            await self._held.register(table)
 
     async def close_writer(self, table: TableBuffer) -> None:
         """Say in the manifest that this incarnation writes no more: a clean stop."""
         async with self.commits.held(table.key):
-            if table.registered:
-                await self._commit_locked(table, (self._writer_action("closed"),))
-                table.registered = False
+            await self._held.close_writer(table)
 
-    # Under the table's lock
-
-    async def _open_locked(self, key: TableKey) -> TableBuffer:
-        table = self._tree.tables.get(key)
-        if table is not None:
-            return table
-        try:
-            state = await self.commits.read(self.manifest(key).load)
-        except TableNotFound as exc:
-            raise UnknownTable(f"table {key[0]}/{key[1]} does not exist") from exc
-        return self._keep(key, state)
-
-    async def _create_locked(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
-        self._check_open()
-        actions = (*definition.actions(), self._writer_action("open"))
-        try:
-            state = await self.commits.commit_held(key, None, actions)
-        except ProposalConflict as exc:
-            return self._keep(key, exc.state)
-        table = self._keep(key, state)
-        table.registered = True
-        log.info("table created", namespace=key[0], table=key[1], version=state.version)
-        return table
-
-    async def _register_locked(self, table: TableBuffer) -> None:
-        self._check_open()
-        if not table.registered:
-            await self._commit_locked(table, (self._writer_action("open"),))
-            table.registered = True
-
-    def _check_open(self) -> None:
-        if self.closing:
-            raise Stopping("the daemon is stopping", retry_after_s=1.0)
-
-    async def _own_locked(self, table: TableBuffer) -> None:
-        """See that this daemon's writes are the table's next ones, whatever was known before."""
-        await self._register_locked(table)
-        while not self._owners.owns(table):
-            newest = partial(self.manifest(table.key).refresh, table.state)
-            self.commits.show(table, await self.commits.read(newest))
-            try:
-                await self._commit_locked(table, (self._owners.claim(table),))
-            except ProposalConflict as exc:
-                self.commits.show(table, exc.state)
-
-    async def _widen_locked(self, table: TableBuffer, missing: list[pa.Field]) -> None:
-        wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
-        try:
-            # With the spec, whose partition columns have names, too: nobody may have changed it.
-            spec = table.state.current_spec
-            assert spec is not None
-            await self._commit_locked(table, (wider.schema_action(), spec))
-        except ProposalConflict as exc:
-            self.commits.show(table, exc.state)  # somebody else added columns: look again
-            return
-        log.info("columns added", table=table.key, columns=[field.name for field in missing])
-
-    async def _commit_locked(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:
-        state = await self.commits.commit_held(table.key, table.state, actions)
-        self.commits.show(table, state)
-
-    def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
-        table = TableBuffer(key[0], key[1], state)
-        table.refreshed_at = time.monotonic()
-        self._tree.tables[key] = table
-        self.commits.tell_followers(table)
-        return table
-
-    def _writer_action(self, state: str) -> Writer:
-        return Writer(
-            ingester_id=self._writer.ingester_id,
-            incarnation=self._writer.incarnation,
-            epoch=self._writer.epoch,
-            state="open" if state == "open" else "closed",
-        )
+    def close(self) -> None:
+        """Make and register nothing any more: the daemon has said, or says, that it is done."""
+        self._held.closing = True

@@ -79,7 +79,7 @@ async def _close_tables_and_log(runtime: Runtime) -> None:
     Everything is in files by now: what cannot be said or removed costs the next start a moment.
     """
     try:
-        runtime.catalog.closing = True
+        runtime.catalog.close()
         for table in list(runtime.tree.tables.values()):
             await runtime.catalog.close_writer(table)
         await runtime.wal.rotate()
