@@ -12,33 +12,23 @@ by the source's client library, past what concerns no table when all before that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from ingester.client import (
-    Client,
-    ClientError,
-    NotFound,
-    TimedOut,
-    Unavailable,
-    UnknownOutcome,
-    Unreachable,
-)
-from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
+from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
+from ingester.client.sync import SyncAnswer, SyncStream
 from ingester.postgres.collecting import Collector, NoKey, SyncMessage, table_name
+from ingester.postgres.copying import copied
 from ingester.postgres.output import Change, Commit, Message, Relation, Truncate
-from ingester.postgres.source import Slot, Source, SourceFailed, SourceTable
+from ingester.postgres.source import Slot, Source, SourceFailed, SourceTable, keys_of
 
 SEND_BYTES = 8 << 20
 SEND_CHANGES = 50_000
 """Transactions are sent together until they have so much, or the source has no more for now."""
 IDLE_S = 0.2
 ASK_EVERY_S = 1.0
-KEYS_AT_ONCE = 50_000
 FIRST_LSN = 1 << 20
 """Positions in a log are higher; sequences of a copy, but for its last one, are lower."""
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
@@ -162,7 +152,8 @@ class Replicator:
         sequence = (standing.memory_sequence or 0) + 1
         waiting: SyncMessage | None = None
         rows = 0
-        for message in self._copied(source, tables, slot.snapshot):
+        namespace = self._plan.namespace
+        for message in copied(source, tables, slot.snapshot, self._client, namespace):
             if waiting is not None:
                 self._close([waiting], sequence)
                 sequence += 1
@@ -172,39 +163,11 @@ class Replicator:
             self._close([waiting], slot.confirmed_lsn)
         self._say(f"copied {rows} rows of {len(tables)} tables")
 
-    def _copied(
-        self, source: Source, tables: list[SourceTable], snapshot: str
-    ) -> Iterator[SyncMessage]:
-        for table in tables:
-            # What an earlier copy has left may be gone from the source.
-            yield from self._cleared(table)
-            for rows in source.copy(table, snapshot):
-                collector = Collector(_keys(tables))
-                collector.relation(table.relation)
-                for cells in rows:
-                    collector.add(Change(table.relation.oid, None, cells))
-                yield from collector.take()
-
-    def _cleared(self, table: SourceTable) -> Iterator[SyncMessage]:
-        """What deletes all rows that a table has here."""
-        name = table_name(table.relation)
-        try:
-            found = self._client.query(self._plan.namespace, name, columns=list(table.key))
-        except NotFound:
-            return
-        columns = tuple(
-            SyncColumn(role, column) for role in ("old_pk", "new_pk") for column in table.key
-        )
-        for keys in found.combine_chunks().to_batches(max_chunksize=KEYS_AT_ONCE):
-            gone = [pa.nulls(keys.num_rows, column.type) for column in keys.columns]
-            names = [str(number) for number in range(2 * len(gone))]
-            yield SyncMessage(name, columns, pa.record_batch([*keys.columns, *gone], names=names))
-
     # The stream
 
     def _follow(self, source: Source, tables: list[SourceTable], standing: SyncAnswer) -> None:
         """Send what comes after that which the daemon has."""
-        keys = _keys(tables)
+        keys = keys_of(tables)
         upto = standing.memory_sequence or -1
         # A daemon that may have lost its log may have some of these in files of some tables. They
         # were sent in groups that nobody knows; what is sent singly is judged right.
@@ -253,7 +216,7 @@ class Replicator:
     ) -> None:
         """A table may have come after the start."""
         if (relation.schema, relation.name) not in keys:
-            keys.update(_keys(source.tables()))
+            keys.update(keys_of(source.tables()))
 
     def _send(self, source: Source, collector: Collector) -> None:
         upto, changes = collector.upto, collector.changes
@@ -310,10 +273,6 @@ class Replicator:
         until = time.monotonic() + seconds
         while not self._stopped() and (left := until - time.monotonic()) > 0:
             time.sleep(min(0.1, left))
-
-
-def _keys(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]:
-    return {(table.relation.schema, table.relation.name): table.key for table in tables}
 
 
 def _is_much(collector: Collector) -> bool:

@@ -40,6 +40,11 @@ class SourceFailed(Exception):
     """The source refuses something, in its own words."""
 
 
+def keys_of(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The primary key of each table by (schema, name)."""
+    return {(table.relation.schema, table.relation.name): table.key for table in tables}
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """PostgreSQL's own errors, but for a lost connection, as :class:`SourceFailed`."""
