@@ -3,11 +3,10 @@
 A call turns its arguments into a body of the protocol and the daemon's results into values.
 :mod:`.connection` makes it: errors are those of :mod:`.errors`, and calls that change nothing, or
 the same thing again, are retried under the client's :class:`RetryPolicy`. Writes are retried by
-their :class:`Writer`, exactly once.
+their :class:`Writer`, exactly once; :mod:`.opening` says under which origin.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,13 +14,11 @@ import msgspec
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import NotFound
-from .origins import OriginLease, OriginPool
+from .opening import WhoWrites, Writers
 from .reading import QueryStream
 from .retry import RetryPolicy
-from .splitting import Data, batches_of
+from .splitting import Data
 from .sync import SyncStream
-from .window import WindowLimits
 from .wire import (
     OriginState,
     Persisted,
@@ -31,13 +28,10 @@ from .wire import (
     WriteResult,
     encode_schema,
     given,
-    put_command,
 )
-from .writer import Writer, WriterOptions
+from .writer import Writer
 
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
-# A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
-TABLE_BATCH_BYTES = 16 * 1024**2
 
 
 class Client:
@@ -59,7 +53,7 @@ class Client:
     ) -> None:
         self._connection = Connection(endpoint, timeout_s, retry)
         self.endpoint = self._connection.endpoint
-        self._origins = OriginPool()
+        self._writers = Writers(self._connection)
 
     def close(self) -> None:
         """Drop the connection. Open writers and streams end as if it was lost."""
@@ -101,17 +95,8 @@ class Client:
             Unavailable: refused until the retry policy gave up.
             Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
         """
-        return self._write_all(
-            data,
-            lambda schema: self.writer(
-                namespace,
-                table,
-                schema,
-                origin=origin,
-                first_sequence=first_sequence,
-                exactly_once=exactly_once,
-            ),
-        )
+        who = WhoWrites(origin, first_sequence, exactly_once)
+        return self._writers.write_all(namespace, table, data, who)
 
     def delete(
         self,
@@ -135,27 +120,8 @@ class Client:
             InvalidRequest: the table has no primary key, or these are not its columns.
             ClientError: as :meth:`write`.
         """
-        return self._write_all(
-            keys,
-            lambda schema: self.writer(
-                namespace,
-                table,
-                schema,
-                origin=origin,
-                first_sequence=first_sequence,
-                exactly_once=exactly_once,
-                deletes=True,
-            ),
-        )
-
-    def _write_all(self, data: Data, open_writer: Callable[[pa.Schema], Writer]) -> WriteResult:
-        schema, batches = batches_of(data, TABLE_BATCH_BYTES)
-        if schema is None:
-            return WriteResult()
-        with open_writer(schema) as writer:
-            for batch in batches:
-                writer.write(batch)
-            return writer.close()
+        who = WhoWrites(origin, first_sequence, exactly_once)
+        return self._writers.write_all(namespace, table, keys, who, deletes=True)
 
     def writer(
         self,
@@ -189,33 +155,10 @@ class Client:
         Raises:
             ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
         """
-        lease: OriginLease | None = None
-        if origin is not None:
-            start = self._next_sequence(origin) if first_sequence is None else first_sequence
-            lease = OriginLease(origin, start, exclusive=first_sequence is None)
-        elif exactly_once:
-            lease = self._origins.lease(namespace, table)
-        kind = "delete" if deletes else "write"
-        command = put_command(kind, namespace, table, lease.origin if lease else None)
-        window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
-        connection = self._connection
-        options = WriterOptions(
-            window=window,
-            answer_timeout_s=connection.timeout_s,
-            retry=connection.retry,
-            position=partial(self._position, lease.origin)
-            if lease and (keep_until_durable or origin is None)
-            else None,
-            keep=keep_until_durable and lease is not None,
+        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable)
+        return self._writers.open(
+            namespace, table, schema, who, max_unanswered=max_unanswered, deletes=deletes
         )
-        return Writer(lambda: connection.link(command, schema), schema, lease, options)
-
-    def _next_sequence(self, origin: str) -> int:
-        return (self._position(origin) or 0) + 1
-
-    def _position(self, origin: str) -> int | None:
-        known = [state.memory_sequence for state in self.origins(origin)]
-        return max((sequence for sequence in known if sequence is not None), default=None)
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -325,11 +268,7 @@ class Client:
 
     def origins(self, origin: str | None = None) -> list[OriginState]:
         """How far each origin has come, or the one named (empty when it is not known)."""
-        try:
-            results = self.action("origins", given({"origin": origin}))
-        except NotFound:
-            return []
-        return msgspec.convert(results, list[OriginState])
+        return self._connection.origins(origin)
 
     def status(self) -> dict[str, Any]:
         """What ``/api/status`` has."""

@@ -13,11 +13,11 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from .errors import Unimplemented, UnknownOutcome, from_arrow
+from .errors import NotFound, Unimplemented, UnknownOutcome, from_arrow
 from .link import Link
 from .reading import QueryStream
 from .retry import RetryPolicy, RetryState
-from .wire import TableSummary, encode
+from .wire import OriginState, TableSummary, encode, given
 
 # gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
 # back sooner. A pool of its own keeps one client's backoff away from another's.
@@ -116,6 +116,14 @@ class Connection:
             return decoded
 
         return self._call(action)
+
+    def origins(self, origin: str | None = None) -> list[OriginState]:
+        """How far each origin has come, or the one named (empty when it is not known)."""
+        try:
+            results = self.act("origins", given({"origin": origin}))
+        except NotFound:
+            return []
+        return msgspec.convert(results, list[OriginState])
 
     def _call(self, call: Callable[[], T]) -> T:
         """The result of ``call``, retried while a retry may help."""
