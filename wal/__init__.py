@@ -44,9 +44,9 @@ entries are answered with `LogFull` or `LogWriteFailed`, and the log goes on; a 
 fails is the end, `LogFailed`, after everyone who waits has been answered.
 
 Files, from the bytes up: `format`, `scan` and `group` are pure; `disk`, `segment`, `reading`,
-`recovery` block; `segments`, `commit`, `replay` and `log` live on trio's loop; `append_queue`
-stands between the threads that append and the one that writes, `waiting` is its line; `handover`
-stands between the one that writes and the loop.
+`recovery` block; `spares`, `segments`, `commit`, `replay` and `log` live on trio's loop;
+`append_queue` stands between the threads that append and the one that writes, `waiting` is its
+line; `handover` stands between the one that writes and the loop.
 `inspection` and `repair` are an operator's tools, for a log that nobody runs.
 """
 

@@ -87,6 +87,7 @@ class GroupCommit:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)
+                nursery.start_soon(self._guard, self._segments.trim_sealed, nursery)
                 nursery.start_soon(self._look_again)
                 if self._settings.fsync == "interval":
                     nursery.start_soon(self._guard, self._sync_by_timer, nursery)

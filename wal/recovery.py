@@ -160,7 +160,9 @@ def _seal(disk: Disk, path: Path, verdict: Verdict, *, torn: bool) -> None:
         write_zeros(disk, fd, verdict.end, max(verdict.size, verdict.end + SEAL_RECORD_BYTES))
     # Records that were written and never synced are about to be replayed, and so to be read.
     sync(disk, fd)
-    OpenSegment(disk, fd, path, ledger).seal()
+    segment = OpenSegment(disk, fd, path, ledger)
+    segment.seal()
+    segment.trim()
 
 
 def keep_tail(disk: Disk, path: Path, start: int) -> tuple[int, str | None]:

@@ -6,7 +6,8 @@ Blocking; the log calls this in a thread, one call at a time per segment::
     publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
     append    a group written; synced apart
     cut_back  after a failed append: zeros from the group's start on, synced
-    seal      all synced; seal record written, file cut to its length, synced; closed
+    seal      all synced; seal record written and synced
+    trim      cut to its length, closed: when nobody waits any more
     remove    renamed to <n>.wal.tmp, folder synced; then let go of in pieces
 
 A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
@@ -96,7 +97,10 @@ class OpenSegment:
             raise LogFailed(f"{self.path}: a failed append could not be cut back: {exc}") from exc
 
     def seal(self) -> None:
-        """End the segment. OSError: the seal is cut back and the segment is open as before."""
+        """End the segment. OSError: the seal is cut back and the segment is open as before.
+
+        Nothing is done with it any more but `trim`.
+        """
         ledger = self.ledger
         if ledger.synced_to < ledger.end:
             # The seal claims that everything before it is durable.
@@ -108,13 +112,18 @@ class OpenSegment:
         except OSError:
             self.cut_back(ledger.end)
             raise
-        try:
-            sync(self.disk, self.fd)
-            self.disk.truncate(self.fd, ledger.end + len(seal))
-        except OSError as exc:
-            raise LogFailed(f"{self.path}: could not be cut to its length: {exc}") from exc
-        sync(self.disk, self.fd, attributes=True)
-        self.disk.close(self.fd)
+        sync(self.disk, self.fd)
+        ledger.end += len(seal)
+
+    def trim(self) -> None:
+        """Give back what a sealed segment does not need, and let go of it.
+
+        It is whole with zeros behind its seal, too: whether this is done, now, after a crash or
+        never, takes nothing from it, and so nothing is synced.
+        """
+        with contextlib.suppress(OSError):
+            self.disk.truncate(self.fd, self.ledger.end)
+        self.abandon()
 
     def abandon(self) -> None:
         """Close the file as it is, for the next start to judge."""

@@ -4,14 +4,15 @@ Everything that touches a file runs in a thread of the log's own, so that other 
 never queues before a commit. A rotation goes in this order, and each step leaves the log whole::
 
     spare ready  ->  old one sealed  ->  carry() asked, spare published  ->  new one open
+                                                                             old one trimmed
 
-With no spare to be had (a full disk) the old one stays open. With the old one sealed and the
-new one failing there is none open, and the next commit tries again.
+Trimming takes longer than all else, and nobody waits for it. With no spare to be had (a full disk)
+the old one stays open. With the old one sealed and the new one failing there is none open, and the
+next commit tries again.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,8 +24,9 @@ import trio
 
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
-from wal.segment import OpenSegment, Spare, discard, prepare, publish, remove
+from wal.segment import OpenSegment, Spare, publish, remove
 from wal.settings import LogSettings, Recovered, SegmentFacts
+from wal.spares import Spares
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,8 +38,11 @@ Carry = Callable[[], Sequence[tuple[int, Sequence["Buffer"]]]]
 T = TypeVar("T")
 log = structlog.get_logger("wal")
 
-# A commit, a spare in the making, a prune and a timed sync may run at once.
-_THREADS = 4
+# A rotation, a spare in the making, a trim, a prune and a timed sync may run at once.
+_THREADS = 5
+_FAST_S = 0.25
+"""A segment that is half full so soon is followed by one that is not zeroed: at more than 100 MB/s
+the zeros take a third of what the disk can write, and large groups do well without."""
 _BUSY_S = 1.0
 """After a group, others are expected for so long: what is deleted meanwhile gives way to them."""
 
@@ -57,12 +62,9 @@ class SegmentSet:
         self._identity = LogIdentity("", "", 0)
         self._next_number = 1
         self._next_seq = 1
-        self._spare: Spare | None = None
-        self._spare_lock = trio.Lock()
-        # Set while somebody waits for the spare: it is not zeroed any further then.
-        self._hurry = threading.Event()
-        self._spare_wanted = trio.Event()
-        self._spare_asked_for = 0
+        self._spares = Spares(disk, directory, settings.segment_bytes, self.in_thread)
+        self._untrimmed: list[OpenSegment] = []
+        self._trim_wanted = trio.Event()
         # Held while the open file is synced or closed by someone: a timed sync and a seal.
         self._file_lock = trio.Lock()
         self.sealed: dict[int, SegmentFacts] = {}
@@ -102,9 +104,9 @@ class SegmentSet:
     @property
     def reserved_bytes(self) -> int:
         """Room that the disk has given already: what is left of the open segment, and a spare."""
-        segment, spare = self.open, self._spare
+        segment = self.open
         left = 0 if segment is None else max(0, segment.ledger.size - segment.ledger.end)
-        return left + (0 if spare is None else spare.size)
+        return left + self._spares.reserved_bytes
 
     async def require_open(self) -> OpenSegment:
         """The open segment, opened now if there is none; LogFull, LogWriteFailed, LogFailed."""
@@ -115,19 +117,20 @@ class SegmentSet:
 
     async def rotate(self) -> None:
         """Seal the open segment, if any, and open the next; the errors of `require_open`."""
-        self._hurry.set()
-        # Held to the end: until the number moves on, a second spare would be the same file.
-        async with self._spare_lock:
-            if self._spare is None:
-                try:
-                    self._spare = await self._prepare()
-                except OSError as exc:
-                    raise from_os_error(exc, f"preparing segment {self._next_number}") from exc
+        self._spares.hurry()
+        async with self._spares.lock:
+            try:
+                await self._spares.require(self._next_number)
+            except OSError as exc:
+                raise from_os_error(exc, f"preparing segment {self._next_number}") from exc
             if self.open is not None:
                 await self.seal()
                 self.rotations += 1
-            spare, self._spare = self._spare, None
-            await self._publish(spare)
+            spare = self._spares.take()
+            try:
+                await self._publish(spare)
+            finally:
+                self._trim_wanted.set()
 
     async def _publish(self, spare: Spare) -> None:
         header = SegmentHeader(self._next_number, self._identity, self._next_seq)
@@ -176,10 +179,10 @@ class SegmentSet:
         self.written.set()
         if ledger.operations and self.first_operation_at is None:
             self.first_operation_at = trio.current_time()
-        if ledger.end > ledger.size // 2 and self._spare_asked_for != ledger.number:
-            # Once per segment: on a full disk the rotation itself tries again.
-            self._spare_asked_for = ledger.number
-            self._spare_wanted.set()
+        if ledger.end > ledger.size // 2:
+            since = self.first_operation_at
+            fast = since is not None and trio.current_time() - since < _FAST_S
+            self._spares.want(ledger.number, zeroed=not fast)
 
     async def sync(self) -> None:
         """Make durable what has been written to the open segment so far; LogFailed."""
@@ -205,6 +208,7 @@ class SegmentSet:
             facts = self._facts(segment)
             self.sealed[facts.number] = facts
             self._next_seq = segment.ledger.next_seq
+            self._untrimmed.append(segment)
             self.open = None
             self.first_operation_at = None
         log.info(
@@ -249,39 +253,32 @@ class SegmentSet:
 
     async def prepare_ahead(self) -> None:
         """Keep a spare ready from the moment the open segment is half full. Runs for ever."""
-        while True:
-            await self._spare_wanted.wait()
-            self._spare_wanted = trio.Event()
-            async with self._spare_lock:
-                if self._spare is None and self.open is not None:
-                    self._hurry.clear()
-                    try:
-                        self._spare = await self._prepare()
-                    except OSError as exc:
-                        log.warning("spare segment refused", error=str(exc), runbook="disk-full")
+        await self._spares.keep_ready(lambda: None if self.open is None else self._next_number)
 
-    async def _prepare(self) -> Spare:
-        size = self._settings.segment_bytes
-        number = self._next_number
-        return await self.in_thread(
-            partial(prepare, self._disk, self._directory, number, size, self._hurry)
-        )
+    async def trim_sealed(self) -> None:
+        """Cut sealed segments to their lengths, once others are open. Runs for ever."""
+        while True:
+            await self._trim_wanted.wait()
+            self._trim_wanted = trio.Event()
+            await self._trim()
+
+    async def _trim(self) -> None:
+        while self._untrimmed:
+            await self.in_thread(self._untrimmed.pop().trim)
 
     async def close(self, *, seal: bool) -> None:
         """Let go of every file, sealing the open segment where asked; the errors of `seal`."""
-        self._hurry.set()
-        async with self._spare_lock:
-            spare, self._spare = self._spare, None
-            if spare is not None:
-                await self.in_thread(partial(discard, self._disk, spare))
-        if self.open is not None:
-            try:
-                if seal:
-                    await self.seal()
-            finally:
-                if self.open is not None:
-                    self.open.abandon()
-                    self.open = None
+        await self._spares.close()
+        try:
+            if seal and self.open is not None:
+                await self.seal()
+            if seal:
+                await self._trim()
+        finally:
+            for segment in (*self._untrimmed, *([self.open] if self.open else [])):
+                segment.abandon()
+            self._untrimmed.clear()
+            self.open = None
 
     def _facts(self, segment: OpenSegment) -> SegmentFacts:
         ledger = segment.ledger

@@ -11,6 +11,8 @@ from typing import Any
 
 import trio
 
+from tests.waiting import until
+from tests.wal.disks import FaultyDisk
 from wal import (
     Disk,
     Draft,
@@ -165,3 +167,13 @@ def payloads(records: list[Record]) -> list[bytes]:
 
 def segment_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.wal"))
+
+
+async def trimmed(disk: FaultyDisk, segments: int) -> None:
+    """Return when so many segments have been cut to their lengths."""
+    await to_thread_until(lambda: disk.names().count("truncate") >= segments, "trimmed segments")
+
+
+async def to_thread_until(happened: Callable[[], bool], what: str) -> None:
+    """As `until`, beside the loop."""
+    await trio.to_thread.run_sync(until, happened, what)

@@ -1,7 +1,8 @@
-"""When a segment ends, what the next one begins with, and which ones may go."""
+"""When a segment ends, what the next one begins with, and what is done beside it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +12,16 @@ import trio.testing
 
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
-    SMALL,
     operation,
     payloads,
     recovered_records,
     running,
     segment_files,
+    to_thread_until,
+    trimmed,
 )
 from wal import LogSettings, RecordKind
-from wal.format import segment_name
+from wal.format import SEAL_RECORD_BYTES, segment_name
 
 
 def test_a_segment_never_outgrows_its_size(tmp_path: Path) -> None:
@@ -186,72 +188,56 @@ def test_the_next_segment_is_prepared_before_it_is_needed(tmp_path: Path) -> Non
     trio.run(write)
 
 
-def test_prune_deletes_sealed_segments_in_order_and_syncs_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fast_s", "zeros"), [(0.0, [*range(0, 8 << 20, 1 << 20)]), (1e9, [])])
+def test_a_spare_is_zeroed_unless_segments_fill_in_no_time(
+    tmp_path: Path, fast_s: float, zeros: list[int]
+) -> None:
     async def write() -> None:
         disk = FaultyDisk()
+        async with running(tmp_path, LogSettings(segment_bytes=8 << 20), disk=disk) as state:
+            disk.calls.clear()
+            await state.answers.write(state.log, b"x" * (5 << 20))
+            await to_thread_until(lambda: "fsync" in disk.names(), "a spare")
+            written = [offset for call, offset in disk.calls if call == "pwritev"]
+            of_the_entry = 2  # pieces of 4 MiB at most
+            assert written[of_the_entry:] == zeros
+            await state.log.rotate()
+            await state.answers.write(state.log, b"y")
+        _, records = await recovered_records(tmp_path)
+        assert [len(one) for one in payloads(records)] == [5 << 20, 1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.segments._FAST_S", fast_s)
+        trio.run(write)
+
+
+def test_nobody_waits_until_a_sealed_segment_is_cut_to_its_length(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        cut, go_on = threading.Event(), threading.Event()
+
+        def wait(_: object) -> None:
+            cut.set()
+            assert go_on.wait(20)
+
+        disk.before("truncate", wait)
         async with running(tmp_path, disk=disk) as state:
-            for i in range(4):
-                await state.answers.write(state.log, b"%d" % i)
-                await state.log.rotate()
-            disk.calls.clear()
-            assert await state.log.prune(3) == [1, 2]
-            assert disk.names() == ["rename", "fsync_directory", "unlink"] * 2
-            assert await state.log.prune(3) == []
-            assert await state.log.prune(999) == [3, 4]
-            assert state.log.statistics().segments == 1
-            await state.answers.write(state.log, b"still open")
-        _, records = await recovered_records(tmp_path)
-        assert payloads(records) == [b"still open"]
-        assert records[0].first_seq == 5
-
-    trio.run(write)
-
-
-def test_a_large_segment_goes_in_pieces_while_others_write(tmp_path: Path) -> None:
-    large = LogSettings(segment_bytes=16 << 20)
-    in_pieces = ["rename", "fsync_directory", *["truncate", "fsync"] * 2, "unlink"]
-
-    async def write() -> None:
-        disk = FaultyDisk()
-        async with running(tmp_path, large, disk=disk) as state:
-            for _ in range(3):
-                await state.answers.write(state.log, b"x" * (5 << 20))
-                await state.log.rotate()
-            disk.calls.clear()
-            assert await state.log.prune(2) == [1]
-            assert disk.names() == in_pieces
-            # It is gone for good before it is cut: a piece that fails is nobody's trouble.
-            disk.fail("truncate")
-            assert await state.log.prune(3) == [2]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("wal.segments._BUSY_S", 0.0)
-                disk.calls.clear()
-                assert await state.log.prune(4) == [3]
-                assert disk.names() == ["rename", "fsync_directory", "unlink"]
-            assert segment_files(tmp_path) == [tmp_path / segment_name(4)]
-            disk.heal()
-            await state.answers.write(state.log, b"x")
-        _, records = await recovered_records(tmp_path)
-        assert [one.first_seq for one in records] == [4]
-
-    trio.run(write)
-
-
-def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
-    async def write() -> None:
-        async with running(tmp_path, SMALL) as state:
-            for i in range(4):
-                await state.answers.write(state.log, b"%d" % i)
-                await state.log.rotate()
-            removed: list[int] = []
-
-            async def prune() -> None:
-                removed.extend(await state.log.prune(5))
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(prune)
-                nursery.start_soon(prune)
-            assert sorted(removed) == [1, 2, 3, 4]
+            await state.answers.write(state.log, b"one")
+            await state.log.rotate()
+            await state.answers.write(state.log, b"two")
+            assert await trio.to_thread.run_sync(cut.wait, 20)
+            first = tmp_path / segment_name(1)
+            assert first.stat().st_size == 4096
+            # As after a crash: zeros behind a seal are nobody's trouble.
+            copy = tmp_path / "copy"
+            copy.mkdir()
+            (copy / first.name).write_bytes(first.read_bytes())
+            recovered, records = await recovered_records(copy)
+            assert payloads(records) == [b"one"]
+            assert (recovered.torn_bytes, recovered.torn_segments) == (0, 0)
+            go_on.set()
+            await trimmed(disk, 1)
+        assert first.stat().st_size == recovered.segments[0].bytes < 4096
 
     trio.run(write)
 
@@ -268,7 +254,7 @@ def test_statistics_count_what_happened(tmp_path: Path) -> None:
             assert (facts.records, facts.groups, facts.syncs) == (3, 3, 3)
             assert (facts.last_seq, state.log.next_seq) == (3, 4)
             assert facts.open_bytes == 512 + 48
-            assert facts.bytes == 512 + 96 + 512 + 48
+            assert facts.bytes == 512 + 96 + SEAL_RECORD_BYTES + 512 + 48
             assert facts.last_sync_s > 0
 
     trio.run(write)

@@ -1,0 +1,105 @@
+"""Law: the next segment's file is ready before it is needed, and nobody waits for its zeros.
+
+::
+
+    wanted ─▶ reserved ─▶ zeroed ─▶ synced ─▶ ready ─▶ taken by a rotation
+                            │  ▲
+             a rotation waits  not where segments fill in no time: only competes then
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from wal.segment import Spare, discard, prepare
+
+if TYPE_CHECKING:
+    from wal.disk import Disk
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+log = structlog.get_logger("wal")
+
+
+class Spares:
+    """One spare at most, of segments of `size` bytes. On the loop.
+
+    Args:
+        in_thread: runs what blocks.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, size: int, in_thread: InThread) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._size = size
+        self._in_thread = in_thread
+        self._ready: Spare | None = None
+        # Set while a spare is not to be zeroed any further.
+        self._hurry = threading.Event()
+        self._wanted = trio.Event()
+        self._asked_for = 0
+        self.lock = trio.Lock()
+        """Held by a rotation to its end: until the number moves on, a second spare would be the
+        same file."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Room that the disk has given already."""
+        return 0 if self._ready is None else self._ready.size
+
+    def want(self, open_number: int, *, zeroed: bool) -> None:
+        """Have one made, once per open segment: on a full disk the rotation itself tries again."""
+        if self._asked_for != open_number:
+            self._asked_for = open_number
+            if zeroed:
+                self._hurry.clear()
+            else:
+                self._hurry.set()
+            self._wanted.set()
+
+    async def keep_ready(self, next_number: Callable[[], int | None]) -> None:
+        """Make what is wanted, for the segment of that number, if any. Runs for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            async with self.lock:
+                number = next_number()
+                if self._ready is None and number is not None:
+                    try:
+                        self._ready = await self._prepare(number)
+                    except OSError as exc:
+                        log.warning("spare segment refused", error=str(exc), runbook="disk-full")
+
+    def hurry(self) -> None:
+        """Somebody waits for the lock."""
+        self._hurry.set()
+
+    async def require(self, number: int) -> None:
+        """See that there is one; OSError. Under the lock."""
+        if self._ready is None:
+            self._ready = await self._prepare(number)
+
+    def take(self) -> Spare:
+        """What `require` has seen to. Under the lock."""
+        spare, self._ready = self._ready, None
+        assert spare is not None
+        return spare
+
+    async def close(self) -> None:
+        """Let go of it."""
+        self.hurry()
+        async with self.lock:
+            if self._ready is not None:
+                await self._in_thread(partial(discard, self._disk, self.take()))
+
+    async def _prepare(self, number: int) -> Spare:
+        make = partial(prepare, self._disk, self._directory, number, self._size, self._hurry)
+        spare = await self._in_thread(make)
+        assert isinstance(spare, Spare)
+        return spare
