@@ -59,7 +59,7 @@ class Survey:
 
 
 def survey(disk: Disk, directory: Path) -> Survey:
-    """Scan every segment of the folder; nothing is changed."""
+    """Scan every segment of the folder; nothing is changed. Also of a log that somebody runs."""
     found = Survey()
     numbers: list[int] = []
     for name in sorted(disk.list_directory(directory)):
@@ -74,9 +74,26 @@ def survey(disk: Disk, directory: Path) -> Survey:
             found.aside.append(name)
             found.highest_aside = max(found.highest_aside, ours.number)
     for number in numbers:
-        with FileSource(disk, directory / segment_name(number)) as source:
-            found.verdicts.append(scan(source, number))
+        verdict = _scanned(disk, directory, number)
+        if verdict is None:
+            # Whoever runs the log has removed it meanwhile, and before it all that are older.
+            found.verdicts.clear()
+        else:
+            found.verdicts.append(verdict)
     return found
+
+
+def _scanned(disk: Disk, directory: Path, number: int) -> Verdict | None:
+    """None: it is gone, perhaps since the scan began."""
+    try:
+        with FileSource(disk, directory / segment_name(number)) as source:
+            verdict = scan(source, number)
+    except FileNotFoundError:
+        return None
+    cut_short = verdict.fault is not None
+    if cut_short and segment_name(number) not in disk.list_directory(directory):
+        return None
+    return verdict
 
 
 def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:

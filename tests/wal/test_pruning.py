@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import trio
@@ -17,7 +19,10 @@ from tests.wal.driving import (
     trimmed,
 )
 from wal import LogSettings
+from wal.disk import OsDisk
 from wal.format import segment_name
+from wal.inspection import inspect, verify
+from wal.segment import remove
 
 
 def test_prune_deletes_sealed_segments_in_order_and_syncs_the_folder(tmp_path: Path) -> None:
@@ -90,3 +95,36 @@ def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
             assert sorted(removed) == [1, 2, 3, 4]
 
     trio.run(write)
+
+
+class Removing(OsDisk):
+    """Has a segment removed, and those before it, when it is opened to be read."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+        fd = super().open(path, mode)
+        if mode == "read" and path.name == segment_name(self._number):
+            for number in range(1, self._number + 1):
+                remove(self, path.with_name(segment_name(number)), lambda: True)
+        return fd
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
+    tmp_path: Path, gone: int
+) -> None:
+    async def write() -> None:
+        async with running(tmp_path, SMALL) as state:
+            for _ in range(4):
+                await state.answers.write(state.log, b"x" * 3000)
+
+    trio.run(write)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.segment._FREED_AT_ONCE", 1024)
+        assert verify(tmp_path, Removing(gone)) == []
+    left = [facts.number for facts in inspect(tmp_path)]
+    assert left == [1, 2, 3, 4][gone:]
+    os.truncate(tmp_path / segment_name(4), 1000)
+    assert [finding.file for finding in verify(tmp_path)] == [segment_name(4)]
