@@ -27,6 +27,10 @@ FREE_HOLDS_S = 0.02
 """How long the disk's free space is taken for what it was; the log itself refuses in between."""
 OTHERS_HOLD_S = 0.005
 """How long the memory of other threads is taken for what it was: every batch asks."""
+CLEAR_HOLDS_S = 0.005
+"""How long after a look at everything batches are let in without one, as long as they have no more
+than a part of the room that was found: looking costs as much as all else that the gate does."""
+CLEAR_PART = 8
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """What a batch may cost in the log beside its rows: headers, padding, a schema."""
 
@@ -52,9 +56,14 @@ class DiskRoom:
         self._certain_bytes = certain_bytes
         self._free = (-math.inf, 0)
 
+    @property
+    def certain_bytes(self) -> int:
+        """What fits without asking the disk."""
+        return self._certain_bytes() - RECORD_OVERHEAD_BYTES
+
     def lacks(self, nbytes: int) -> bool:
         """Whether a batch of this size would find the disk full."""
-        if nbytes + RECORD_OVERHEAD_BYTES <= self._certain_bytes():
+        if nbytes <= self.certain_bytes:
             return False
         asked_at, free = self._free
         now = time.monotonic()
@@ -84,15 +93,29 @@ class AdmissionGate:
         self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
         self._others_at = (-math.inf, 0)
+        # So many bytes are let in without a look until then.
+        self._clear_bytes = 0
+        self._clear_until = -math.inf
 
     def enter(self, nbytes: int) -> IngesterError | None:
         """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
+        state, ledger = self._state, self._ledger
+        with self._lock:
+            clear = nbytes <= self._clear_bytes and not (state.stopping or state.fenced)
+            if clear and time.monotonic() < self._clear_until:
+                self._clear_bytes -= nbytes
+                ledger.pending += nbytes
+                return None
         disk_lacks = self._disk.lacks(nbytes)
         with self._lock:
             reasons = self._reasons(nbytes, disk_lacks)
             if reasons:
+                self._clear_bytes = 0
                 return reasons[0]
-            self._ledger.pending += nbytes
+            ledger.pending += nbytes
+            room = ledger.watermarks.high - ledger.own - self._others()
+            self._clear_bytes = min(room, self._disk.certain_bytes) // CLEAR_PART
+            self._clear_until = time.monotonic() + CLEAR_HOLDS_S
             return None
 
     def leave(self, nbytes: int) -> None:

@@ -1,0 +1,90 @@
+"""The gate looks at everything now and then; in between it lets in what it found room for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, AdmissionState, DiskRoom
+from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
+from ingester.memory import MemoryLedger, Watermarks
+
+FOLDER = Path(__file__).parent
+NO_SUCH_DISK_BYTES = 1 << 62
+
+
+class Gate:
+    """A gate, and what it looks at."""
+
+    def __init__(self, high: int, certain_bytes: int = NO_SUCH_DISK_BYTES) -> None:
+        self.ledger = MemoryLedger(Watermarks(limit=high, low=high, high=high))
+        self.state = AdmissionState()
+        self.certain_bytes = certain_bytes
+        self.looks = 0
+        disk = DiskRoom(FOLDER, NO_SUCH_DISK_BYTES, lambda: self.certain_bytes)
+        self.gate = AdmissionGate(
+            self.ledger, self.state, disk, queued_bytes=self._look, queue_bytes=0
+        )
+
+    def _look(self) -> int:
+        self.looks += 1
+        return 0
+
+    def let_in(self, nbytes: int, batches: int) -> int:
+        """How many of so many are let in before one is refused."""
+        for number in range(batches):
+            if self.gate.enter(nbytes) is not None:
+                return number
+        return batches
+
+
+@given(st.integers(1, 20_000), st.lists(st.integers(1, 3_000), max_size=60))
+def test_what_is_let_in_has_room(high: int, sizes: list[int]) -> None:
+    made = Gate(high)
+    for nbytes in sizes:
+        before = made.ledger.own
+        refusal = made.gate.enter(nbytes)
+        assert (refusal is None) == (before + nbytes <= high or before == 0)
+        assert made.ledger.own == before + (nbytes if refusal is None else 0)
+
+
+def test_it_does_not_look_for_each_batch() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 3600.0)
+        made = Gate(8_000_000)
+        assert made.let_in(100, 1_000) == 1_000
+        assert made.looks == 1
+
+
+def test_it_looks_again_when_some_time_has_passed() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 0.0)
+        made = Gate(8_000_000)
+        assert made.let_in(100, 10) == made.looks == 10
+
+
+@pytest.mark.parametrize("what", ["memory", "disk"])
+def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 3600.0)
+        made = Gate(8_100, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
+        assert made.gate.enter(100) is None
+        if what == "memory":
+            made.ledger.buffered += 8_100
+        else:
+            made.certain_bytes = 0
+        assert made.let_in(100, 100) == 10
+        expected = {"memory": MemoryFull, "disk": DiskFull}[what]
+        assert isinstance(made.gate.enter(100), expected)
+
+
+def test_a_stop_and_a_fence_hold_at_once() -> None:
+    made = Gate(8_000_000)
+    assert made.gate.enter(100) is None
+    made.state.stopping = True
+    assert isinstance(made.gate.enter(100), Stopping)
+    made.state.fenced = True
+    assert isinstance(made.gate.enter(100), FencedOff)
