@@ -112,10 +112,11 @@ class AdmissionGate:
             if reasons:
                 self._clear_bytes = 0
                 return reasons[0]
-            ledger.pending += nbytes
-            room = ledger.watermarks.high - ledger.own - self._others()
+            room = ledger.watermarks.high - ledger.own - nbytes - self._others()
             self._clear_bytes = min(room, self._disk.certain_bytes) // CLEAR_PART
             self._clear_until = time.monotonic() + CLEAR_HOLDS_S
+            # Last: what is counted is let in, whatever comes between.
+            ledger.pending += nbytes
             return None
 
     def leave(self, nbytes: int) -> None:

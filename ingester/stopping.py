@@ -15,7 +15,7 @@ from ingester.errors import IngesterError
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.runtime import Runtime
 from persist.store import StoreError
-from wal import LogError
+from wal import LogError, LogFull, LogWriteFailed
 
 log = structlog.get_logger(__name__)
 
@@ -25,9 +25,15 @@ LISTS_S = 5.0
 
 async def prune_log(runtime: Runtime) -> None:
     """Remove segments that nothing refers to, after each release."""
+    released = runtime.released
     while True:
-        await runtime.released.wait()
-        await prune(runtime)
+        await released.wait()
+        # Taken before: what is released while segments are removed is looked at, too.
+        released = runtime.released
+        try:
+            await prune(runtime)
+        except (LogFull, LogWriteFailed) as exc:
+            log.warning("segments not removed", error=str(exc), runbook="disk-full")
 
 
 async def prune(runtime: Runtime) -> None:

@@ -33,8 +33,9 @@ On disk, a log is a row of segments, all sealed but the last (`wal.format` draws
     00000000000000000007.wal           sealed: its final record counts the others
     00000000000000000008.wal           open: records, then zeros
     00000000000000000009.wal.tmp       the next one in the making
+    00000000000000000006.wal.tmp       one that nobody needs any more, on its way out
     00000000000000000005.wal.torn      a tail that was never acknowledged, kept for a look
-    00000000000000000006.wal.damaged   what a repair moved aside
+    00000000000000000005.wal.damaged   what a repair moved aside
 
 Each record says up to where its segment was durable when it was written. That is what tells a
 torn tail, which is cut and counted, from damage, which stops the start (`wal.scan`).
@@ -47,7 +48,7 @@ Files, from the bytes up: `format`, `scan` and `group` are pure; `disk`, `segmen
 `recovery` block; `spares`, `segments`, `commit`, `replay` and `log` live on trio's loop;
 `append_queue` stands between the threads that append and the one that writes, `waiting` is its
 line; `handover` stands between the one that writes and the loop.
-`inspection` and `repair` are an operator's tools, for a log that nobody runs.
+`inspection` and `repair` are an operator's tools.
 """
 
 from wal.disk import Disk, OsDisk

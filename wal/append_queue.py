@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import trio
@@ -120,7 +120,12 @@ class AppendQueue:
 
     def open(self, apply: Apply, make: Make | None = None) -> None:
         """Have a thread from now on, for groups to be handed to `apply`; still held."""
-        self.handover.apply = apply
+
+        def apply_and_note(entries: Sequence[Entry]) -> None:
+            self._segments.note_written()
+            apply(entries)
+
+        self.handover.apply = apply_and_note
         self._make = make or self._make
         self._token = trio.lowlevel.current_trio_token()
         self._thread = AppendThread(self._write_groups)
@@ -290,7 +295,6 @@ class AppendQueue:
         """A group came back: apply and answer it."""
         try:
             if error is None:
-                self._segments.note_written()
                 self.handover.hand_on(group)
             else:
                 self._fail(group, error)

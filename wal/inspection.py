@@ -1,6 +1,7 @@
-"""Law: looking changes nothing. A tool for a log that nobody runs.
+"""Law: looking changes nothing.
 
-`inspect` and `verify` read; `repair` (see `wal.repair`) is the one call that writes.
+`inspect` and `verify` read, also a log that somebody runs; `repair` (see `wal.repair`) is the one
+call that writes, to a log that nobody runs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
     Raises:
         OSError: the folder cannot be read.
     """
-    found = survey(disk or OsDisk(), directory)
+    found = survey(disk or OsDisk(), directory, running=True)
     return [
         facts_of(verdict, state)
         for verdict, state in zip(found.verdicts, found.states(), strict=True)
@@ -65,7 +66,7 @@ def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
     Raises:
         OSError: the folder cannot be read.
     """
-    found = survey(disk or OsDisk(), directory)
+    found = survey(disk or OsDisk(), directory, running=True)
     return _about_segments(directory, found) + _about_names(found)
 
 
@@ -131,7 +132,7 @@ def _about_names(found: Survey) -> list[Finding]:
         (
             found.temporary,
             "segments",
-            "a segment in the making",
+            "a segment in the making, or on its way out",
             "nothing: the next start removes it",
         ),
         (

@@ -223,7 +223,7 @@ class Log:
         """Delete the sealed segments below that number; the numbers that are gone, ascending.
 
         Raises:
-            LogWriteFailed: the disk refused; those before it are gone.
+            LogFull, LogWriteFailed: the disk refused; those before it are gone.
             LogFailed: the folder could not be synced; the log is dead.
         """
         try:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from wal.disk import Disk
 
 
+class FileShrank(LogDamaged):
+    """It was cut while it was read."""
+
+
 class FileSource:
     """A segment's file as a `wal.scan.Source`. Use as a context manager; it opens on entry."""
 
@@ -47,14 +51,22 @@ class FileSource:
         return self._size
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Up to `length` bytes at `offset`; the view is good until the next read."""
+        """Up to `length` bytes at `offset`; the view is good until the next read.
+
+        Raises:
+            FileShrank: the file ends before it did when it was opened.
+            LogDamaged: a byte cannot be read.
+        """
         end = min(offset + length, self._size)
         if end <= offset:
             return self._view[:0]
         if offset < self._start or end > self._end:
             self._start = offset
             wanted = min(len(self._window), self._size - offset)
-            self._end = offset + self._fill(self._view[:wanted], offset)
+            filled = self._fill(self._view[:wanted], offset)
+            self._end = offset + filled
+            if filled < wanted:
+                raise FileShrank(self._path, self._end, f"{self._size} bytes", f"{self._end}")
         return self._view[offset - self._start : min(end, self._end) - self._start]
 
     def read_into(self, buffer: WriteableBuffer, offset: int) -> None:

@@ -2,7 +2,7 @@
 
 What it then does leaves one sealed segment after the other, all durable::
 
-    *.wal.tmp                    removed: never became a segment
+    *.wal.tmp                    removed: never became a segment, or is none any more
     trailing segment, no header  removed (kept as .torn unless all zeros): never took a record
     last segment, torn tail      copied to .torn unless all zeros, zeroed, then sealed
     last segment, open           synced, then sealed
@@ -22,7 +22,7 @@ from wal.disk import sync, sync_directory, write_all, write_zeros
 from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
 from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
 from wal.group import Ledger
-from wal.reading import FileSource
+from wal.reading import FileShrank, FileSource
 from wal.scan import READ_BYTES, Fault, Verdict, first_nonzero, scan
 from wal.segment import OpenSegment
 from wal.settings import Recovered, SegmentFacts
@@ -58,8 +58,12 @@ class Survey:
         return kept[-1] + 1 if kept else self.highest_aside + 1
 
 
-def survey(disk: Disk, directory: Path) -> Survey:
-    """Scan every segment of the folder; nothing is changed. Also of a log that somebody runs."""
+def survey(disk: Disk, directory: Path, *, running: bool = False) -> Survey:
+    """Scan every segment of the folder; nothing is changed.
+
+    Args:
+        running: somebody may be writing the log: what goes meanwhile is not missing.
+    """
     found = Survey()
     numbers: list[int] = []
     for name in sorted(disk.list_directory(directory)):
@@ -74,26 +78,29 @@ def survey(disk: Disk, directory: Path) -> Survey:
             found.aside.append(name)
             found.highest_aside = max(found.highest_aside, ours.number)
     for number in numbers:
-        verdict = _scanned(disk, directory, number)
+        verdict = (_scanned_running if running else _scanned)(disk, directory, number)
         if verdict is None:
-            # Whoever runs the log has removed it meanwhile, and before it all that are older.
+            # Removed, and before it all that are older.
             found.verdicts.clear()
         else:
             found.verdicts.append(verdict)
     return found
 
 
-def _scanned(disk: Disk, directory: Path, number: int) -> Verdict | None:
-    """None: it is gone, perhaps since the scan began."""
+def _scanned(disk: Disk, directory: Path, number: int) -> Verdict:
+    with FileSource(disk, directory / segment_name(number)) as source:
+        return scan(source, number)
+
+
+def _scanned_running(disk: Disk, directory: Path, number: int) -> Verdict | None:
+    """None: whoever runs the log has removed it."""
     try:
-        with FileSource(disk, directory / segment_name(number)) as source:
-            verdict = scan(source, number)
-    except FileNotFoundError:
-        return None
-    cut_short = verdict.fault is not None
-    if cut_short and segment_name(number) not in disk.list_directory(directory):
-        return None
-    return verdict
+        return _scanned(disk, directory, number)
+    except (FileNotFoundError, FileShrank):
+        if segment_name(number) not in disk.list_directory(directory):
+            return None
+    # It was sealed and cut to its length meanwhile, which comes once.
+    return _scanned(disk, directory, number)
 
 
 def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:

@@ -1,6 +1,7 @@
 """Law: what makes a segment appear, grow and end on the disk, in the order that a crash needs.
 
-Blocking; the log calls this in a thread, one call at a time per segment::
+Blocking; the log calls this in a thread, one call at a time per segment, but that one may be
+trimmed and removed at once::
 
     prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time)
     publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
@@ -52,7 +53,7 @@ _FREED_PAUSE_S = 0.002
 
 @dataclass(frozen=True, eq=False)
 class Spare:
-    """A zeroed file under a temporary name, ready to become segment `number`."""
+    """A file that reads as zeros, under a temporary name, ready to become segment `number`."""
 
     fd: int
     path: Path
@@ -168,7 +169,13 @@ def remove(disk: Disk, path: Path, busy: Callable[[], bool]) -> None:
     Its blocks are given back in pieces while `busy` says that others write to the disk.
     """
     gone = path.with_name(f"{path.name}.tmp")
-    disk.rename(path, gone)
+    try:
+        disk.rename(path, gone)
+    except OSError:
+        # A full disk may have no room for the longer name, and this may be what frees it.
+        disk.unlink(path)
+        sync_directory(disk, path.parent)
+        return
     sync_directory(disk, path.parent)
     # What is left of it from here on is removed by the next start.
     with contextlib.suppress(OSError):

@@ -38,13 +38,14 @@ Carry = Callable[[], Sequence[tuple[int, Sequence["Buffer"]]]]
 T = TypeVar("T")
 log = structlog.get_logger("wal")
 
-# A rotation, a spare in the making, a trim, a prune and a timed sync may run at once.
-_THREADS = 5
+_THREADS = 5  # a rotation, a spare in the making, a trim, a prune and a timed sync
 _FAST_S = 0.25
-"""A segment that is half full so soon is followed by one that is not zeroed: at more than 100 MB/s
-the zeros take a third of what the disk can write, and large groups do well without."""
+"""A segment that is half full so soon is followed by one that is not zeroed: the zeros would take
+a third of what the disk can write, and large groups do well without."""
 _BUSY_S = 1.0
 """After a group, others are expected for so long: what is deleted meanwhile gives way to them."""
+_GENTLY_MOST = 4
+"""Where more segments wait to be deleted, the disk's room comes first."""
 
 
 class SegmentSet:
@@ -65,7 +66,7 @@ class SegmentSet:
         self._spares = Spares(disk, directory, settings.segment_bytes, self.in_thread)
         self._untrimmed: list[OpenSegment] = []
         self._trim_wanted = trio.Event()
-        # Held while the open file is synced or closed by someone: a timed sync and a seal.
+        # Held while the open file is synced or sealed by someone: a timed sync and a seal.
         self._file_lock = trio.Lock()
         self.sealed: dict[int, SegmentFacts] = {}
         self.open: OpenSegment | None = None
@@ -223,26 +224,26 @@ class SegmentSet:
         """Delete the sealed segments below that number, ascending; which ones were deleted.
 
         Raises:
-            LogWriteFailed: the disk refused; those before it are gone.
+            LogFull, LogWriteFailed: the disk refused; those before it are gone.
             LogFailed: the folder could not be synced.
         """
         removed: list[int] = []
-        for number in sorted(self.sealed):
-            if number >= keep_from_segment:
-                break
-            if await self.in_thread(partial(self._remove, number)):
+        unneeded = [number for number in sorted(self.sealed) if number < keep_from_segment]
+        gently = len(unneeded) <= _GENTLY_MOST
+        for number in unneeded:
+            if await self.in_thread(partial(self._remove, number, gently)):
                 removed.append(number)
         return removed
 
-    def _remove(self, number: int) -> bool:
+    def _remove(self, number: int, gently: bool) -> bool:
         # Popped first: of two prunes at the same time, one deletes it.
         facts = self.sealed.pop(number, None)
         if facts is None:
             return False
         try:
-            # Synced one by one: were a later name to vanish before an earlier one, the gap would
-            # look like a lost segment after a crash.
-            remove(self._disk, self._directory / facts.file, self._is_busy)
+            # Synced one by one: a later name that vanished first would leave a gap after a crash.
+            path = self._directory / facts.file
+            remove(self._disk, path, lambda: gently and self._is_busy())
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc
@@ -263,8 +264,10 @@ class SegmentSet:
             await self._trim()
 
     async def _trim(self) -> None:
-        while self._untrimmed:
-            await self.in_thread(self._untrimmed.pop().trim)
+        # Shielded, so that none is taken from the list and left; bounded by the disk.
+        with trio.CancelScope(shield=True):
+            while self._untrimmed:
+                await self.in_thread(self._untrimmed.pop(0).trim)
 
     async def close(self, *, seal: bool) -> None:
         """Let go of every file, sealing the open segment where asked; the errors of `seal`."""

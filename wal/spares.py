@@ -44,23 +44,26 @@ class Spares:
         self._hurry = threading.Event()
         self._wanted = trio.Event()
         self._asked_for = 0
+        self._zeroed = True
         self.lock = trio.Lock()
         """Held by a rotation to its end: until the number moves on, a second spare would be the
         same file."""
 
     @property
     def reserved_bytes(self) -> int:
-        """Room that the disk has given already."""
-        return 0 if self._ready is None else self._ready.size
+        """Room that the disk has given already. Any thread."""
+        ready = self._ready
+        return 0 if ready is None else ready.size
 
     def want(self, open_number: int, *, zeroed: bool) -> None:
-        """Have one made, once per open segment: on a full disk the rotation itself tries again."""
+        """Have one made, once per open segment: on a full disk the rotation itself tries again.
+
+        Args:
+            zeroed: as far as nobody waits for it.
+        """
         if self._asked_for != open_number:
             self._asked_for = open_number
-            if zeroed:
-                self._hurry.clear()
-            else:
-                self._hurry.set()
+            self._zeroed = zeroed
             self._wanted.set()
 
     async def keep_ready(self, next_number: Callable[[], int | None]) -> None:
@@ -71,6 +74,10 @@ class Spares:
             async with self.lock:
                 number = next_number()
                 if self._ready is None and number is not None:
+                    if self._zeroed:
+                        self._hurry.clear()
+                    else:
+                        self._hurry.set()
                     try:
                         self._ready = await self._prepare(number)
                     except OSError as exc:

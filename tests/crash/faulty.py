@@ -91,6 +91,20 @@ class CrashingStore(PausingStore):
         return result
 
 
+def _names_of_going_segments(disk: Any) -> set[Path]:
+    """The names that segments have from now on between their own and none."""
+    going: set[Path] = set()
+    rename = disk.rename
+
+    def noted(self: Any, source: Path, target: Path) -> None:
+        if source.suffix == ".wal":
+            going.add(target)
+        rename(self, source, target)
+
+    disk.rename = noted
+    return going
+
+
 def die_at(step: str, times: int) -> None:
     """Let this process, which will be a daemon, die there."""
     import importlib
@@ -109,9 +123,12 @@ def die_at(step: str, times: int) -> None:
     place = getattr(importlib.import_module(module), owner)
     work = getattr(place, name)
 
+    going = _names_of_going_segments(place) if name == "unlink" else set()
+
     def stepped(self: Any, *arguments: Any, **named: Any) -> Any:
-        # Of names that change, only that of a segment which goes.
+        # Of names, only those of segments which go.
         meant = name != "rename" or arguments[0].suffix == ".wal"
+        meant = meant and (name != "unlink" or arguments[0] in going)
         if meant and when == "before":
             death.nears()
         result = work(self, *arguments, **named)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 import trio
@@ -18,11 +20,14 @@ from tests.wal.driving import (
     segment_files,
     trimmed,
 )
-from wal import LogSettings
+from wal import LogDamaged, LogSettings, LogWriteFailed
 from wal.disk import OsDisk
 from wal.format import segment_name
 from wal.inspection import inspect, verify
 from wal.segment import remove
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 def test_prune_deletes_sealed_segments_in_order_and_syncs_the_folder(tmp_path: Path) -> None:
@@ -97,34 +102,101 @@ def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
     trio.run(write)
 
 
-class Removing(OsDisk):
-    """Has a segment removed, and those before it, when it is opened to be read."""
+class Meanwhile(OsDisk):
+    """Does something once, when a segment is read that was opened before."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, number: int, act: Callable[[Path], None]) -> None:
+        self._name = segment_name(number)
+        self._act: Callable[[Path], None] | None = act
+        self._opened: tuple[int, Path] | None = None
 
     def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
         fd = super().open(path, mode)
-        if mode == "read" and path.name == segment_name(self._number):
-            for number in range(1, self._number + 1):
-                remove(self, path.with_name(segment_name(number)), lambda: True)
+        if mode == "read" and path.name == self._name:
+            self._opened = fd, path
         return fd
+
+    def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
+        if self._act is not None and self._opened is not None and fd == self._opened[0]:
+            act, self._act = self._act, None
+            act(self._opened[1])
+        return super().pread_into(fd, buffer, offset)
+
+
+async def fill(folder: Path) -> None:
+    async with running(folder, SMALL) as state:
+        for _ in range(4):
+            await state.answers.write(state.log, b"x" * 3000)
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
     tmp_path: Path, gone: int
 ) -> None:
-    async def write() -> None:
-        async with running(tmp_path, SMALL) as state:
-            for _ in range(4):
-                await state.answers.write(state.log, b"x" * 3000)
+    trio.run(fill, tmp_path)
 
-    trio.run(write)
+    def take_away(path: Path) -> None:
+        for number in range(1, gone + 1):
+            remove(OsDisk(), path.with_name(segment_name(number)), lambda: True)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.segment._FREED_AT_ONCE", 1024)
-        assert verify(tmp_path, Removing(gone)) == []
-    left = [facts.number for facts in inspect(tmp_path)]
-    assert left == [1, 2, 3, 4][gone:]
-    os.truncate(tmp_path / segment_name(4), 1000)
-    assert [finding.file for finding in verify(tmp_path)] == [segment_name(4)]
+        assert verify(tmp_path, Meanwhile(gone, take_away)) == []
+    assert [facts.number for facts in inspect(tmp_path)] == [1, 2, 3, 4][gone:]
+
+
+def test_a_look_at_a_segment_that_is_cut_to_its_length_meanwhile_finds_no_damage(
+    tmp_path: Path,
+) -> None:
+    trio.run(fill, tmp_path)
+    last = tmp_path / segment_name(4)
+    length = last.stat().st_size
+    os.truncate(last, 1 << 21)
+    assert verify(tmp_path, Meanwhile(4, lambda path: os.truncate(path, length))) == []
+    assert last.stat().st_size == length
+
+
+def test_a_start_takes_no_segment_that_is_missing_for_one_that_was_removed(tmp_path: Path) -> None:
+    trio.run(fill, tmp_path)
+    lost = tmp_path / segment_name(2)
+    lost.unlink()
+    lost.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LogWriteFailed, match="No such file"):
+        trio.run(recovered_records, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        verify(tmp_path)
+    lost.unlink()
+    with pytest.raises(LogDamaged, match="segment 2"):
+        trio.run(recovered_records, tmp_path)
+
+
+def test_a_segment_that_can_get_no_other_name_goes_at_once(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await state.answers.write(state.log, b"one")
+            await state.log.rotate()
+            await trimmed(disk, 1)
+            disk.fail("rename", errno.ENOSPC)
+            disk.calls.clear()
+            assert await state.log.prune(2) == [1]
+            assert disk.names() == ["rename", "unlink", "fsync_directory"]
+            disk.heal()
+
+    trio.run(write)
+
+
+def test_many_segments_go_without_giving_way(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, SMALL, disk=disk) as state:
+            for _ in range(6):
+                await state.answers.write(state.log, b"x" * 3000)
+            await trimmed(disk, 5)
+            disk.calls.clear()
+            assert await state.log.prune(6) == [1, 2, 3, 4, 5]
+            assert "truncate" not in disk.names()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal.segment._FREED_AT_ONCE", 1024)
+        trio.run(write)
