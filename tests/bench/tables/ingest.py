@@ -140,7 +140,10 @@ def _log_counts(daemon: Daemon) -> tuple[float, float]:
 
 
 def _seconds(bench: Bench, cell: Cell) -> float:
-    # A median is known sooner than a rate.
+    # A median is known sooner than a rate; but who waits for each answer, with a row each time,
+    # needs longer than all else until threads and groups have found their pace.
+    if cell.rows == 1:
+        return bench.effort.cell_s * 2
     return bench.effort.cell_s / (1 if cell.pipelined else 2)
 
 
