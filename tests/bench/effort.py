@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
+from tests.bench.changes import KINDS
 from tests.daemon import Daemon, Launch
 
 
@@ -57,6 +58,7 @@ class Effort:
     manifest_versions: tuple[int, ...]
     manifest_partitions: int
     replication_repeats: int
+    replication_kinds: tuple[str, ...]
     replication_rows: int
     """Of a transaction; and how many of them."""
     replication_messages: int
@@ -102,6 +104,7 @@ FORMS = {
         manifest_versions=(10, 200),
         manifest_partitions=40,
         replication_repeats=1,
+        replication_kinds=("insert", "mixed"),
         replication_rows=500,
         replication_messages=2,
         replication_tables=(1_000,),
@@ -141,6 +144,7 @@ FORMS = {
         manifest_versions=(10, 3_000),
         manifest_partitions=200,
         replication_repeats=1,
+        replication_kinds=("mixed",),
         replication_rows=10_000,
         replication_messages=5,
         replication_tables=(100_000,),
@@ -180,6 +184,7 @@ FORMS = {
         manifest_versions=(10, 100_000),
         manifest_partitions=10_000,
         replication_repeats=3,
+        replication_kinds=KINDS,
         replication_rows=10_000,
         replication_messages=20,
         replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),

@@ -25,26 +25,23 @@ def run(bench: Bench) -> list[Table]:
     """Rates of large batches and latencies of small ones, for each mode."""
     effort = bench.effort
     found: dict[tuple[str, str], list[Written]] = defaultdict(list)
-    with Clients() as clients:
+    with Clients() as clients, ExitStack() as stack:
+        daemons = {mode: stack.enter_context(bench.daemon(wal__fsync=mode)) for mode in _MODES}
         for repeat in range(effort.repeats):
-            with ExitStack() as stack:
-                daemons = {
-                    mode: stack.enter_context(bench.daemon(wal__fsync=mode)) for mode in _MODES
-                }
-                for name, rows, writers, pipelined in _CELLS:
-                    bench.say(f"repeat {repeat + 1} of {effort.repeats}, {name}")
-                    for mode in _MODES:
-                        job = PutJob(
-                            flight=daemons[mode].flight,
-                            table=f"r{rows}-w{writers}",
-                            rows=rows,
-                            streams=writers,
-                            seconds=effort.cell_s,
-                            max_rows=effort.cell_bytes // ROW_BYTES,
-                            pipelined=pipelined,
-                            seed=0,
-                        )
-                        found[mode, name].append(clients.write(job))
+            for name, rows, writers, pipelined in _CELLS:
+                bench.say(f"repeat {repeat + 1} of {effort.repeats}, {name}")
+                for mode in _MODES:
+                    job = PutJob(
+                        flight=daemons[mode].flight,
+                        table=f"r{rows}-w{writers}",
+                        rows=rows,
+                        streams=writers,
+                        seconds=effort.cell_s,
+                        max_rows=effort.cell_bytes // ROW_BYTES,
+                        pipelined=pipelined,
+                        seed=0,
+                    )
+                    found[mode, name].append(clients.write(job))
     return [_table(found)]
 
 

@@ -21,7 +21,7 @@ from ingester.client.sync import SyncColumn, SyncStream
 from ingester.replication.changes import Changes, fold
 from tests.bench.asking import ask
 from tests.bench.asking import persist as persist_now
-from tests.bench.changes import KINDS, Message, base_rows, messages, some_keys, updates
+from tests.bench.changes import Message, base_rows, messages, some_keys, updates
 from tests.bench.effort import Bench
 from tests.bench.peers.installing import Installation, Missing
 from tests.bench.report import Table, Target
@@ -49,7 +49,7 @@ def _kinds(bench: Bench) -> Table:
         ["kind", "acknowledged/s", "in files/s", "deltalake/s", "of deltalake"],
         notes=["deltalake: one merge a transaction; here one flush for all of them"],
     )
-    for kind in KINDS:
+    for kind in bench.effort.replication_kinds:
         bench.say(kind)
         changes = messages(kind, table_rows, count, rows)
         acknowledged: list[float] = []
