@@ -7,6 +7,7 @@ loses the connection asks where the origin stands and goes on from there.
 
 import random
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import Unavailable
+from .errors import InvalidRequest, Unavailable
 from .retry import RetryPolicy, RetryState
 from .wire import Answer, encode, given
 
@@ -48,6 +49,8 @@ class SyncStream:
         self._retry = retry
         self.namespace = namespace
         self.origin = origin
+        self._transaction: str | None = None
+        """A name of the one that ``begin`` opened: another client's messages do not fit into it."""
 
     def standing(self) -> SyncAnswer:
         """Where the origin stands; nothing is changed.
@@ -70,7 +73,7 @@ class SyncStream:
 
         Args:
             columns: what each of the batch's fields is.
-            begin: forget what is open.
+            begin: forget what is open, also of another client.
 
         Returns:
             Its ``first`` says that the daemon is not the one that took the message before: what was
@@ -78,7 +81,8 @@ class SyncStream:
 
         Raises:
             InvalidRequest: the message, or the transaction, is no good; it is gone.
-            Unavailable: not taken until the retry policy gave up; nothing has changed.
+            Unavailable: not taken until the retry policy gave up; nothing has changed. Code
+                ``superseded``: another client of the origin has come in between; begin anew.
             Unreachable, TimedOut, UnknownOutcome: ask where the origin stands.
         """
         fields = {
@@ -86,10 +90,17 @@ class SyncStream:
             "columns": list(columns),
             "begin": begin or None,
             "sequence": sequence,
+            "transaction": self._named(begin),
         }
         retry = RetryState(self._retry, random.random)
         while True:
-            answer = self._sent(given(fields), batch)
+            try:
+                answer = self._sent(given(fields), batch)
+            except InvalidRequest:
+                self._transaction = None
+                raise
+            if answer.accepted and sequence is not None:
+                self._transaction = None
             if answer.accepted or answer.first:
                 return answer
             details = (
@@ -100,6 +111,11 @@ class SyncStream:
             if delay_s is None:
                 raise error
             time.sleep(delay_s)
+
+    def _named(self, begin: bool) -> str | None:
+        if begin:
+            self._transaction = uuid.uuid4().hex
+        return self._transaction
 
     def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
         about = {"type": "sync", "namespace": self.namespace, "origin": self.origin}

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 MAX_SEQUENCE = 2**63 - 1
 _MAX_ORIGIN_BYTES = 255
+_MAX_TRANSACTION_BYTES = 128
 
 
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +41,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     begin: bool = False
     sequence: int | None = None
     last: bool = True
+    transaction: str | None = None
     columns: list[SyncColumn] = []
 
 
@@ -140,6 +142,11 @@ def _parsed_sync(body: bytes) -> SyncCommand:
     _check_origin(command.origin)
     if command.sequence is not None and not 0 <= command.sequence <= MAX_SEQUENCE:
         raise InvalidRequest(f"descriptor: sequence {command.sequence} is out of range")
+    name = command.transaction
+    if name is not None and not 0 < len(name.encode()) <= _MAX_TRANSACTION_BYTES:
+        raise InvalidRequest(
+            f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes"
+        )
     return command
 
 

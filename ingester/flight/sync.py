@@ -18,8 +18,8 @@ from ingester.flight.portal import Portal
 from ingester.flight.refusals import shortened
 from ingester.flight.requests import SyncCommand
 from ingester.replication.messages import SyncLayout
-from ingester.replication.service import Message, Replication, Standing
-from ingester.replication.transactions import TypedMessage
+from ingester.replication.service import Replication, Standing
+from ingester.replication.transactions import Identity, Message, TypedMessage
 from ingester.replication.typed import TypedChanges
 from ingester.schema.validation import validate_fully
 
@@ -41,6 +41,7 @@ class SyncCall:
         self._command = command
         self._max_batch_bytes = max_batch_bytes
         self._epoch = epoch
+        self._identity = Identity(command.origin, command.transaction, command.begin)
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Take the message and answer it; raises what no retry helps."""
@@ -50,7 +51,7 @@ class SyncCall:
             answer = self._taken(standing)
         except BaseException as exc:
             if not isinstance(exc, Refused) or exc.retry_after_s is None:
-                self._portal.call(self._replication.give_up, self._command.origin)
+                self._portal.call(self._replication.give_up, self._identity)
                 raise
             answer = self._later(exc, exc.retry_after_s)
         # Before the call has ended: a client may wait for the answer first.
@@ -71,7 +72,7 @@ class SyncCall:
         command = self._command
         closes = command.sequence if command.last else None
         rows = None if batch is None else self._typed(batch)
-        return Message(command.origin, command.begin, closes, rows)
+        return Message(self._identity, closes, rows)
 
     def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
         command = self._command
@@ -83,9 +84,7 @@ class SyncCall:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
         layout = SyncLayout(command.columns, batch.schema)
         table = (command.namespace, command.table)
-        definition = self._portal.call(
-            self._replication.plan, command.origin, command.begin, table, layout
-        )
+        definition = self._portal.call(self._replication.plan, self._identity, table, layout)
         typed = TypedChanges(layout, definition)
         if (plain := typed.most_bytes(batch)) > 2 * self._max_batch_bytes:
             raise _too_large(plain, self._max_batch_bytes)

@@ -18,7 +18,7 @@ import trio
 
 from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
-from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping
+from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping, Superseded
 from ingester.known_origins import KnownOrigins
 from ingester.origins import Origins
 from ingester.ownership import Ownership
@@ -26,10 +26,11 @@ from ingester.replication.closing import Closing
 from ingester.replication.judging import Judge
 from ingester.replication.messages import SyncLayout
 from ingester.replication.transactions import (
+    Identity,
+    Message,
     OpenTransaction,
     OpenTransactions,
     TableKey,
-    TypedMessage,
 )
 from ingester.schema.definition import widened
 from ingester.sinks import Transaction
@@ -39,18 +40,6 @@ OPEN_AT_ONCE = 2
 """Times `replication.max_transaction_bytes` that all open transactions may have together."""
 IDLE_S = 60.0
 """After which an open transaction is dropped, if others need the room."""
-
-
-class Message(NamedTuple):
-    """One message of an origin."""
-
-    origin: str
-    begin: bool
-    """Whatever the origin has open is forgotten first."""
-    closes: int | None
-    """The sequence of the transaction that it is the last message of."""
-    rows: TypedMessage | None
-    """None where it has no rows."""
 
 
 class Standing(NamedTuple):
@@ -95,7 +84,7 @@ class Replication:
         self._turns: dict[str, trio.Lock] = {}
 
     async def plan(
-        self, origin: str, begin: bool, table: TableKey, layout: SyncLayout
+        self, identity: Identity, table: TableKey, layout: SyncLayout
     ) -> TableDefinition:
         """The definition that a message's changes have to be brought to.
 
@@ -103,7 +92,7 @@ class Replication:
             InvalidRequest, UnknownTable, StoreAway
         """
         self._check_open()
-        opened = None if begin else self.open.get(origin)
+        opened = None if identity.begin else self.open.own(identity)
         earlier = None if opened is None else opened.definition_of(table)
         if earlier is not None:
             return widened(earlier, layout.schema)
@@ -117,53 +106,78 @@ class Replication:
             Refused: not now; nothing has changed, but that ``begin`` was done.
         """
         self._check_open()
-        async with self._turn(message.origin):
-            await self._meet(message.origin)
+        origin = message.identity.origin
+        async with self._turn(origin):
+            await self._meet(origin)
             self._tell_interrupted(message)
-            if message.begin:
-                self._drop(message.origin)
+            if message.identity.begin:
+                self._drop(origin)
+            elif self._is_anothers(message):
+                return self._standing(origin, duplicate=True)
             try:
                 return await self._take(message)
             except Refused:
                 raise
             except BaseException:
-                self._drop(message.origin)
+                self._drop(origin)
                 raise
 
     def marked(self) -> list[str]:
         """For the head of a new segment of the log."""
         return sorted(self._marked | self.interrupted)
 
-    async def give_up(self, origin: str) -> None:
+    async def give_up(self, identity: Identity) -> None:
         """Forget what an origin has open: a message of it was no good."""
-        async with self._turn(origin):
-            self._drop(origin)
+        async with self._turn(identity.origin):
+            if identity.begin or self.open.own(identity) is not None:
+                self._drop(identity.origin)
 
     async def stand(self, origin: str) -> Standing:
         """Where an origin stands."""
         return self._standing(origin)
 
+    def _is_anothers(self, message: Message) -> bool:
+        """Whether it says again what was closed, when nothing of its transaction is open any more.
+
+        Raises:
+            Superseded: what stood before it has gone, for another client of the origin.
+        """
+        origin, name, _ = message.identity
+        asks = message.rows is None and message.closes is None
+        opens = name is None and self.open.get(origin) is None
+        if asks or opens or self.open.own(message.identity) is not None:
+            return False
+        memory = self._origins.get(origin).memory_sequence
+        if message.closes is not None and memory is not None and message.closes <= memory:
+            return True
+        raise Superseded(
+            f"origin {origin!r} has no transaction {name!r} open: another client"
+            " of the origin has begun one, or closed it; begin anew"
+        )
+
     async def _take(self, message: Message) -> Standing:
-        opened = self.open.get(message.origin)
+        origin, _, begin = message.identity
+        opened = self.open.get(origin)
         with_rows = self._grown(opened, message)
         if message.closes is None:
-            if message.rows is not None or message.begin:
-                await self._mark(message.origin)
-                self._put(message.origin, with_rows)
-            return self._standing(message.origin)
-        if message.rows is None and opened is None and not message.begin:
-            return self._closed_before(message.origin, message.closes)
+            if message.rows is not None or begin:
+                await self._mark(origin)
+                self._put(origin, with_rows)
+            return self._standing(origin)
+        if message.rows is None and opened is None and not begin:
+            return self._closed_before(origin, message.closes)
         self._check_open()  # the daemon may have begun to stop since
         self.closing += 1
         try:
-            sequence, duplicate = await self._close(message.origin, message.closes, with_rows)
+            sequence, duplicate = await self._close(origin, message.closes, with_rows)
         finally:
             self.closing -= 1
-        self._drop(message.origin)
-        return self._standing(message.origin, sequence, duplicate=duplicate)
+        self._drop(origin)
+        return self._standing(origin, sequence, duplicate=duplicate)
 
     def _grown(self, opened: OpenTransaction | None, message: Message) -> OpenTransaction:
-        grown = opened or OpenTransaction()
+        identity = message.identity
+        grown = opened or OpenTransaction(identity.transaction)
         if message.rows is None:
             return grown
         reasons = self._gate.reasons(message.rows.nbytes)
@@ -172,7 +186,7 @@ class Replication:
         grown = grown.with_message(message.rows)
         if grown.nbytes > self._max_bytes:
             raise InvalidRequest(
-                f"origin {message.origin!r}: its transaction has {grown.nbytes} bytes;"
+                f"origin {identity.origin!r}: its transaction has {grown.nbytes} bytes;"
                 f" replication.max_transaction_bytes is {self._max_bytes}: all of it is refused"
             )
         beside = self.open.nbytes - (0 if opened is None else opened.nbytes)
@@ -198,13 +212,14 @@ class Replication:
         Raises:
             Refused: to be sent again from its first message on.
         """
-        was_open = message.origin in self.interrupted
-        self.interrupted.discard(message.origin)
-        if was_open and not message.begin and (message.rows or message.closes is not None):
+        origin, _, begin = message.identity
+        was_open = origin in self.interrupted
+        self.interrupted.discard(origin)
+        if was_open and not begin and (message.rows or message.closes is not None):
             # So that the answer says ``first``: sent again, this message alone would be all of it.
-            self._origins.get(message.origin).answered = False
+            self._origins.get(origin).answered = False
             raise Refused(
-                f"origin {message.origin!r} had a transaction open that is gone, with the process"
+                f"origin {origin!r} had a transaction open that is gone, with the process"
                 " or for want of room: it has to be sent again from its first message on",
                 retry_after_s=0.0,
             )
@@ -223,9 +238,7 @@ class Replication:
         """The client repeats the end of a transaction whose answer it has not got."""
         memory = self._origins.get(origin).memory_sequence
         if memory is None or sequence > memory:
-            raise InvalidRequest(
-                f"origin {origin!r} has no open transaction that {sequence} could close"
-            )
+            raise InvalidRequest(f"origin {origin!r} has nothing open to close as {sequence}")
         return self._standing(origin, duplicate=True)
 
     async def _close(
@@ -283,6 +296,5 @@ class Replication:
 
     @asynccontextmanager
     async def _turn(self, origin: str) -> AsyncIterator[None]:
-        lock = self._turns.setdefault(origin, trio.Lock())
-        async with lock:
+        async with self._turns.setdefault(origin, trio.Lock()):
             yield

@@ -28,6 +28,26 @@ class TypedMessage(NamedTuple):
     """What it counts for in memory, at most."""
 
 
+class Identity(NamedTuple):
+    """Whose a message is."""
+
+    origin: str
+    transaction: str | None
+    """What its client calls the transaction: two clients of one origin do not mix theirs."""
+    begin: bool
+    """Whatever the origin has open is forgotten first."""
+
+
+class Message(NamedTuple):
+    """One message of an origin."""
+
+    identity: Identity
+    closes: int | None
+    """The sequence of the transaction that it is the last message of."""
+    rows: TypedMessage | None
+    """None where it has no rows."""
+
+
 @dataclass(slots=True)
 class TableChanges:
     """One table's share of a transaction, in the order of its messages."""
@@ -39,9 +59,11 @@ class TableChanges:
 class OpenTransaction:
     """What an origin has sent since its last transaction. Never changed: followed by another."""
 
-    __slots__ = ("_all", "_count", "_definitions", "nbytes")
+    __slots__ = ("_all", "_count", "_definitions", "name", "nbytes")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        """What its client calls it."""
         # Shared with those that follow, which have more of it.
         self._all: list[TypedMessage] = []
         self._count = 0
@@ -55,7 +77,7 @@ class OpenTransaction:
 
     def with_message(self, message: TypedMessage) -> OpenTransaction:
         """The transaction with one message more."""
-        longer = OpenTransaction()
+        longer = OpenTransaction(self.name)
         # One that was followed already begins a list of its own.
         longer._all = self._all if len(self._all) == self._count else self.messages
         longer._all.append(message)
@@ -96,6 +118,11 @@ class OpenTransactions:
     def get(self, origin: str) -> OpenTransaction | None:
         """The origin's, if it has one."""
         return self._open.get(origin)
+
+    def own(self, identity: Identity) -> OpenTransaction | None:
+        """What the client of a message has open."""
+        opened = self._open.get(identity.origin)
+        return opened if opened is not None and opened.name == identity.transaction else None
 
     def put(self, origin: str, transaction: OpenTransaction) -> None:
         """Take the place of what the origin had open."""
