@@ -71,9 +71,7 @@ def state_versions(checkpoint: Path) -> list[dict[str, object]]:
     them the commit log says count."""
     counted: set[str] = set()
     for commit in (checkpoint / "commits").glob("[0-9]*"):
-        counted |= set(
-            re.findall(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", commit.read_text())
-        )
+        counted |= set(UNIQUE_ID.findall(commit.read_text()))
     found: list[dict[str, object]] = []
     for file in sorted((checkpoint / "state").rglob("*_*.*")):
         match = re.fullmatch(r"(\d+)_([0-9a-f-]{36})\.(changelog|zip)", file.name)

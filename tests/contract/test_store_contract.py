@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from persist.store import AlreadyExists, NotFound, ObjectStore, check_store
+from tests.s3_server import PAGE
 
 ODD_NAMES = [
     "time_day=2026-11-21/a.parquet",
@@ -208,7 +209,7 @@ def test_a_prefix_is_a_folder(store: ObjectStore) -> None:
 
 
 def test_a_listing_of_more_than_a_page_is_whole_and_in_order(store: ObjectStore) -> None:
-    names = [f"many/{number:020d}" for number in range(1, 1101)]
+    names = [f"many/{number:020d}" for number in range(1, 3 * PAGE + 11)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: store.put(name, b""), names))
     assert [found.path for found in store.list("many/")] == names

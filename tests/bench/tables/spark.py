@@ -166,9 +166,9 @@ def measure_small_files(bench: Bench, table: Table, session: Any, daemon: Daemon
     fill(daemon, "small", 1, 1)
     persist(daemon, "small")
     rows = read_table(session, url, "bench", "lake").drop("time_day").limit(number * 10)
-    # Cut every ten rows: a task for each file would take Spark minutes.
-    ten = next(iter(batches_of(10, 10, seed=0))).nbytes
-    writer = rows.repartition(2).write.format("ingester").option("target_file_bytes", ten)
+    # Cut behind the tenth row, which is more than nine: a task for each file would take minutes.
+    nine = next(iter(batches_of(9, 9, seed=0))).nbytes
+    writer = rows.repartition(2).write.format("ingester").option("target_file_bytes", nine)
     writer.mode("append").save(f"{url}/bench/small")
     reader = partial(read_table, session, url, "bench", "small")
     scan = partial(_asked, reader, ["count(*)", "sum(load)"], number * 10 + 1)
