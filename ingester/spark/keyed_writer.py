@@ -37,7 +37,7 @@ from ingester.spark.errors import WriteRefused
 from ingester.spark.merging import OPERATION
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
-from ingester.spark.staged_files import Staging, forget, staged_rows
+from ingester.spark.staged_files import StagedFile, Staging, forget, staged_rows
 from persist.backoff import Backoff
 from persist.store import NotFound, open_store
 from persist.table import TableDefinition
@@ -51,8 +51,8 @@ PATIENCE_S = 120.0
 class Staged(WriterCommitMessage):
     """What one task has put aside."""
 
-    def __init__(self, paths: Sequence[str], query_id: str | None) -> None:
-        self.paths = tuple(paths)
+    def __init__(self, files: Sequence[StagedFile], query_id: str | None) -> None:
+        self.files = tuple(files)
         self.query_id = query_id
 
 
@@ -84,10 +84,11 @@ class _Upserting:
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return Staged(self._staging().write(iterator), query_id)
 
-    def _commit(self, paths: Sequence[str], app_id: str, sequence: int) -> None:
-        if not paths:
+    def _commit(self, files: Sequence[StagedFile], app_id: str, sequence: int) -> None:
+        if not files:
             return
         staging, options = self._staging(), self._options
+        paths = [file.path for file in files]
         with Client(options.given["endpoint"]) as client:
             rows = self._handed_over(client, staging, paths, app_id, sequence)
             if self._persist:
@@ -99,7 +100,8 @@ class _Upserting:
             "sequence": sequence,
             "again": rows == 0,
             "rows": rows,
-            "files": len(paths),
+            "files": len(files),
+            "bytes": sum(file.bytes for file in files),
         }
         print(json.dumps(told), file=sys.stderr, flush=True)
 
@@ -197,12 +199,12 @@ class KeyedStreamWriter(_Upserting, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The batch's rows become visible, unless they are."""
-        paths = _all(messages)
+        files = _all(messages)
         query_ids = {one.query_id for one in messages if isinstance(one, Staged)}
-        if paths:
+        if files:
             query_id = query_ids.pop()
             assert query_id is not None, "Spark tells tasks of a stream whose they are"
-            self._commit(paths, query_id, batchId + 1)
+            self._commit(files, query_id, batchId + 1)
 
 
 def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
@@ -211,5 +213,5 @@ def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
     return nothing if mask is None else pc.if_else(mask, column, nothing)
 
 
-def _all(messages: Sequence[Any]) -> list[str]:
-    return [path for one in messages if isinstance(one, Staged) for path in one.paths]
+def _all(messages: Sequence[Any]) -> list[StagedFile]:
+    return [file for one in messages if isinstance(one, Staged) for file in one.files]

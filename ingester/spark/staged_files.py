@@ -12,6 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,14 @@ from persist.table import TableDefinition
 FILE_BYTES = 64 << 20
 """Rows of one file, in memory."""
 KINDS = ("upsert", "delete")
+
+
+class StagedFile(NamedTuple):
+    """Rows that were put aside."""
+
+    path: str
+    bytes: int
+    """As it lies in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +57,32 @@ class Staging:
         marks = [pa.field(OPERATION, pa.string())] if self.marked else []
         return pa.schema([*self.definition.schema, *marks])
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> list[str]:
-        """All rows of a task, in their order; the files' paths.
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
+        """All rows of a task, in their order.
 
         Raises:
             WriteRefused: A value that the table does not take, or a row without its key.
             StoreError: The store does not take a file.
         """
-        paths: list[str] = []
+        files: list[StagedFile] = []
         held: list[pa.RecordBatch] = []
         for batch in batches:
             rows = table_rows(batch, self.schema)
             self._check(rows)
             held.append(rows)
             if sum(one.nbytes for one in held) >= FILE_BYTES:
-                paths.append(self._put(held))
+                files.append(self._put(held))
                 held = []
         if any(one.num_rows for one in held):
-            paths.append(self._put(held))
-        return paths
+            files.append(self._put(held))
+        return files
 
-    def _put(self, batches: list[pa.RecordBatch]) -> str:
+    def _put(self, batches: list[pa.RecordBatch]) -> StagedFile:
         path = f"{self.root}/data/_staging/{uuid.uuid4().hex}.parquet"
         rows = pa.Table.from_batches(batches, self.schema)
-        self.store.put(path, encode([rows], {}))
-        return path
+        content = encode([rows], {})
+        self.store.put(path, content)
+        return StagedFile(path, len(content))
 
     def _check(self, rows: pa.RecordBatch) -> None:
         for name in self.definition.primary_key:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from ingester.client import Client, RetryPolicy
-from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
 from ingester.spark import read_table
 from persist.manifest import Retention, clean_up
 from tests.daemon import Daemon
@@ -115,9 +111,9 @@ def test_a_write_of_many_messages_becomes_visible_at_once(
     assert sorted(rows(client, table)) == list(range(500))
     # What a loser has put aside is clean-up's.
     assert isinstance(lost, Staged)
-    assert all(manifest.store.exists(one) for one in lost.paths)
+    assert all(manifest.store.exists(one.path) for one in lost.files)
     clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
-    assert not any(manifest.store.exists(one) for one in lost.paths)
+    assert not any(manifest.store.exists(one.path) for one in lost.files)
 
 
 def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
@@ -168,98 +164,6 @@ def test_what_a_table_does_not_take_is_refused_whole(
     with pytest.raises(Exception, match=told):
         save(spark.sql(f"SELECT {select}"), url, stock, endpoint=daemon.flight)
     assert rows(client, stock) == before
-
-
-def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
-    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ingester.spark.keyed_writer as module
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    lives: list[Daemon] = []
-    from ingester.spark.staged_files import staged_rows
-
-    def dying(*asked: Any) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(staged_rows(*asked)):
-            if number == 3 and len(lives) == 1:
-                lives[0].kill()
-                lives.append(lives[0].again())
-            yield batch
-
-    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
-    monkeypatch.setattr(module, "staged_rows", dying)
-    with Daemon.start(tmp_path / "data", arguments=("--flight", address)) as daemon:
-        lives.append(daemon)
-        with fl.connect(daemon.flight) as client:
-            create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
-        url = f"file://{daemon.data_dir / 'store'}"
-        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
-        writer_in_this_process(written, url, table, daemon.flight)
-        with lives[1] as back, fl.connect(back.flight) as client:
-            assert rows(client, table) == {k: (2 * k,) for k in range(2_000)}
-    assert len(lives) == 2
-
-
-def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
-    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others have transactions open, with all that may be open at once."""
-    refused: list[SyncAnswer] = []
-    ask = SyncStream._sent
-
-    def watched(stream: SyncStream, *args: Any) -> SyncAnswer:
-        answer = ask(stream, *args)
-        if not answer.accepted and stream not in others:
-            if not refused:
-                close_the_others()
-            refused.append(answer)
-        return answer
-
-    others: list[SyncStream] = []
-    columns = [SyncColumn("old_pk", "k"), SyncColumn("new_pk", "k"), SyncColumn("value", "v")]
-
-    def close_the_others() -> None:
-        for stream in others:
-            last = pa.record_batch({"0": pa.array([None], pa.int64()), "1": [-1], "2": [-1]})
-            assert stream.send(table[1], columns, last, sequence=1).accepted
-
-    with (
-        Daemon.start(tmp_path / "data", replication__max_transaction_bytes="64KiB") as daemon,
-        fl.connect(daemon.flight) as flight,
-        Client(daemon.flight, retry=RetryPolicy(for_s=0)) as client,
-    ):
-        create(flight, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
-        filling = pa.record_batch(
-            {"0": pa.nulls(2_000, pa.int64()), "1": [-2] * 2_000, "2": pa.array(range(2_000))}
-        )
-        for number in range(100):
-            stream = client.sync(table[0], f"other-{number}")
-            if not stream.send(table[1], columns, filling, begin=True).accepted:
-                break
-            others.append(stream)
-        assert 1 < len(others) < 100
-        monkeypatch.setattr(SyncStream, "_sent", watched)
-        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
-        url = f"file://{daemon.data_dir / 'store'}"
-        writer_in_this_process(written, url, table, daemon.flight)
-        assert refused
-        wanted = {k: (2 * k,) for k in range(2_000)} | {-1: (-1,), -2: (1_999,)}
-        assert rows(flight, table) == wanted
-
-
-def writer_in_this_process(frame: DataFrame, url: str, table: Table, endpoint: str) -> None:
-    """What Spark does with a batch write, where its driver's part can be watched."""
-    from ingester.spark.keyed_writer import KeyedWriter
-    from ingester.spark.options import SourceOptions
-    from persist.table import TableDefinition
-
-    options = SourceOptions.write({"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint})
-    manifest = options.manifest()
-    definition = TableDefinition.of_state(manifest.load())
-    writer = KeyedWriter(options, frame.schema, definition, manifest.root)
-    writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
 
 
 def test_without_its_daemon_a_keyed_table_is_not_written(

@@ -1,0 +1,153 @@
+"""The driver's part of a write to a table with a primary key: daemons that die, or have no room."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ingester.client import Client, RetryPolicy
+from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
+from tests.daemon import Daemon
+from tests.integration.wire import Table, create, put
+from tests.spark.test_keyed_writer import rows
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ingester.spark.keyed_writer as module
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    lives: list[Daemon] = []
+    from ingester.spark.staged_files import staged_rows
+
+    def dying(*asked: Any) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(staged_rows(*asked)):
+            if number == 3 and len(lives) == 1:
+                lives[0].kill()
+                lives.append(lives[0].again())
+            yield batch
+
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(module, "staged_rows", dying)
+    with Daemon.start(tmp_path / "data", arguments=("--flight", address)) as daemon:
+        lives.append(daemon)
+        with fl.connect(daemon.flight) as client:
+            create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        url = f"file://{daemon.data_dir / 'store'}"
+        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
+        writer_in_this_process(written, url, table, daemon.flight)
+        with lives[1] as back, fl.connect(back.flight) as client:
+            assert rows(client, table) == {k: (2 * k,) for k in range(2_000)}
+    assert len(lives) == 2
+
+
+def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One was taken for dead."""
+    import ingester.spark.keyed_writer as module
+
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+    written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v").cache()
+    written.count()
+    with ThreadPoolExecutor(2) as pool:
+        for version in range(3):
+            txn: dict[str, object] = {"txn_app_id": table[1], "txn_version": version}
+            drivers = [
+                pool.submit(writer_in_this_process, written, url, table, daemon.flight, **txn)
+                for _ in range(2)
+            ]
+            for driver in drivers:
+                driver.result()
+            put(client, table, pa.record_batch({"k": [0], "v": [version]}))
+    wanted: dict[int, tuple[object, ...]] = {k: (2 * k,) for k in range(2_000)}
+    assert rows(client, table) == wanted | {0: (2,)}
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines() if '"event"' in line]
+    assert [one["sequence"] for one in told] == [1, 1, 2, 2, 3, 3]
+    for pair in (told[:2], told[2:4], told[4:]):
+        assert sorted((one["again"], one["rows"]) for one in pair) == [(False, 2_000), (True, 0)]
+    assert all(one["files"] == 1 and one["bytes"] > 2_000 for one in told)
+
+
+def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have transactions open, with all that may be open at once."""
+    refused: list[SyncAnswer] = []
+    ask = SyncStream._sent
+
+    def watched(stream: SyncStream, *args: Any) -> SyncAnswer:
+        answer = ask(stream, *args)
+        if not answer.accepted and stream not in others:
+            if not refused:
+                close_the_others()
+            refused.append(answer)
+        return answer
+
+    others: list[SyncStream] = []
+    columns = [SyncColumn("old_pk", "k"), SyncColumn("new_pk", "k"), SyncColumn("value", "v")]
+
+    def close_the_others() -> None:
+        for stream in others:
+            last = pa.record_batch({"0": pa.array([None], pa.int64()), "1": [-1], "2": [-1]})
+            assert stream.send(table[1], columns, last, sequence=1).accepted
+
+    with (
+        Daemon.start(tmp_path / "data", replication__max_transaction_bytes="64KiB") as daemon,
+        fl.connect(daemon.flight) as flight,
+        Client(daemon.flight, retry=RetryPolicy(for_s=0)) as client,
+    ):
+        create(flight, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        filling = pa.record_batch(
+            {"0": pa.nulls(2_000, pa.int64()), "1": [-2] * 2_000, "2": pa.array(range(2_000))}
+        )
+        for number in range(100):
+            stream = client.sync(table[0], f"other-{number}")
+            if not stream.send(table[1], columns, filling, begin=True).accepted:
+                break
+            others.append(stream)
+        assert 1 < len(others) < 100
+        monkeypatch.setattr(SyncStream, "_sent", watched)
+        written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
+        url = f"file://{daemon.data_dir / 'store'}"
+        writer_in_this_process(written, url, table, daemon.flight)
+        assert refused
+        wanted = {k: (2 * k,) for k in range(2_000)} | {-1: (-1,), -2: (1_999,)}
+        assert rows(flight, table) == wanted
+
+
+def writer_in_this_process(
+    frame: DataFrame, url: str, table: Table, endpoint: str, **more: object
+) -> None:
+    """What Spark does with a batch write, where its driver's part can be watched."""
+    from ingester.spark.keyed_writer import KeyedWriter
+    from ingester.spark.options import SourceOptions
+    from persist.table import TableDefinition
+
+    given = {"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint}
+    options = SourceOptions.write(given | {name: str(value) for name, value in more.items()})
+    manifest = options.manifest()
+    definition = TableDefinition.of_state(manifest.load())
+    writer = KeyedWriter(options, frame.schema, definition, manifest.root)
+    writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
