@@ -22,6 +22,8 @@ class Effort:
     """Amounts of one form of the program."""
 
     repeats: int
+    heavy_repeats: int
+    """Where a repeat starts daemons and fills tables."""
     cell_s: float
     """How long writers write for one number."""
     cell_bytes: int
@@ -78,6 +80,7 @@ class Effort:
 FORMS = {
     "smoke": Effort(
         repeats=1,
+        heavy_repeats=1,
         cell_s=0.05,
         cell_bytes=4 << 20,
         batch_rows=(1, 1_000),
@@ -118,6 +121,7 @@ FORMS = {
     ),
     "quick": Effort(
         repeats=2,
+        heavy_repeats=1,
         cell_s=0.15,
         cell_bytes=512 << 20,
         batch_rows=(1, 1_000, 10_000),
@@ -158,6 +162,7 @@ FORMS = {
     ),
     "full": Effort(
         repeats=5,
+        heavy_repeats=5,
         cell_s=2.0,
         cell_bytes=256 << 20,
         batch_rows=(1, 100, 1_000, 10_000, 100_000),

@@ -27,9 +27,9 @@ def run(bench: Bench) -> list[Table]:
     found: dict[tuple[str, str], list[Written]] = defaultdict(list)
     with Clients() as clients, ExitStack() as stack:
         daemons = {mode: stack.enter_context(bench.daemon(wal__fsync=mode)) for mode in _MODES}
-        for repeat in range(effort.repeats):
+        for repeat in range(effort.heavy_repeats):
             for name, rows, writers, pipelined in _CELLS:
-                bench.say(f"repeat {repeat + 1} of {effort.repeats}, {name}")
+                bench.say(f"repeat {repeat + 1} of {effort.heavy_repeats}, {name}")
                 for mode in _MODES:
                     job = PutJob(
                         flight=daemons[mode].flight,

@@ -56,13 +56,13 @@ def run(bench: Bench) -> list[Table]:
     cases = _cases(effort.partitions)
     found: dict[_Case, list[float]] = defaultdict(list)
     with Clients() as clients:
-        for repeat in range(effort.repeats):
+        for repeat in range(effort.heavy_repeats):
             with bench.daemon() as daemon:
                 for case in cases:
                     create_table(daemon.flight, case.table, partition_by=case.partition_by)
                     send(daemon.flight, case.table, list(_a_row_in_each(case)))
                 for case in cases:
-                    bench.say(f"repeat {repeat + 1} of {effort.repeats}, {case.table}")
+                    bench.say(f"repeat {repeat + 1} of {effort.heavy_repeats}, {case.table}")
                     written = clients.write(_job(bench, daemon.flight, case))
                     found[case].append(written.rows_per_s)
     return [_table(found)]

@@ -42,7 +42,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
-    repeats = range(bench.effort.repeats)
+    repeats = range(bench.effort.heavy_repeats)
     found = _Found()
     with bench.daemon(memory__limit="20GiB", memory__low="18GiB", memory__high="19GiB") as first:
         first.kill()
@@ -53,7 +53,7 @@ def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
             total = fill(filled, "log", rows, _BATCH_ROWS)
         log_bytes = sum(path.stat().st_size for path in (first.data_dir / "wal").glob("*.wal"))
         for repeat in repeats:
-            bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.repeats}")
+            bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.heavy_repeats}")
             found.read.append(_read_log(first.data_dir / "wal"))
             replay_s, ready_s = _start(first, clients, total)
             found.replay.append(replay_s)
