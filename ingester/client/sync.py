@@ -82,7 +82,8 @@ class SyncStream:
         Raises:
             InvalidRequest: the message, or the transaction, is no good; it is gone.
             Unavailable: not taken until the retry policy gave up; nothing has changed. Code
-                ``superseded``: another client of the origin has come in between; begin anew.
+                ``superseded``: another client of the origin has come in between; begin anew, after
+                a pause of random length.
             Unreachable, TimedOut, UnknownOutcome: ask where the origin stands.
         """
         fields = {
