@@ -133,7 +133,10 @@ class _Upserting:
     def _sent(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
     ) -> int | None:
-        """The rows of all files as one transaction; None where it has to begin anew."""
+        """The rows of all files as one transaction; 0 where another driver has closed it before.
+
+        None where it has to begin anew.
+        """
         rows, begin = 0, True
         last: tuple[list[SyncColumn], pa.RecordBatch] | None = None
         for path in paths:
@@ -148,7 +151,9 @@ class _Upserting:
                 rows += batch.num_rows
         assert last is not None, "an empty task puts nothing aside"
         answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
-        return rows if answer.accepted else None
+        if not answer.accepted:
+            return None
+        return 0 if answer.duplicate else rows
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
         """The rows as inserts, which replace what has their keys, or as deletes."""
