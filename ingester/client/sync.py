@@ -51,6 +51,8 @@ class SyncStream:
         self.origin = origin
         self._transaction: str | None = None
         """A name of the one that ``begin`` opened: another client's messages do not fit into it."""
+        self._closing: int | None = None
+        """Its sequence, from when that is sent until it is known to have been taken."""
 
     def standing(self) -> SyncAnswer:
         """Where the origin stands; nothing is changed.
@@ -58,7 +60,11 @@ class SyncStream:
         Raises:
             ClientError
         """
-        return self._sent({"table": "any"}, _NOTHING)
+        answer = self._sent({"table": "any"}, _NOTHING)
+        memory = answer.memory_sequence
+        if self._closing is not None and memory is not None and self._closing <= memory:
+            self._end_transaction()
+        return answer
 
     def send(
         self,
@@ -93,15 +99,16 @@ class SyncStream:
             "sequence": sequence,
             "transaction": self._named(begin),
         }
+        self._closing = sequence
         retry = RetryState(self._retry, random.random)
         while True:
             try:
                 answer = self._sent(given(fields), batch)
             except InvalidRequest:
-                self._transaction = None
+                self._end_transaction()
                 raise
             if answer.accepted and sequence is not None:
-                self._transaction = None
+                self._end_transaction()
             if answer.accepted or answer.first:
                 return answer
             details = (
@@ -117,6 +124,9 @@ class SyncStream:
         if begin:
             self._transaction = uuid.uuid4().hex
         return self._transaction
+
+    def _end_transaction(self) -> None:
+        self._transaction = self._closing = None
 
     def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
         about = {"type": "sync", "namespace": self.namespace, "origin": self.origin}

@@ -112,7 +112,7 @@ class Replication:
             self._tell_interrupted(message)
             if message.identity.begin:
                 self._drop(origin)
-            elif self._is_anothers(message):
+            elif self._repeats_the_end(message):
                 return self._standing(origin, duplicate=True)
             try:
                 return await self._take(message)
@@ -136,8 +136,8 @@ class Replication:
         """Where an origin stands."""
         return self._standing(origin)
 
-    def _is_anothers(self, message: Message) -> bool:
-        """Whether it says again what was closed, when nothing of its transaction is open any more.
+    def _repeats_the_end(self, message: Message) -> bool:
+        """Whether its transaction is not open, because it was closed before, by this message.
 
         Raises:
             Superseded: what stood before it has gone, for another client of the origin.

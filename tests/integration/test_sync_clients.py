@@ -6,17 +6,20 @@ import threading
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from ingester.client import Client, RetryPolicy, Unavailable
-from ingester.client.sync import SyncColumn, SyncStream
+from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome
+from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
 from persist.backoff import Backoff
 from tests.daemon import Daemon
 from tests.integration.syncing import Source
 from tests.integration.wire import Json, query
+
+COLUMNS = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id"), SyncColumn("value", "batch")]
 
 
 @pytest.fixture
@@ -69,6 +72,38 @@ def test_what_is_no_good_ends_the_transaction_of_its_client(source: Source) -> N
     assert set(source.state("t")) == {2}
 
 
+def test_a_client_that_lost_the_answer_to_the_end_goes_on_behind_it(
+    shared: Daemon, table: tuple[str, str]
+) -> None:
+    lost: list[SyncAnswer] = []
+
+    class Losing(SyncStream):
+        def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
+            answer = super()._sent(fields, batch)
+            if fields.get("sequence") == 1 and len(lost) < 2:
+                lost.append(answer)
+                raise UnknownOutcome("the answer was lost")
+            return answer
+
+    def send(stream: SyncStream, key: int, **how: Any) -> SyncAnswer:
+        key_ = pa.array([key])
+        row = pa.record_batch([pa.nulls(1, pa.int64()), key_, key_], names=["0", "1", "2"])
+        return stream.send("t", COLUMNS, row, **how)
+
+    with Client(shared.flight) as client:
+        plain = client.sync(table[1], "A")
+        stream = Losing(plain._connection, RetryPolicy(), table[1], "A")
+        send(stream, 1, begin=True)
+        for _ in range(2):  # what was taken, said again, changes nothing
+            with pytest.raises(UnknownOutcome):
+                send(stream, 2, sequence=1)
+        assert [answer.duplicate for answer in lost] == [False, True]
+        assert stream.standing().memory_sequence == 1
+        assert send(stream, 3, sequence=2).accepted
+    with fl.connect(shared.flight) as flight:
+        assert sorted(query(flight, (table[1], "t"))["id"].to_pylist()) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("name", ["", "x" * 129])
 def test_a_name_of_no_use_is_refused(source: Source, name: str) -> None:
     with pytest.raises(pa.ArrowInvalid, match="transaction must have 1 to 128 bytes"):
@@ -80,8 +115,6 @@ def test_clients_that_write_the_same_batches_at_once_write_each_of_them_whole(
 ) -> None:
     """Each begins anew when the other has come in between; not at once, or neither ever ends."""
     batches, messages = 12, 4
-    columns = [SyncColumn(role, "id") for role in ("old_pk", "new_pk")]
-    columns.append(SyncColumn("value", "batch"))
 
     def rows(batch: int, message: int) -> pa.RecordBatch:
         first = (batch * messages + message) * 10
@@ -98,7 +131,7 @@ def test_clients_that_write_the_same_batches_at_once_write_each_of_them_whole(
                         closes = batch + 1 if message == messages - 1 else None
                         begin = message == 0
                         said = stream.send(
-                            "t", columns, rows(batch, message), begin=begin, sequence=closes
+                            "t", COLUMNS, rows(batch, message), begin=begin, sequence=closes
                         )
                         assert said.accepted
                 except Unavailable as exc:

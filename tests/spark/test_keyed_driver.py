@@ -1,4 +1,4 @@
-"""The driver's part of a write to a table with a primary key: daemons that die, or have no room."""
+"""The driver's part of a write to a keyed table: losers, other drivers, daemons that die."""
 
 from __future__ import annotations
 
@@ -14,26 +14,61 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
 
+import ingester.spark.keyed_writer as module
 from ingester.client import Client, RetryPolicy
 from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
+from ingester.spark.keyed_writer import KeyedWriter, Staged
+from ingester.spark.options import SourceOptions
+from ingester.spark.staged_files import staged_rows
+from persist.manifest import Manifest, Retention, clean_up
+from persist.store import open_store
+from persist.table import TableDefinition
 from tests.daemon import Daemon
-from tests.integration.wire import Table, create, put
+from tests.integration.wire import Table, create, put, query
 from tests.spark.test_keyed_writer import rows
 
 pytestmark = pytest.mark.spark
 
 
+def test_a_write_of_many_messages_becomes_visible_at_once(
+    spark: SparkSession,
+    daemon: Daemon,
+    client: fl.FlightClient,
+    url: str,
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    schema = StructType().add("k", LongType()).add("v", LongType())
+    writer = keyed_writer(schema, url, table, daemon.flight)
+    manifest = Manifest(open_store(url), *table)
+
+    def batches(first: int) -> Iterator[pa.RecordBatch]:
+        for start in range(first, first + 500, 100):
+            keys = range(start, start + 100)
+            yield pa.record_batch({"k": pa.array(keys), "v": pa.array(keys)})
+
+    kept, lost = writer.write(batches(0)), writer.write(batches(10_000))
+    assert query(client, table).num_rows == 0
+    writer.commit([kept, None])
+    assert sorted(rows(client, table)) == list(range(500))
+    # What a loser has put aside is clean-up's.
+    assert isinstance(lost, Staged)
+    assert all(manifest.store.exists(one.path) for one in lost.files)
+    clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
+    assert not any(manifest.store.exists(one.path) for one in lost.files)
+
+
 def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ingester.spark.keyed_writer as module
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     lives: list[Daemon] = []
-    from ingester.spark.staged_files import staged_rows
 
     def dying(*asked: Any) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(staged_rows(*asked)):
@@ -66,8 +101,6 @@ def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One was taken for dead."""
-    import ingester.spark.keyed_writer as module
-
     monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
     create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
     written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v").cache()
@@ -143,13 +176,15 @@ def writer_in_this_process(
     frame: DataFrame, url: str, table: Table, endpoint: str, **more: object
 ) -> None:
     """What Spark does with a batch write, where its driver's part can be watched."""
-    from ingester.spark.keyed_writer import KeyedWriter
-    from ingester.spark.options import SourceOptions
-    from persist.table import TableDefinition
+    writer = keyed_writer(frame.schema, url, table, endpoint, **more)
+    writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
 
+
+def keyed_writer(
+    schema: StructType, url: str, table: Table, endpoint: str, **more: object
+) -> KeyedWriter:
     given = {"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint}
     options = SourceOptions.write(given | {name: str(value) for name, value in more.items()})
     manifest = options.manifest()
     definition = TableDefinition.of_state(manifest.load())
-    writer = KeyedWriter(options, frame.schema, definition, manifest.root)
-    writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
+    return KeyedWriter(options, schema, definition, manifest.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
-from persist.manifest import Retention, clean_up
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put, query
 from tests.spark.test_append_writer import Stream, save
@@ -74,46 +72,6 @@ def test_a_version_of_the_writers_own_goes_in_once(
     frame = spark.createDataFrame([(7, 70)], "k bigint, v bigint")
     save(frame, url, beside, endpoint=daemon.flight, txn_app_id=stock[1], txn_version=1)
     assert rows(client, beside) == {7: (70,)}
-
-
-def test_a_write_of_many_messages_becomes_visible_at_once(
-    spark: SparkSession,
-    daemon: Daemon,
-    client: fl.FlightClient,
-    url: str,
-    table: Table,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from pyspark.sql.types import LongType, StructType
-
-    import ingester.spark.keyed_writer as module
-    from ingester.spark.keyed_writer import KeyedWriter, Staged
-    from ingester.spark.options import SourceOptions
-    from persist.table import TableDefinition
-
-    create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
-    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
-    path = f"{url}/{table[0]}/{table[1]}"
-    options = SourceOptions.write({"path": path, "endpoint": daemon.flight})
-    manifest = options.manifest()
-    schema = StructType().add("k", LongType()).add("v", LongType())
-    definition = TableDefinition.of_state(manifest.load())
-    writer = KeyedWriter(options, schema, definition, manifest.root)
-
-    def batches(first: int) -> Iterator[pa.RecordBatch]:
-        for start in range(first, first + 500, 100):
-            keys = range(start, start + 100)
-            yield pa.record_batch({"k": pa.array(keys), "v": pa.array(keys)})
-
-    kept, lost = writer.write(batches(0)), writer.write(batches(10_000))
-    assert query(client, table).num_rows == 0
-    writer.commit([kept, None])
-    assert sorted(rows(client, table)) == list(range(500))
-    # What a loser has put aside is clean-up's.
-    assert isinstance(lost, Staged)
-    assert all(manifest.store.exists(one.path) for one in lost.files)
-    clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
-    assert not any(manifest.store.exists(one.path) for one in lost.files)
 
 
 def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
