@@ -3,7 +3,8 @@
 Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh
 name for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition
 are uploaded in order and join the table's commits in that order. In a table without a key the next
-buffer is encoded while the one before waits for its commit. Commits are shared.
+buffer's rows are put into order while the one before is encoded, and it is encoded while that one
+waits for its commit. Commits are shared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ingester.gathering import Gathering
 from ingester.meetings import Meetings
 from ingester.memory import MemoryLedger
 from ingester.uploading import CannotEncode, Upload, Uploader
-from ingester.uploads import Uploads
+from ingester.uploads import Begun, Uploads
 from ingester.waiting import PersistedBuffer
 from persist.backoff import Backoff
 from persist.manifest import (
@@ -56,7 +57,7 @@ class Persister:
         workers: int,
         target_file_bytes: int,
     ) -> None:
-        self.queue: PersistQueue[BufferHandle] = PersistQueue(workers)
+        self.queue: PersistQueue[BufferHandle, Begun] = PersistQueue(workers)
         self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = (
             None
         )
@@ -94,18 +95,19 @@ class Persister:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self.queue.run(self._persist)
+            await self.queue.run(self.uploads.begin, self._persist)
 
-    async def _persist(self, handle: BufferHandle) -> None:
+    async def _persist(self, handle: BufferHandle, begun: Begun) -> None:
         behind = self._behind.get(handle.partition)
         if behind is not None:
+            self.uploads.drop(begun)
             self._gathering.forget(handle.partition.table.key, handle)
             behind.append(handle)
             self._behind_bytes += handle.nbytes
             return
-        started = time.monotonic()
+        started = begun.at
         try:
-            upload = await self.uploads.first(handle)
+            upload = await self.uploads.finish(begun)
         except CannotEncode:
             self._gathering.forget(handle.partition.table.key, handle)
             self._serve_apart(handle)
@@ -131,8 +133,8 @@ class Persister:
             handle = waiting[0]
             try:
                 if uploaded is None:
-                    started = time.monotonic()
-                    uploaded = (await self.uploads.first(handle), started)
+                    begun = await self.uploads.begin(handle)
+                    uploaded = (await self.uploads.finish(begun), begun.at)
                     await self._acquire(handle)
                 upload, started = uploaded
                 uploaded = None

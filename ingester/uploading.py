@@ -1,5 +1,7 @@
 """A frozen buffer's rows to files in the object store.
 
+    order   its rows, and a keyed table's older ones, sorted ─▶ put   encoded, into the store
+
 Law of this file: blocks, in a worker thread; the frozen buffer does not change under it. A file
 goes up under a fresh name for every attempt, so an upload that arrives late can only be garbage.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,9 +20,9 @@ from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.query.align import align_table
 from persist.keyed import neighbour, overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
-from persist.parquet import EncodedFile, encode_ordered, encode_sorted
+from persist.parquet import EncodedFile, encode_ordered, files_of
 from persist.partitioning import folder_of
-from persist.sorting import sort_rows, without_marks
+from persist.sorting import Sorted, sort_rows, without_marks
 from persist.stats import column_stats
 from persist.store import ObjectStore, StoreError
 from persist.table import DELETED, TableDefinition, schema_with_deletes
@@ -37,6 +40,23 @@ class Upload(NamedTuple):
     """Paths of files whose rows it has too: a keyed table's."""
     base: TableState
     """The version that it was made for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordered:
+    """A buffer's rows in their files' order."""
+
+    handle: BufferHandle
+    definition: TableDefinition
+    state: TableState
+    """The version that they are for."""
+    first_seq: int
+    replaced: tuple[Add, ...]
+    """Files whose rows they have too."""
+    rows: pa.Table
+    order: Sorted
+    files: int
+    """How many they become."""
 
 
 class CannotEncode(Exception):
@@ -73,39 +93,69 @@ class Uploader:
             StoreError, OSError: the store does not take them now.
             CannotEncode: no file could be made of them.
         """
+        return self.put(self.order(handle, state, after_seq, left_out))
+
+    def order(
+        self,
+        handle: BufferHandle,
+        state: TableState,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+    ) -> Ordered:
+        """Put a buffer's rows into the order of their files; see :meth:`upload`.
+
+        Raises:
+            StoreError, OSError: files of a keyed table cannot be read now.
+            CannotEncode: these rows have no order.
+        """
         definition = TableDefinition.of_state(state)
-        table = handle.partition.table
-        folder = folder_of(definition.spec_of(handle.partition.key[0]), handle.partition.key[1])
         slices = handle.rows.slices_without(after_seq, left_out)
-        if not slices:
-            return Upload(PersistedFiles((), ()), (), state)
-        first_seq = max(handle.first_seq, after_seq + 1)
         replaced: tuple[Add, ...] = ()
         bytes_per_row: float | None = None
         try:
             rows = _aligned(handle.rows.batches(), definition)
-            rows = pa.concat_tables([rows.slice(*one) for one in slices])
-            if definition.keyed:
+            rows = pa.concat_tables([rows.slice(*one) for one in slices or [(0, 0)]])
+            if definition.keyed and slices:
                 rows, replaced, bytes_per_row = self._with_older_rows(
                     handle, rows, state, definition
                 )
+            order = sort_rows(rows, definition)
+            plain, _ = without_marks(rows, definition)
         except (StoreError, OSError):
             raise
         except Exception as exc:
             raise CannotEncode(str(exc)) from exc
+        target = self._target_file_bytes
+        files = files_of(plain, target)
+        if bytes_per_row is not None:
+            # As large as files of these rows are known to be: none far from the target.
+            files = max(1, round(order.rows * bytes_per_row / target))
+        first_seq = max(handle.first_seq, after_seq + 1)
+        return Ordered(handle, definition, state, first_seq, replaced, plain, order, files)
+
+    def put(self, ordered: Ordered) -> Upload:
+        """Encode rows and put them into the store.
+
+        Raises:
+            StoreError, OSError: the store does not take them now.
+            CannotEncode: no file could be made of them.
+        """
+        handle, definition = ordered.handle, ordered.definition
+        table = handle.partition.table
+        folder = folder_of(definition.spec_of(handle.partition.key[0]), handle.partition.key[1])
+        facts = self._facts(handle, definition, folder) | {"first_seq": str(ordered.first_seq)}
         adds: list[Add] = []
         arrivals = []
-        facts = self._facts(handle, definition, folder) | {"first_seq": str(first_seq)}
-        for file in self._encoded(rows, definition, facts, bytes_per_row):
+        for file in _encoded(ordered, facts):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
             put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
             add = self._add(handle, definition, file, path, put.at.isoformat())
-            adds.append(structs.replace(add, first_seq=first_seq))
+            adds.append(structs.replace(add, first_seq=ordered.first_seq))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
-        return Upload(files, tuple(add.path for add in replaced), state)
+        return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
 
     def _facts(
         self, handle: BufferHandle, definition: TableDefinition, folder: str
@@ -147,26 +197,6 @@ class Uploader:
             footer_crc32c=file.footer_crc32c,
         )
 
-    def _encoded(
-        self,
-        rows: pa.Table,
-        definition: TableDefinition,
-        metadata: dict[str, str],
-        bytes_per_row: float | None,
-    ) -> Iterator[EncodedFile]:
-        target = self._target_file_bytes
-        try:
-            if bytes_per_row is None:
-                yield from encode_sorted(rows, definition, metadata=metadata, target_bytes=target)
-                return
-            # As large as files of these rows are known to be: none far from the target.
-            ordered = sort_rows(rows, definition)
-            files = max(1, round(ordered.rows * bytes_per_row / target))
-            plain, _ = without_marks(rows, definition)
-            yield from encode_ordered(plain, ordered, metadata=metadata, files=files)
-        except Exception as exc:
-            raise CannotEncode(str(exc)) from exc
-
     def _with_older_rows(
         self,
         handle: BufferHandle,
@@ -205,6 +235,15 @@ class Uploader:
         older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
         batches = [batch for each in older for batch in each.to_batches()]
         return pa.concat_tables([align_table(batches, rows.schema), rows])
+
+
+def _encoded(ordered: Ordered, metadata: dict[str, str]) -> Iterator[EncodedFile]:
+    try:
+        yield from encode_ordered(
+            ordered.rows, ordered.order, metadata=metadata, files=ordered.files
+        )
+    except Exception as exc:
+        raise CannotEncode(str(exc)) from exc
 
 
 def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> pa.Table:

@@ -1,5 +1,7 @@
 """Uploads that are tried until the store takes them, in threads that give way.
 
+    begin   room for the job, rows put into order ─▶ finish   encoded, put into the store
+
 Law of this file: loop only; the work runs in threads of its own. What the store does not take now
 is tried again, with a new name each time; what no file can be made of is the caller's.
 """
@@ -9,33 +11,51 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 import structlog
 import trio
 
 from ingester.buffer import BufferHandle
 from ingester.memory import MemoryLedger
-from ingester.uploading import CannotEncode, Upload, Uploader
+from ingester.uploading import CannotEncode, Ordered, Upload, Uploader
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
 from persist.manifest import TableState
 from persist.store import StoreError
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 NICENESS = 10
-JOB_BYTES = 48 << 20
-"""Buffers that are sorted and encoded at the same time, in bytes; a larger one goes alone. What a
+JOB_BYTES = 160 << 20
+"""Buffers that are sorted and encoded at the same time, in bytes: two that are frozen by their
+size, so that one is put into order while the other is encoded. A larger one goes alone. What a
 job costs in memory comes on top of the buffers, which stay readable until the commit."""
+JOB_SHARE = 8
+"""No more than the memory's limit divided by this."""
 
 
 def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+class Begun:
+    """A buffer's first upload, for which there is room."""
+
+    def __init__(self, handle: BufferHandle, nbytes: int) -> None:
+        self.handle = handle
+        self.nbytes = nbytes
+        self.at = time.monotonic()
+        """When its persist began, in seconds of the monotonic clock."""
+        self.ordered: Ordered | None = None
+        """Its rows; None where that is left to the end."""
 
 
 class Uploads:
@@ -48,21 +68,44 @@ class Uploads:
         self._limiter = trio.CapacityLimiter(workers)
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
-        self._budget = ByteBudget(JOB_BYTES)
+        self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
 
-    async def first(self, handle: BufferHandle) -> Upload:
-        """A buffer's first upload, of which only so many go on at a time.
+    async def begin(self, handle: BufferHandle) -> Begun:
+        """Wait for room, of which there is so much; then put a plain table's rows into order.
+
+        Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
+        its partition has then.
+        """
+        begun = Begun(handle, handle.nbytes)
+        await self._budget.spend(begun.nbytes)
+        self._ledger.jobs += begun.nbytes
+        table = handle.partition.table
+        try:
+            if not table.definition.keyed:
+                begun.ordered = await self._run(partial(self._uploader.order, handle, table.state))
+        except CannotEncode:
+            pass  # it comes again where it is told
+        except BaseException:
+            self.drop(begun)
+            raise
+        return begun
+
+    async def finish(self, begun: Begun) -> Upload:
+        """A buffer's first upload.
 
         Raises:
             CannotEncode: no file can be made of it now.
         """
-        nbytes = handle.nbytes
-        async with self._budget.spent(nbytes):
-            self._ledger.jobs += nbytes
-            try:
-                return await self.until_done(handle)
-            finally:
-                self._ledger.jobs -= nbytes
+        try:
+            return await self.until_done(begun.handle, ordered=begun.ordered)
+        finally:
+            self.drop(begun)
+
+    def drop(self, begun: Begun) -> None:
+        """Give its room back."""
+        begun.ordered = None
+        self._ledger.jobs -= begun.nbytes
+        self._budget.give_back(begun.nbytes)
 
     async def until_done(
         self,
@@ -71,8 +114,12 @@ class Uploads:
         *,
         after_seq: int = -1,
         left_out: Collection[int] = (),
+        ordered: Ordered | None = None,
     ) -> Upload:
         """Upload a buffer, or what is left of it, as the table is at ``base``, or now.
+
+        Args:
+            ordered: what is to be uploaded of it, where that is done already.
 
         Raises:
             CannotEncode: no file can be made of it now.
@@ -80,6 +127,8 @@ class Uploads:
         backoff = Backoff(0.1, 10.0, Random())
         while True:
             try:
+                if ordered is not None:
+                    return await self._run(partial(self._uploader.put, ordered))
                 state = handle.partition.table.state if base is None else base
                 return await self._run(
                     partial(self._uploader.upload, handle, state, after_seq, left_out)
@@ -106,9 +155,9 @@ class Uploads:
                 )
                 raise
 
-    async def _run(self, upload: Callable[[], Upload]) -> Upload:
+    async def _run(self, work: Callable[[], T]) -> T:
         """In a thread. Its error is let go of when the caller does: it holds the rows."""
-        running = self._threads.submit(upload)
+        running = self._threads.submit(work)
         try:
             # Not the result itself: trio would keep the error until a collection.
             await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)

@@ -8,9 +8,6 @@ Imports trio: not for Spark executors.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import trio
 
 
@@ -23,16 +20,15 @@ class ByteBudget:
         self._turn = trio.Lock()
         self._returned = trio.Event()
 
-    @asynccontextmanager
-    async def spent(self, nbytes: int) -> AsyncIterator[None]:
-        """Hold that many bytes inside the block, waiting for them first."""
+    async def spend(self, nbytes: int) -> None:
+        """Wait for that many bytes, and hold them until they are given back."""
         async with self._turn:
             while self._spent and self._spent + nbytes > self._limit_bytes:
                 await self._returned.wait()
             self._spent += nbytes
-        try:
-            yield
-        finally:
-            self._spent -= nbytes
-            self._returned.set()
-            self._returned = trio.Event()
+
+    def give_back(self, nbytes: int) -> None:
+        """What was spent is free."""
+        self._spent -= nbytes
+        self._returned.set()
+        self._returned = trio.Event()

@@ -103,8 +103,13 @@ def encode_sorted(
     """
     ordered = sort_rows(table, definition)
     table, _ = without_marks(table, definition)
-    files = max(1, -(-table.nbytes // max(1, target_bytes)))
+    files = files_of(table, target_bytes)
     yield from encode_ordered(table, ordered, metadata=metadata, files=files)
+
+
+def files_of(table: pa.Table, target_bytes: int) -> int:
+    """How many files rows become of which none is larger, by their size in memory."""
+    return max(1, -(-int(table.nbytes) // max(1, target_bytes)))
 
 
 def encode_ordered(

@@ -1,11 +1,13 @@
 """Frozen buffers on their way to workers: a queue a worker, a partition always at the same one.
 
-    put(key, job) ──▶ worker_for(key) ──▶ that worker's queue ──▶ process(job), one after another
+    put(key, job) ──▶ worker_for(key) ──▶ that worker's queue ──▶ begin(job) ──▶ finish(job, begun)
+                                                     the next one: begin(job) ──▶ waits ──▶ finish
 
-Law of this file: jobs of one key are processed in the order they were put, never two at a time;
-jobs of different keys run in parallel on different workers. A job stays counted until it is
-processed. The queue is not bounded here: the daemon refuses writes when ``queued_bytes`` grows too
-large, and dropping or blocking a frozen buffer could not give its memory back.
+Law of this file: jobs of one key are begun in the order they were put, one at a time, and finished
+in that order, one at a time; a worker begins the next job while it finishes one. Jobs of different
+keys run in parallel on different workers. A job stays counted until it is finished. The queue is
+not bounded here: the daemon refuses writes when ``queued_bytes`` grows too large, and dropping or
+blocking a frozen buffer could not give its memory back.
 
 Imports trio: not for Spark executors.
 """
@@ -21,10 +23,14 @@ import trio
 from persist.placement import worker_for
 
 Job = TypeVar("Job")
+Begun = TypeVar("Begun")
 
 
-class PersistQueue(Generic[Job]):
-    """The queue and its workers. Loop only."""
+class PersistQueue(Generic[Job, Begun]):
+    """The queue and its workers. Loop only.
+
+    Jobs are ``active`` from the moment they are begun until they are finished.
+    """
 
     def __init__(self, workers: int) -> None:
         self.queued_jobs = 0
@@ -41,23 +47,46 @@ class PersistQueue(Generic[Job]):
         self.queued_bytes += nbytes
         self._wake[lane].set()
 
-    async def run(self, process: Callable[[Job], Awaitable[None]]) -> None:
-        """Serve all lanes until cancelled; ``process`` retries by itself and does not fail."""
+    async def run(
+        self,
+        begin: Callable[[Job], Awaitable[Begun]],
+        finish: Callable[[Job, Begun], Awaitable[None]],
+    ) -> None:
+        """Serve all lanes until cancelled; both retry by themselves and do not fail.
+
+        Args:
+            begin: does what need not wait for earlier jobs of the key to be finished.
+            finish: does the rest, with what ``begin`` returned.
+        """
         async with trio.open_nursery() as nursery:
             for lane in range(len(self._lanes)):
-                nursery.start_soon(self._serve, lane, process)
+                nursery.start_soon(self._serve, lane, begin, finish)
 
-    async def _serve(self, lane: int, process: Callable[[Job], Awaitable[None]]) -> None:
+    async def _serve(
+        self,
+        lane: int,
+        begin: Callable[[Job], Awaitable[Begun]],
+        finish: Callable[[Job, Begun], Awaitable[None]],
+    ) -> None:
         jobs = self._lanes[lane]
-        while True:
-            while not jobs:
-                self._wake[lane] = trio.Event()
-                await self._wake[lane].wait()
-            job, nbytes = jobs.popleft()
-            self.active += 1
-            try:
-                await process(job)
-            finally:
-                self.active -= 1
-                self.queued_jobs -= 1
-                self.queued_bytes -= nbytes
+        one_at_a_time = trio.Semaphore(1)
+
+        async def finish_begun(job: Job, begun: Begun, nbytes: int) -> None:
+            await finish(job, begun)
+            self.active -= 1
+            self.queued_jobs -= 1
+            self.queued_bytes -= nbytes
+            one_at_a_time.release()
+
+        async with trio.open_nursery() as nursery:
+            while True:
+                while not jobs:
+                    self._wake[lane] = trio.Event()
+                    await self._wake[lane].wait()
+                job, nbytes = jobs.popleft()
+                self.active += 1
+                begun = await begin(job)
+                await one_at_a_time.acquire()
+                nursery.start_soon(finish_begun, job, begun, nbytes)
+                # Not kept until the next one comes: it holds rows.
+                del job, begun

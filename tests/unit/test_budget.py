@@ -16,12 +16,13 @@ def test_jobs_together_never_hold_more_than_the_limit_unless_one_is_alone() -> N
         budget, held, done = ByteBudget(100), list[int](), list[int]()
 
         async def job(number: int, nbytes: int) -> None:
-            async with budget.spent(nbytes):
-                held.append(nbytes)
-                assert sum(held) <= 100 or len(held) == 1
-                await trio.sleep(rng.random())
-                held.remove(nbytes)
-                done.append(number)
+            await budget.spend(nbytes)
+            held.append(nbytes)
+            assert sum(held) <= 100 or len(held) == 1
+            await trio.sleep(rng.random())
+            held.remove(nbytes)
+            budget.give_back(nbytes)
+            done.append(number)
 
         async with trio.open_nursery() as nursery:
             for number in range(50):
@@ -35,13 +36,12 @@ def test_jobs_together_never_hold_more_than_the_limit_unless_one_is_alone() -> N
 def test_a_cancelled_waiter_gives_its_turn_back() -> None:
     async def run() -> None:
         budget = ByteBudget(10)
-        async with budget.spent(10):
-            with trio.move_on_after(1) as scope:
-                async with budget.spent(5):
-                    raise AssertionError("there was no room")
-            assert scope.cancelled_caught
+        await budget.spend(10)
+        with trio.move_on_after(1) as scope:
+            await budget.spend(5)
+        assert scope.cancelled_caught, "there was no room"
+        budget.give_back(10)
         with trio.fail_after(1):
-            async with budget.spent(10):
-                pass
+            await budget.spend(10)
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))

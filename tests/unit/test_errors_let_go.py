@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ingester.memory import MemoryLedger, Watermarks
-from ingester.uploading import CannotEncode, Upload, Uploader
+from ingester.uploading import CannotEncode, Ordered, Uploader
 from ingester.uploads import Uploads
 from persist.ahead import one_ahead
 from tests.integration.stage import AS_THEY_CAME, WRITER, Stage
@@ -27,7 +27,7 @@ class Hopeless(Uploader):
 
     held: ClassVar[list[weakref.ref[Rows]]] = []
 
-    def upload(self, *_args: object, **_more: object) -> Upload:
+    def order(self, *_args: object, **_more: object) -> Ordered:
         rows = Rows()
         self.held.append(weakref.ref(rows))
         raise CannotEncode(f"not of {rows}")
@@ -69,10 +69,10 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         uploads = Uploads(uploader, ledger, workers=1)
         for _ in range(2):
             with pytest.raises(CannotEncode):
-                await uploads.first(handle)
+                await uploads.finish(await uploads.begin(handle))
         with trio.fail_after(20):
             while any(one() is not None for one in uploader.held):
                 await trio.sleep(0.01)  # the thread that ran it lets go of it last
-        assert len(uploader.held) == 2
+        assert len(uploader.held) == 4, "each began in vain and was tried again when it was due"
 
     trio.run(fail_twice)

@@ -16,26 +16,39 @@ from persist.queue import PersistQueue
 jobs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 99)), max_size=40)
 
 
+async def nothing_first(_: object) -> None:
+    """Leaves all of a job to its end."""
+
+
 @settings(max_examples=30)
 @given(jobs, st.integers(1, 5))
 def test_jobs_of_a_key_run_in_order_and_one_at_a_time(
     todo: list[tuple[int, int, int]], workers: int
 ) -> None:
+    begun: list[tuple[int, int]] = []
     finished: list[tuple[int, int]] = []
-    running: Counter[int] = Counter()
+    running: Counter[tuple[int, str]] = Counter()
 
-    async def process(job: tuple[int, int, int]) -> None:
+    async def work(job: tuple[int, int, int], stage: str) -> tuple[int, int]:
         key, duration, number = job
-        running[key] += 1
-        assert running[key] == 1
+        running[key, stage] += 1
+        assert running[key, stage] == 1
         await trio.sleep(duration)
-        running[key] -= 1
-        finished.append((key, number))
+        running[key, stage] -= 1
+        return key, number
+
+    async def begin(job: tuple[int, int, int]) -> int:
+        begun.append(await work(job, "begin"))
+        return job[2]
+
+    async def finish(job: tuple[int, int, int], number: int) -> None:
+        assert number == job[2]
+        finished.append(await work(job, "finish"))
 
     async def main() -> None:
-        queue: PersistQueue[tuple[int, int, int]] = PersistQueue(workers)
+        queue: PersistQueue[tuple[int, int, int], int] = PersistQueue(workers)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(queue.run, process)
+            nursery.start_soon(queue.run, begin, finish)
             for number, (key, duration, nbytes) in enumerate(todo):
                 queue.put(f"key-{key}", (key, duration, number), nbytes)
                 if number % 7 == 3:
@@ -48,20 +61,52 @@ def test_jobs_of_a_key_run_in_order_and_one_at_a_time(
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    for key in {key for key, _, _ in todo}:
-        numbers = [number for found, number in finished if found == key]
-        assert numbers == [n for n, (wanted, _, _) in enumerate(todo) if wanted == key]
+    for stage in (begun, finished):
+        for key in {key for key, _, _ in todo}:
+            numbers = [number for found, number in stage if found == key]
+            assert numbers == [n for n, (wanted, _, _) in enumerate(todo) if wanted == key]
+
+
+def test_one_job_is_begun_while_another_is_finished_and_no_more() -> None:
+    async def main() -> None:
+        queue: PersistQueue[int, int] = PersistQueue(1)
+        begun: list[int] = []
+        finishing: list[int] = []
+        turns = trio.Semaphore(0)
+
+        async def begin(job: int) -> int:
+            begun.append(job)
+            return job
+
+        async def finish(job: int, _: int) -> None:
+            finishing.append(job)
+            await turns.acquire()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(queue.run, begin, finish)
+            for job in range(4):
+                queue.put("k", job, 1)
+            for done in range(3):
+                await trio.testing.wait_all_tasks_blocked()
+                assert (begun, finishing) == ([*range(done + 2)], [*range(done + 1)])
+                assert queue.active == 2
+                turns.release()
+            await trio.testing.wait_all_tasks_blocked()
+            assert queue.active == 1
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_different_keys_run_at_the_same_time() -> None:
     async def main() -> None:
-        queue: PersistQueue[str] = PersistQueue(4)
+        queue: PersistQueue[str, None] = PersistQueue(4)
         keys = {worker_for(f"k{n}", 4): f"k{n}" for n in range(100)}
         assert len(keys) == 4
         everyone = trio.Event()
         inside = 0
 
-        async def process(_: str) -> None:
+        async def finish(_: str, _begun: None) -> None:
             nonlocal inside
             inside += 1
             if inside == 4:
@@ -69,7 +114,7 @@ def test_different_keys_run_at_the_same_time() -> None:
             await everyone.wait()  # returns only when all four are here
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(queue.run, process)
+            nursery.start_soon(queue.run, nothing_first, finish)
             for key in keys.values():
                 queue.put(key, key, 10)
             with trio.fail_after(60):
@@ -81,18 +126,18 @@ def test_different_keys_run_at_the_same_time() -> None:
 
 def test_bytes_of_a_job_count_until_it_is_done() -> None:
     async def main() -> None:
-        queue: PersistQueue[int] = PersistQueue(1)
+        queue: PersistQueue[int, None] = PersistQueue(1)
         go_on = trio.Event()
 
-        async def process(_: int) -> None:
+        async def finish(_: int, _begun: None) -> None:
             await go_on.wait()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(queue.run, process)
+            nursery.start_soon(queue.run, nothing_first, finish)
             queue.put("k", 1, 100)
             queue.put("k", 2, 50)
             await trio.testing.wait_all_tasks_blocked()
-            assert (queue.queued_jobs, queue.queued_bytes, queue.active) == (2, 150, 1)
+            assert (queue.queued_jobs, queue.queued_bytes, queue.active) == (2, 150, 2)
             go_on.set()
             await trio.testing.wait_all_tasks_blocked()
             assert (queue.queued_jobs, queue.queued_bytes, queue.active) == (0, 0, 0)
