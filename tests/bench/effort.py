@@ -21,6 +21,8 @@ from tests.daemon import Daemon, Launch
 class Effort:
     """Amounts of one form of the program."""
 
+    touched_bytes: int
+    """Memory that is touched once before; what the servers of a table fill at the same time."""
     repeats: int
     heavy_repeats: int
     """Where a repeat starts daemons and fills tables."""
@@ -79,6 +81,7 @@ class Effort:
 
 FORMS = {
     "smoke": Effort(
+        touched_bytes=64 << 20,
         repeats=1,
         heavy_repeats=1,
         cell_s=0.05,
@@ -120,6 +123,7 @@ FORMS = {
         peer_installs=False,
     ),
     "quick": Effort(
+        touched_bytes=3 << 30,
         repeats=2,
         heavy_repeats=1,
         cell_s=0.15,
@@ -161,6 +165,7 @@ FORMS = {
         peer_installs=True,
     ),
     "full": Effort(
+        touched_bytes=12 << 30,
         repeats=5,
         heavy_repeats=5,
         cell_s=2.0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -17,6 +18,7 @@ from tests.bench.machine import describe_machine
 from tests.bench.report import Table, targets_text
 from tests.bench.results import Run
 from tests.bench.tables import IN_ORDER
+from tests.bench.touched_memory import TouchedMemory
 
 Measure = Callable[[Bench], Iterable[Table]]
 
@@ -49,11 +51,16 @@ def run_tables(
     work = folder.resolve() / f"work-{os.getpid()}"
     work.mkdir(parents=True)
     machine = describe_machine(folder)
-    show(" ".join(f"{key}={value}" for key, value in machine.items()) + "\n")
     began = time.monotonic()
-    run = Run(form, 0.0, {}, machine, [])
-    path = run.write(folder)
-    try:
+    with ExitStack() as stack:
+        stack.callback(rmtree, work, ignore_errors=True)
+        say("memory: touched once")
+        touched = stack.enter_context(TouchedMemory(FORMS[form].touched_bytes))
+        machine["first_touch"] = f"{touched.first_touch_us:.2g}us/page"
+        machine["touch"] = f"{touched.touch_us:.2g}us/page"
+        show(" ".join(f"{key}={value}" for key, value in machine.items()) + "\n")
+        run = Run(form, 0.0, {}, machine, [])
+        path = run.write(folder)
         for name in names:
             # What one table leaves to be written must not weigh on the next one's syncs.
             os.sync()
@@ -65,8 +72,6 @@ def run_tables(
             ended = time.monotonic()
             run.seconds, run.took[name] = round(ended - began, 1), round(ended - started, 1)
             run.write(folder)
-    finally:
-        rmtree(work, ignore_errors=True)
     show(targets_text(run.tables))
     by_table = ", ".join(f"{name} {took_s:.0f}" for name, took_s in run.took.items())
     show(f"\n{form} form, {run.seconds} s: {by_table}")
