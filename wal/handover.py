@@ -6,9 +6,9 @@
     loop                                                           └▶ apply ─▶ on_done
     who reads                     wait_settled ────────────────────────▲
 
-To wake the loop costs more than to apply a small group. While small ones come it is not woken: it
-looks again by itself (:mod:`wal.commit`), and is told of what is large or much, and of each group
-where somebody has had to wait for one.
+To wake the loop costs more than to apply a group, and whoever wakes it then waits for it to leave
+the interpreter. While groups come it is not woken: it looks again by itself (:mod:`wal.commit`),
+and is told of what is much, and of each group where somebody has had to wait for one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ OnLoop = Callable[[Callable[[], None]], None]
 
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
-_LITTLE_BYTES = 64 << 10
+_MUCH_BYTES = 8 << 20
+"""So much is not left to when the loop looks again."""
 _AT_ONCE_S = 0.5
 """After somebody has had to wait for what was not applied yet: others will come and ask."""
 _LATER_GROUPS = 32
@@ -57,6 +58,8 @@ class Handover:
         self.thread_writes = False
         """The append thread does, and tells the loop before it sleeps."""
         self._stored = self._handed_on = 0
+        # Each has one thread that writes it.
+        self._stored_bytes = self._taken_bytes = 0
         self._settling = threading.Condition()
         self._awaited = 0
         self._waited_for_at = -_AT_ONCE_S
@@ -72,14 +75,15 @@ class Handover:
         """One that is stored counts from now on: whoever then asks the loop finds it applied."""
         if error is None:
             self._stored += 1
+        self._stored_bytes += group.end - group.start
         self._came_back.append((group, error))
 
     def tell_if_due(self, group: Group) -> None:
         """Tell the loop of a group before its writer has done all else, if it cannot wait."""
-        large = group.end - group.start > _LITTLE_BYTES
+        much = self._stored_bytes - self._taken_bytes > _MUCH_BYTES
         # Who is answered on the loop does not wait for somebody else's answer.
         waited_for = not all(entry.on_stored for entry in group.entries)
-        if large or waited_for or (self.thread_writes and self._too_many_wait()):
+        if much or waited_for or (self.thread_writes and self._too_many_wait()):
             self.tell_now()
 
     def _too_many_wait(self) -> bool:
@@ -151,7 +155,9 @@ class Handover:
 
     def _take_back(self, groups: int) -> None:
         for _ in range(groups):
-            self._back(*self._came_back.popleft())
+            group, error = self._came_back.popleft()
+            self._taken_bytes += group.end - group.start
+            self._back(group, error)
         # Looked at after what they wait for: who counts itself later sees that it is there.
         if self._awaited:
             with self._settling:

@@ -14,7 +14,7 @@ import trio
 
 from tests.wal.driving import Running, Stored, in_a_thread, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
-from wal import LogFull
+from wal import LogFull, LogSettings
 
 
 @asynccontextmanager
@@ -56,8 +56,9 @@ async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> Non
 
 
 @in_trio
-async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
-    async with left_to_be_told(tmp_path, at_once_s=0.0) as (state, stored):
+async def test_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
+    large_enough = LogSettings(segment_bytes=64 << 20)
+    async with left_to_be_told(tmp_path, at_once_s=0.0, settings=large_enough) as (state, stored):
         entries = [operation(b"small") for _ in range(40)]
         for entry in entries:
             entry.on_stored, entry.on_done = stored.note, state.answers._note
@@ -73,7 +74,7 @@ async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path
         assert state.applied == entries[:1]
         await in_a_thread(partial(state.log.wait_settled, 20.0))
         assert state.applied == entries[:2]
-        # It is told of many, whoever writes them, and of a large one.
+        # It is told of many, whoever writes them, and of much.
         for entry in entries[2:33]:
             await in_a_thread(partial(state.log.append, entry))
             state.log.tell()
@@ -81,11 +82,16 @@ async def test_small_groups_are_applied_together_or_when_somebody_waits(tmp_path
         await in_a_thread(partial(state.log.append, entries[33]))
         state.log.tell()
         assert await state.answers.wait(entries[33]) == [None]
-        large = operation(b"3" * 70_000)
-        large.on_stored, large.on_done = stored.note, state.answers._note
-        state.log.append_nowait(large)
-        assert await state.answers.wait(large) == [None]
-        assert state.applied == [*entries[:34], large]
+        large = [operation(b"3" * (5 << 20)) for _ in range(2)]
+        for entry in large:
+            entry.on_stored, entry.on_done = stored.note, state.answers._note
+        await in_a_thread(partial(state.log.append, large[0]))
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        assert state.applied == entries[:34]
+        await in_a_thread(partial(state.log.append, large[1]))
+        assert await state.answers.wait(large[1]) == [None]
+        assert state.applied == [*entries[:34], *large]
 
 
 @in_trio
