@@ -69,7 +69,7 @@ class Stage:
         """``store``: by default a plain one in the folder."""
         self.kind = kind
         self.store = LocalStore(folder / "store") if store is None else store
-        ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
+        ledger = self.ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
         self.tree = BufferTree(ledger, Origins(), max_partition_bytes=1 << 40)
         self.spilled: list[BufferHandle] = []
         commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
