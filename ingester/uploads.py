@@ -83,8 +83,8 @@ class Uploads:
         try:
             if not table.definition.keyed:
                 begun.ordered = await self._run(partial(self._uploader.order, handle, table.state))
-        except CannotEncode:
-            pass  # it comes again where it is told
+        except (CannotEncode, StoreError, OSError):
+            pass  # it comes again where it is told, or tried again
         except BaseException:
             self.drop(begun)
             raise
