@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
-from msgspec import structs
 
 from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.query.align import align_table
@@ -152,8 +151,7 @@ class Uploader:
             put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
-            add = self._add(handle, definition, file, path, put.at.isoformat())
-            adds.append(structs.replace(add, first_seq=ordered.first_seq))
+            adds.append(self._add(ordered, file, path, put.at.isoformat()))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
         return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
 
@@ -171,14 +169,8 @@ class Uploader:
             "schema_id": str(definition.schema_id),
         }
 
-    def _add(
-        self,
-        handle: BufferHandle,
-        definition: TableDefinition,
-        file: EncodedFile,
-        path: str,
-        at: str,
-    ) -> Add:
+    def _add(self, ordered: Ordered, file: EncodedFile, path: str, at: str) -> Add:
+        handle = ordered.handle
         spec_id, values = handle.partition.key
         return Add(
             path=path,
@@ -190,9 +182,9 @@ class Uploader:
             stats=file.stats,
             writer=self._writer.ingester_id,
             epoch=handle.epoch,
-            first_seq=handle.first_seq,
+            first_seq=ordered.first_seq,
             last_seq=handle.last_seq,
-            schema_id=definition.schema_id,
+            schema_id=ordered.definition.schema_id,
             at=at,
             footer_crc32c=file.footer_crc32c,
         )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import mmap
 import time
-from types import TracebackType
 
 import numpy as np
 
@@ -51,12 +50,7 @@ class TouchedMemory:
             self.touch_us = _touch_us(again, sample)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._memory is not None
         self._memory.close()
 

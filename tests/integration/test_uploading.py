@@ -122,3 +122,29 @@ def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_pat
 
     assert trio.run(begin, AS_THEY_CAME)
     assert not trio.run(begin, KEYED)
+
+
+def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def persist() -> None:
+        stage = Stage(tmp_path, AS_THEY_CAME)
+        await stage.create()
+        stage.write(10)
+        stage.tree.on_freeze = lambda handle, why: None
+        handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+        assert handle is not None
+        uploads: Uploads = stage.persister.uploads
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object) -> Ordered:
+                raise OSError("not now")
+
+            patch.setattr(uploads._uploader, "order", fail)
+            begun = await uploads.begin(handle)
+        assert begun.ordered is None
+        assert stage.ledger.jobs == handle.nbytes
+        assert sum(add.rows for add in (await uploads.finish(begun)).files.adds) == 10
+        assert stage.ledger.jobs == 0
+
+    trio.run(persist)
