@@ -4,11 +4,15 @@ Arrow looks at every string by itself to see whether it is UTF-8, which takes mo
 a validation has. Bytes that are all below 128 are UTF-8 wherever they are cut; so columns of such
 strings are validated as binary, for their offsets, and their bytes are looked at in one go.
 
+Each call of Arrow or numpy lets go of the interpreter and, among many threads, waits for it longer
+than it has worked: there is one for a whole batch.
+
 Law of this file: pure; what is refused, and why, is what Arrow says.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,29 +20,11 @@ import pyarrow as pa
 
 _MANY_ROWS = 2000
 """A batch has to have so many for this to be faster."""
+_HELD_BYTES = 256 << 10
+"""So much text is looked at without letting go of the interpreter."""
 # Types are compared by number: to hash one takes longer than to look at a column.
 _BINARY = {pa.lib.Type_STRING: pa.binary(), pa.lib.Type_LARGE_STRING: pa.large_binary()}
-_OFFSET: dict[int, np.dtype[np.signedinteger]] = {
-    pa.lib.Type_STRING: np.dtype(np.int32),
-    pa.lib.Type_LARGE_STRING: np.dtype(np.int64),
-}
-_ANY_BITS_ARE_GOOD = {
-    pa.lib.Type_BOOL,
-    pa.lib.Type_INT8,
-    pa.lib.Type_INT16,
-    pa.lib.Type_INT32,
-    pa.lib.Type_INT64,
-    pa.lib.Type_UINT8,
-    pa.lib.Type_UINT16,
-    pa.lib.Type_UINT32,
-    pa.lib.Type_UINT64,
-    pa.lib.Type_HALF_FLOAT,
-    pa.lib.Type_FLOAT,
-    pa.lib.Type_DOUBLE,
-    pa.lib.Type_DATE32,
-    pa.lib.Type_TIMESTAMP,
-    pa.lib.Type_DURATION,
-}
+_OFFSET = {pa.lib.Type_STRING: struct.Struct("<i"), pa.lib.Type_LARGE_STRING: struct.Struct("<q")}
 
 
 def validate_fully(batches: Sequence[pa.RecordBatch]) -> None:
@@ -59,30 +45,39 @@ def validate_fully(batches: Sequence[pa.RecordBatch]) -> None:
 
 def _is_known_valid(batch: pa.RecordBatch) -> bool:
     """False: nothing is known."""
+    columns, texts = [], []
     try:
-        batch.validate()
-        return all(_column_is_known_valid(column) for column in batch.columns)
-    except pa.ArrowInvalid:
+        for column in batch.columns:
+            if (binary := _BINARY.get(column.type.id)) is not None:
+                texts.append(column)
+                column = _as_binary(column, binary)
+            columns.append(column)
+        looked_at = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+        looked_at.validate(full=True)
+    except (pa.ArrowInvalid, ValueError):  # the latter where columns are not of one length
         return False
+    return looked_at.num_rows == batch.num_rows and all(map(_is_ascii, texts))
 
 
-def _column_is_known_valid(column: pa.Array) -> bool:
-    kind = column.type.id
-    if (binary := _BINARY.get(kind)) is not None:
-        column.view(binary).validate(full=True)
-        return _is_ascii(column, kind)
-    # Arrow also counts nulls anew, where it was told that there are some.
-    if column.null_count or kind not in _ANY_BITS_ARE_GOOD:
-        column.validate(full=True)
-    return True
+def _as_binary(strings: pa.Array, binary: pa.DataType) -> pa.Array:
+    """The same buffers, of which nothing is known."""
+    buffers = strings.buffers()
+    if buffers[0] is not None:
+        # Long enough to be counted: how many nulls there are may not have been told.
+        strings.validate()
+    nulls, at = strings.null_count, strings.offset
+    return pa.Array.from_buffers(binary, len(strings), buffers, nulls, at)
 
 
-def _is_ascii(strings: pa.Array, kind: int) -> bool:
+def _is_ascii(strings: pa.Array) -> bool:
     """Whether all bytes between the first and the last offset, which are good, are ASCII."""
-    count, at = len(strings), strings.offset
     _, offsets, data = strings.buffers()
-    if not count or offsets is None or data is None:
+    if not len(strings) or offsets is None or data is None:
         return True
-    ends = np.frombuffer(offsets, _OFFSET[kind], count=at + count + 1)
-    values = np.frombuffer(data, np.int8)[ends[at] : ends[at + count]]
-    return not len(values) or bool(values.min() >= 0)
+    offset, at = _OFFSET[strings.type.id], strings.offset
+    (first,) = offset.unpack_from(offsets, at * offset.size)
+    (last,) = offset.unpack_from(offsets, (at + len(strings)) * offset.size)
+    text = memoryview(data)[first:last]
+    if len(text) <= _HELD_BYTES:
+        return bytes(text).isascii()
+    return bool(np.frombuffer(text, np.int8).min() >= 0)

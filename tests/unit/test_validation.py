@@ -105,6 +105,12 @@ def test_buffers_may_be_longer_than_they_need_to_be(large: bool) -> None:
     validate_fully([batch])
 
 
+def test_rows_without_a_column_are_good() -> None:
+    rows = pa.table({"number": np.arange(_ROWS)}).select([]).to_batches()
+    assert [batch.num_rows for batch in rows] == [_ROWS]
+    validate_fully(rows)
+
+
 def test_what_is_no_text_is_judged_as_arrow_judges_it() -> None:
     wrong = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, 7] * _ROWS, pa.int8()), pa.array(["a", "b"]), safe=False
