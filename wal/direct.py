@@ -37,6 +37,8 @@ BLOCK_BYTES = 4096
 _STAGING_BYTES = 4 << 20
 # So little is put together in one step.
 _LITTLE_BYTES = 64 << 10
+# To let go of the interpreter for less takes longer than to copy it.
+_HELD_BYTES = 16 << 10
 
 
 @dataclass(eq=False)
@@ -44,6 +46,8 @@ class _DirectFile:
     """A second descriptor of a file. From `end` on the file holds zeros; `tail` comes before."""
 
     fd: int
+    room: int = 0
+    """Up to there whole blocks do not make the file longer."""
     end: int = 0
     tail: bytes = b""
 
@@ -79,6 +83,12 @@ class DirectDisk(OsDisk):
         self._leave(fd)
         super().close(fd)
 
+    def allocate(self, fd: int, size: int) -> None:
+        """See `Disk`."""
+        super().allocate(fd, size)
+        if (file := self._files.get(fd)) is not None:
+            file.room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES
+
     def truncate(self, fd: int, size: int) -> None:
         """See `Disk`. The file takes the ordinary way from now on: its end is not what it was."""
         self._leave(fd)
@@ -88,8 +98,7 @@ class DirectDisk(OsDisk):
         """See `Disk`."""
         file = self._files.get(fd)
         before = file.before(offset) if file is not None else None
-        room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES if file is not None else 0
-        if file is None or before is None or offset + sum(map(len, pieces)) > room:
+        if file is None or before is None or offset + sum(map(len, pieces)) > file.room:
             self._leave(fd)
             return super().pwritev(fd, pieces, offset)
         try:
@@ -129,10 +138,13 @@ class DirectDisk(OsDisk):
             pieces = (b"".join(pieces),)
         filled = 0
         for piece in pieces:
-            # Copied by numpy, which lets other threads run meanwhile.
-            part = np.frombuffer(piece, np.uint8)[: len(staging) - filled]
-            staging[filled : filled + len(part)] = part
-            filled += len(part)
+            size = min(len(piece), len(staging) - filled)
+            if size <= _HELD_BYTES:
+                staging.data[filled : filled + size] = piece[:size]
+            else:
+                # By numpy, which lets other threads run meanwhile.
+                staging[filled : filled + size] = np.frombuffer(piece, np.uint8, size)
+            filled += size
         return filled
 
     def _leave(self, fd: int) -> None:
