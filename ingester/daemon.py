@@ -30,6 +30,7 @@ from ingester.config import Settings, split_address
 from ingester.errors import Stopping
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.flight.operations import OperationMaker
+from ingester.flight.polling import let_calls_poll
 from ingester.flight.portal import Portal
 from ingester.flight.put import PutLimits
 from ingester.flight.runs import RunMaker
@@ -79,6 +80,7 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     do_without_pandas()
     set_up_allocator()
+    let_calls_poll()
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
         with DirectoryLock(settings.data_dir):
