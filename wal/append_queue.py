@@ -27,7 +27,7 @@ from wal.append_thread import AppendThread
 from wal.company import Company
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed
-from wal.group import Group, form_group
+from wal.group import Group, form_group, group_bytes
 from wal.handover import Apply, Handover
 from wal.segments import SegmentSet
 from wal.waiting import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
@@ -254,7 +254,8 @@ class AppendQueue:
     def _form_group(self) -> Group | None:
         """Under the lock."""
         segment = self._segments.open
-        group = None if segment is None else form_group(self._waiting.ready, segment.ledger)
+        most = group_bytes(self._waiting.nbytes, self._segments.last_sync_s if self._sync else 0.0)
+        group = None if segment is None else form_group(self._waiting.ready, segment.ledger, most)
         if group is None or not group.entries:
             self.stuck = True
             self._rest()

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # A group ends here although more is waiting, so that the first in it do not wait for a long
 # queue behind them. Large enough that a sync costs little beside the bytes.
 GROUP_BYTES = 16 << 20
+# So much is a batch of each of some clients that wait for their answers. It goes in parts.
+FEW_BATCHES_BYTES = 4 << 20
+PART_BYTES = 5 << 18
+_WRITTEN_PER_S = 3 << 29
 
 
 class Placed(NamedTuple):
@@ -87,17 +91,28 @@ class Ledger:
         self.preambles |= group.preambles
 
 
-def form_group(pending: deque[Entry], ledger: Ledger) -> Group:
+def group_bytes(waiting: int, sync_s: float) -> int:
+    """At how many bytes a group ends although more is waiting.
+
+    Of a few batches the first are answered, and their clients make the next ones, while the others
+    are written. Not where a sync takes as long as to write a part, or much is waiting.
+    """
+    if waiting > FEW_BATCHES_BYTES:
+        return GROUP_BYTES
+    return min(GROUP_BYTES, max(PART_BYTES, int(sync_s * _WRITTEN_PER_S)))
+
+
+def form_group(pending: deque[Entry], ledger: Ledger, most: int = GROUP_BYTES) -> Group:
     """Take from the front of `pending` what goes into the segment next, in order.
 
-    Sets ``seq`` and ``segment`` of what it takes. Stops at `GROUP_BYTES`, and before an entry
-    that does not fit with the seal behind it. An entry larger than a segment gets one of its
-    own, and the file grows: a segment without entries always takes one. So an empty
-    group means that the next segment has to be opened.
+    Sets ``seq`` and ``segment`` of what it takes. Stops at `most` bytes, and before an entry that
+    does not fit with the seal behind it. An entry larger than a segment gets one of its own, and
+    the file grows: a segment without entries always takes one. So an empty group means that the
+    next segment has to be opened.
     """
     group = Group(start=ledger.end, end=ledger.end, next_seq=ledger.next_seq)
     room = ledger.size - SEAL_RECORD_BYTES
-    while pending and group.end - group.start < GROUP_BYTES:
+    while pending and group.end - group.start < most:
         entry = pending[0]
         # A dict, not a set: in the order in which the entry names them.
         fresh = [

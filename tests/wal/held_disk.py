@@ -17,7 +17,7 @@ class HeldDisk(FaultyDisk):
         self.held = threading.Event()
         self.let_go = threading.Event()
 
-    def hold(self, then: OSError | None = None) -> None:
+    def hold(self, then: OSError | None = None, *, call: str = "fdatasync") -> None:
         """Let data syncs from now on wait for ``let_go``, and fail where ``then`` is given."""
 
         def wait(_: object) -> None:
@@ -26,7 +26,7 @@ class HeldDisk(FaultyDisk):
             if then is not None:
                 raise then
 
-        self.before("fdatasync", wait)
+        self.before(call, wait)
 
     async def wait_until_held(self) -> None:
         """Return when a data sync has begun and waits."""

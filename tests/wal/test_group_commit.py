@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import trio
 import trio.testing
@@ -152,3 +153,32 @@ def test_a_long_queue_is_committed_in_bounded_groups(tmp_path: Path) -> None:
             assert state.log.statistics().groups == -(-9 * (4 << 20) // GROUP_BYTES)
 
     trio.run(write)
+
+
+def _groups_of_a_few_batches(folder: Path, *, fsync: Literal["commit", "off"]) -> int:
+    """Eight of 400 KB that came while one before them was being written, or synced."""
+
+    async def write() -> int:
+        disk = HeldDisk()
+        async with running(folder, LogSettings(fsync=fsync), disk=disk) as state:
+            disk.hold(call="fdatasync" if fsync == "commit" else "pwritev")
+            first, *rest = [operation(bytes(400_000)) for _ in range(9)]
+            state.answers.append(state.log, first)
+            await disk.wait_until_held()
+            state.answers.append(state.log, *rest)
+            await trio.sleep(0.02)  # a sync of so long is worth as much as all of them
+            disk.heal()
+            disk.let_go.set()
+            await state.answers.wait(first, *rest)
+            assert state.applied == [first, *rest]
+            return state.log.statistics().groups - 1
+
+    return trio.run(write)
+
+
+def test_a_few_batches_go_in_parts_where_a_sync_costs_little(tmp_path: Path) -> None:
+    assert _groups_of_a_few_batches(tmp_path, fsync="off") == 2
+
+
+def test_a_few_batches_go_in_one_where_a_sync_takes_long(tmp_path: Path) -> None:
+    assert _groups_of_a_few_batches(tmp_path, fsync="commit") == 1
