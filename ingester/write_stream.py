@@ -95,14 +95,26 @@ class WriteStream:
         """Of its operations in the log: none stands there behind a refused one."""
         self._on_drained: Callable[[], None] | None = None
 
-    def submit(self, operation: Operation) -> None:
-        """Send one batch on its way; its answer comes through ``deliver``.
+    def reserve(self) -> list[Outcome]:
+        """A slot for the batch that was read, for when it is known what becomes of it.
 
-        With an origin on the loop, without one in the thread that reads the stream: nothing can
-        fail there but the log, which keeps the stream's order by its line.
+        In the thread that reads the stream.
         """
         slot: list[Outcome] = []
         self._slots.append(slot)
+        return slot
+
+    def submit(self, operation: Operation, slot: list[Outcome] | None = None) -> None:
+        """Send one batch on its way; its answer comes through ``deliver``.
+
+        With an origin on the loop, without one in the thread that reads the stream, or in that to
+        which it is passed on: nothing can fail there but the log, which keeps the stream's order by
+        its line.
+
+        Args:
+            slot: what was reserved for it.
+        """
+        slot = self.reserve() if slot is None else slot
         if self.origin is None and operation.entry is not None:
             operation.entry.lines = (self.line,)
             operation.on_logged = lambda seq: self._logged(slot, seq)
@@ -191,16 +203,14 @@ class WriteStream:
             and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
         )
 
-    def refuse(self, error: BaseException) -> None:
+    def refuse(self, error: BaseException, slot: list[Outcome] | None = None) -> None:
         """A batch that never became an operation; it ends the stream in its turn."""
         if isinstance(error, DiskFull):
             self.on_disk_full()
         elif isinstance(error, MemoryFull):
             self.on_memory_full()
         self.refusal = self.refusal or error
-        slot: list[Outcome] = []
-        self._slots.append(slot)
-        self._fill(slot, error)
+        self._fill(self.reserve() if slot is None else slot, error)
 
     def finish(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything submitted so far has been answered."""

@@ -9,6 +9,7 @@ together: all are valid, all are of one partition.
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
 no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart,
 and so are those of a stream whose last one took long, for its many partitions or what it stood for.
+What is left to the thread is done in the order in which it came.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
+from ingester.errors import Stopping
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionSpec, PartitionValues, shared_partition
 
@@ -52,6 +55,8 @@ class Known(NamedTuple):
 NOTHING = Known()
 Work = Callable[[Known], T]
 """Makes a batch ready."""
+Then = Callable[[T | None, BaseException | None], None]
+"""Takes what the work returned, or raised. It may raise ``Stopping`` and nothing else."""
 
 SMALL_BYTES = 1 << 20
 LONG_S = 0.002
@@ -78,11 +83,19 @@ class Pace:
 class _Request(Generic[T]):
     """One batch that waits to be made ready."""
 
-    def __init__(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        kind: Kind,
+        pace: Pace,
+        work: Work[T],
+        then: Then[T] = lambda result, error: None,
+    ) -> None:
         self.batch = batch
         self.kind = kind
         self._pace = pace
         self._work = work
+        self._then = then
         self.error: BaseException | None = None
         self.result: T | None = None
         self._pending = threading.Lock()
@@ -93,13 +106,27 @@ class _Request(Generic[T]):
             self.result = self._pace.run(self._work, known)
         except BaseException as exc:
             self.error = exc
+        with suppress(Stopping):  # nobody waits for it any more
+            self._then(self.result, self.error)
         self._pending.release()
 
-    def wait(self) -> T:
+    def wait_until_over(self) -> None:
+        """Return when it was run, and what had to follow is done."""
         with self._pending:
-            if self.error is not None:
-                raise self.error
-            return cast(T, self.result)
+            pass
+
+    def wait(self) -> T:
+        self.wait_until_over()
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.result)
+
+
+class Pending(Protocol):
+    """A batch that was passed on."""
+
+    def wait_until_over(self) -> None:
+        """Return when it is ready, or refused, and ``then`` was called."""
 
 
 class Preparer:
@@ -118,9 +145,14 @@ class Preparer:
         """Batches that the thread has to make ready."""
         return self._count
 
+    @property
+    def busy(self) -> bool:
+        """Whether whoever comes now has to wait."""
+        return self._count > 0 or self._place.locked()
+
     def prepare(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> T:
         """What ``work`` returns or raises. It must not wait for anything."""
-        if pace.long or batch.get_total_buffer_size() > SMALL_BYTES:
+        if not self.takes(batch, pace):
             return pace.run(work, NOTHING)
         # Not past those who wait already.
         if self._count == 0 and self._place.acquire(blocking=False):
@@ -129,10 +161,25 @@ class Preparer:
             finally:
                 self._place.release()
         request = _Request(batch, kind, pace, work)
+        self._leave(cast(_Request[object], request))
+        return request.wait()
+
+    def takes(self, batch: pa.RecordBatch, pace: Pace) -> bool:
+        """Whether the batch is one for the place."""
+        return not pace.long and batch.get_total_buffer_size() <= SMALL_BYTES
+
+    def pass_on(
+        self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T], then: Then[T]
+    ) -> Pending:
+        """Leave a batch that it `takes` to the thread, which calls ``then``; without waiting."""
+        request = _Request(batch, kind, pace, work, then)
+        self._leave(cast(_Request[object], request))
+        return request
+
+    def _leave(self, request: _Request[object]) -> None:
         with self._count_lock:
             self._count += 1
-        self._waiting.put(cast(_Request[object], request))
-        return request.wait()
+        self._waiting.put(request)
 
     def _serve(self) -> None:
         while True:
@@ -150,13 +197,12 @@ class Preparer:
 
 
 def _run_all(requests: list[_Request[object]]) -> None:
-    kinds: defaultdict[Kind, list[_Request[object]]] = defaultdict(list)
+    kinds: defaultdict[Kind, list[pa.RecordBatch]] = defaultdict(list)
     for request in requests:
-        kinds[request.kind].append(request)
-    for kind, alike in kinds.items():
-        known = _known([request.batch for request in alike], kind)
-        for request in alike:
-            request.run(known)
+        kinds[request.kind].append(request.batch)
+    known = {kind: _known(batches, kind) for kind, batches in kinds.items()}
+    for request in requests:
+        request.run(known[request.kind])
 
 
 def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:

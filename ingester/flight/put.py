@@ -10,8 +10,9 @@ A client that sends ahead has two threads:
     handler     answer ◀── outcomes, in order ◀── loop (apply)
 
 Small batches are handed over as they are, and made into runs by the log's thread
-(:mod:`ingester.flight.runs`). Larger ones, and those of an origin, are made into operations first;
-one with a sequence goes to the log by way of the loop, which judges it.
+(:mod:`ingester.flight.runs`). Larger ones, and those of an origin, are made into operations first
+(:mod:`ingester.flight.making_ready`); one with a sequence goes to the log by way of the loop, which
+judges it.
 
 Law of this file: everything that costs per byte is done before the loop. The handler's thread
 answers, and returns as soon as a batch is refused. At most ``max_unanswered`` batches, or 64 MiB,
@@ -31,10 +32,11 @@ import pyarrow as pa
 from ingester.errors import IngesterError
 from ingester.flight.answers import encode_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
+from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
-from ingester.flight.preparing import Kind, Pace, Preparer
-from ingester.flight.requests import BatchMetadata, WriteCommand, checkpoint_bytes
+from ingester.flight.preparing import Preparer
+from ingester.flight.requests import WriteCommand, checkpoint_bytes
 from ingester.flight.runs import Arrival
 from ingester.flight.unanswered import Unanswered
 from ingester.schema import Normaliser
@@ -80,13 +82,12 @@ class PutCall:
         limits: PutLimits,
         preparer: Preparer,
     ) -> None:
-        self._preparer = preparer
-        self._pace = Pace()
         self._portal = portal
         self._writes = writes
         self._command = command
         self._limits = limits
         self._operations = OperationMaker(limits.max_batch_bytes)
+        self._making_ready = MakingReady(preparer, portal, self._operations)
         self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
@@ -240,12 +241,21 @@ class PutCall:
             return False
 
     def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
-        batch = batch_of(chunk)
+        batch, ready = batch_of(chunk), self._making_ready
         if stream.origin is None and chunk.app_metadata is None:
             most = stream.plan.normalise.most_bytes(batch)
             if most is not None and most <= self._small_bytes:
-                return self._offer(stream, batch, int(most) + ARRIVAL_BYTES, looks)
-        operation = self._prepared(stream, batch, metadata_of(chunk, stream.origin))
+                nbytes = int(most) + ARRIVAL_BYTES
+                return ready.settle() and self._offer(stream, batch, nbytes, looks)
+        metadata = metadata_of(chunk, stream.origin)
+        if looks is not True and ready.passes_on(stream, batch, ahead=looks is None):
+            nbytes = stream.admit(batch.get_total_buffer_size(), None)
+            self._unanswered.sent(nbytes)
+            ready.pass_on(stream, batch, metadata, nbytes)
+            return True
+        if not ready.settle():
+            return False
+        operation = ready.operation(stream, batch, metadata)
         self._begin(stream, operation)
         operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
         self._unanswered.sent(operation.nbytes)
@@ -268,19 +278,6 @@ class PutCall:
             return True
         arrival.judged.wait()
         return stream.line.refusal is None
-
-    def _prepared(
-        self, stream: WriteStream, batch: pa.RecordBatch, metadata: BatchMetadata
-    ) -> Operation:
-        plan = stream.plan
-        definition = plan.normalise.definition
-        spec = definition.spec if plan.normalise.keeps_types else None
-        return self._preparer.prepare(
-            batch,
-            Kind(plan.table.key, plan.shape, spec),
-            self._pace,
-            lambda known: self._operations.make(plan, batch, metadata, stream.origin, known),
-        )
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:
         sequence = operation.origin_sequence

@@ -11,6 +11,8 @@ from tests.integration.small_rows import SCHEMA, row
 from tests.integration.wire import Stream, path
 
 WRITES = 300
+WAKES = 2 * WRITES
+"""Three a write are needed where other threads read; timers wake some now and then."""
 
 
 def _wakes(pid: int) -> int:
@@ -39,7 +41,7 @@ def _wakes_for_writes(daemon: Daemon) -> int:
 
 def test_threads_that_wait_for_messages_read_them(tmp_path: Path) -> None:
     with Daemon.start(tmp_path / "d") as daemon:
-        assert _wakes_for_writes(daemon) < WRITES / 2
+        assert _wakes_for_writes(daemon) < WAKES
         # What gRPC does not know it says here.
         assert "experiment" not in daemon.stderr_file.read_text()
 
@@ -48,4 +50,4 @@ def test_an_operator_may_choose_otherwise(tmp_path: Path) -> None:
     with Daemon.start(
         tmp_path / "d", environment={"GRPC_EXPERIMENTS": "event_engine_listener"}
     ) as daemon:
-        assert _wakes_for_writes(daemon) >= WRITES / 2
+        assert _wakes_for_writes(daemon) > WAKES

@@ -10,12 +10,13 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from ingester.errors import Stopping
 from ingester.flight.preparing import LONG_S, NOTHING, SMALL_BYTES, Kind, Known, Pace, Preparer
-from persist.partitioning import UNPARTITIONED, PartitionSpec
+from persist.partitioning import PartitionSpec
+from tests.unit.held_preparer import PLAIN, Held
 
 THREADS = 8
 EACH = 60
-PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
 DAILY = Kind(("ns", "daily"), 1, PartitionSpec.parse(["day(time)"]))
 DAY_US = 86_400_000_000
 
@@ -79,39 +80,6 @@ def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] 
         thread.join(60)
         assert not thread.is_alive()
     assert wrong == []
-
-
-class Held:
-    """A preparer whose place is taken until ``free``, and what waits for it."""
-
-    def __init__(self) -> None:
-        self.preparer = Preparer()
-        self._free = threading.Event()
-        self._taken = threading.Event()
-        self._threads = [threading.Thread(target=self._hold)]
-        self._threads[0].start()
-        assert self._taken.wait(20)
-
-    def _hold(self) -> None:
-        def work(known: Known) -> None:
-            self._taken.set()
-            assert self._free.wait(20)
-
-        self.preparer.prepare(batch(0), PLAIN, Pace(), work)
-
-    def bring(
-        self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
-    ) -> None:
-        """From a thread of its own."""
-        thread = threading.Thread(target=lambda: self.preparer.prepare(each, kind, Pace(), work))
-        thread.start()
-        self._threads.append(thread)
-
-    def free(self) -> None:
-        self._free.set()
-        for thread in self._threads:
-            thread.join(20)
-            assert not thread.is_alive()
 
 
 def _say(said: list[tuple[int, Known]], number: int, known: Known) -> None:
@@ -192,3 +160,36 @@ def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_qui
     assert held.preparer.prepare(batch(3), PLAIN, pace, lambda known: known) == NOTHING
     assert not pace.long
     held.free()
+
+
+def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
+    held = Held()
+    preparer, over, pace = held.preparer, list[tuple[object, object]](), Pace()
+
+    def stop(result: object, error: BaseException | None) -> None:
+        over.append((result, type(error)))
+        raise Stopping("nobody is left to be told")
+
+    def numbered(number: int, known: Known) -> int:
+        if number % 4 == 3:
+            raise ValueError(number)
+        return number
+
+    # Two kinds by turns: they are looked at apart, and done as they came.
+    passed_on = [
+        preparer.pass_on(
+            batch(number) if number % 2 else dated(number),
+            PLAIN if number % 2 else DAILY,
+            pace,
+            partial(numbered, number),
+            stop,
+        )
+        for number in range(12)
+    ]
+    assert preparer.busy
+    assert over == []
+    held.free()
+    passed_on[-1].wait_until_over()
+    expected = [(n, type(None)) if n % 4 != 3 else (None, ValueError) for n in range(12)]
+    assert over == expected
+    assert preparer.prepare(batch(1), PLAIN, pace, lambda known: "still there") == "still there"

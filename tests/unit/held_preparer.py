@@ -1,0 +1,46 @@
+"""A preparer of which a test says when it goes on: what waits for it then is certain."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ingester.flight.preparing import Kind, Known, Pace, Preparer
+from persist.partitioning import UNPARTITIONED
+
+PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
+
+
+class Held:
+    """A preparer whose place is taken until ``free``, and what waits for it."""
+
+    def __init__(self) -> None:
+        self.preparer = Preparer()
+        self._free = threading.Event()
+        self._taken = threading.Event()
+        self._threads = [threading.Thread(target=self._hold)]
+        self._threads[0].start()
+        assert self._taken.wait(20)
+
+    def _hold(self) -> None:
+        def work(known: Known) -> None:
+            self._taken.set()
+            assert self._free.wait(20)
+
+        self.preparer.prepare(pa.record_batch({"n": [0]}), PLAIN, Pace(), work)
+
+    def bring(
+        self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
+    ) -> None:
+        """From a thread of its own."""
+        thread = threading.Thread(target=lambda: self.preparer.prepare(each, kind, Pace(), work))
+        thread.start()
+        self._threads.append(thread)
+
+    def free(self) -> None:
+        self._free.set()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
