@@ -103,12 +103,20 @@ class MakingReady:
         if operation is None or self._refused:
             # The stream ends with its first refusal: nobody waits for what comes behind it.
             stream.leave(admitted_bytes)
-            if not self._refused:
-                self._refused = True
-                self._portal.post(stream.refuse, error, slot)
+            self._refuse(stream, slot, error)
             return
         operation.admitted_bytes = admitted_bytes
-        stream.submit(operation, slot)
+        try:
+            stream.submit(operation, slot)
+        except BaseException as exc:  # nobody else's batches suffer from it
+            self._refuse(stream, slot, exc)
+
+    def _refuse(
+        self, stream: WriteStream, slot: list[Outcome], error: BaseException | None
+    ) -> None:
+        if not self._refused:
+            self._refused = True
+            self._portal.post(stream.refuse, error, slot)
 
 
 def _kind(stream: WriteStream) -> Kind:

@@ -46,6 +46,7 @@ class _Stream:
         """(the number in the batch, the slot's)."""
         self.refused: list[tuple[type, int]] = []
         self.admitted_bytes = 0
+        self.breaks_at: int | None = None
 
     def reserve(self) -> list[Outcome]:
         self.slots.append([])
@@ -53,6 +54,8 @@ class _Stream:
 
     def submit(self, operation: Operation, slot: list[Outcome]) -> None:
         (number,) = operation.parts[0].batch.column("i").to_pylist()
+        if number == self.breaks_at:
+            raise RuntimeError("what nobody thought of")
         self.submitted.append((number, self._place(slot)))
         assert operation.admitted_bytes == 1 << number
 
@@ -105,3 +108,23 @@ def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]
     assert recorded.refused == ([] if whole else [(InvalidRequest, first)])
     assert not ready.passes_on(stream, _batch(0, good=True), ahead=False)
     assert ready.passes_on(stream, _batch(0, good=True), ahead=True)
+
+
+def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
+    held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
+    broken.breaks_at = 1
+    ready = {
+        each: MakingReady(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
+        for each in (broken, other)
+    }
+    for number in range(3):
+        for each in (broken, other):
+            batch = _batch(number, good=True)
+            ready[each].pass_on(cast(WriteStream, each), batch, PLAIN, 1 << number)
+    held.free()
+    assert [each.settle() for each in ready.values()] == [False, True]
+    portal.run()
+    assert broken.submitted == [(0, 0)]
+    assert broken.refused == [(RuntimeError, 1)]
+    assert other.submitted == [(0, 0), (1, 1), (2, 2)]
+    assert other.refused == []
