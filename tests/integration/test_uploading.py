@@ -17,7 +17,6 @@ import trio
 from ingester.buffer import BufferHandle
 from ingester.persisting import Persister
 from ingester.uploading import CannotEncode, Ordered, Upload, Uploader
-from ingester.uploads import Uploads
 from tests.integration.stage import AS_THEY_CAME, KEYED, WRITER, Stage
 
 
@@ -103,15 +102,20 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     trio.run(persist)
 
 
+def _frozen(stage: Stage) -> BufferHandle:
+    """A buffer of ten rows that nobody persists."""
+    stage.write(10)
+    stage.tree.on_freeze = lambda handle, why: None
+    handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+    assert handle is not None
+    return handle
+
+
 def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_path: Path) -> None:
     async def begin(kind: str) -> bool:
         stage = Stage(tmp_path / kind, kind)
         await stage.create()
-        stage.write(10)
-        stage.tree.on_freeze = lambda handle, why: None
-        handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
-        assert handle is not None
-        uploads: Uploads = stage.persister.uploads
+        handle, uploads = _frozen(stage), stage.persister.uploads
         begun = await uploads.begin(handle)
         assert stage.ledger.jobs == handle.nbytes
         ordered = begun.ordered is not None
@@ -130,11 +134,7 @@ def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
     async def persist() -> None:
         stage = Stage(tmp_path, AS_THEY_CAME)
         await stage.create()
-        stage.write(10)
-        stage.tree.on_freeze = lambda handle, why: None
-        handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
-        assert handle is not None
-        uploads: Uploads = stage.persister.uploads
+        handle, uploads = _frozen(stage), stage.persister.uploads
         with monkeypatch.context() as patch:
 
             def fail(*_: object) -> Ordered:
