@@ -59,9 +59,11 @@ class MakingReady:
         Args:
             ahead: there may be more to read meanwhile; else only if it had to wait here, too.
         """
+        normalise = stream.plan.normalise
         return (
             stream.origin is None
-            and stream.plan.normalise.keeps_types
+            and normalise.keeps_types
+            and normalise.most_bytes(batch) is not None
             and self._preparer.takes(batch, self._pace)
             and (ahead or self._preparer.busy)
         )
