@@ -109,7 +109,7 @@ class AppendQueue:
             if (refusal := refusal_of(item)) is None:
                 self._waiting.add(item)
                 if here:
-                    self._company.arrived()
+                    self._company.arrived(item.lines or item)
             ring = self._wakes()
         if refusal is not None:
             self._on_loop(self._answer_apart, (item,), refusal)

@@ -2,10 +2,10 @@
 
 A group costs nearly the same for one entry and for eight. Of eight clients that wait for each
 answer three have come back when the last group's answers are out; the others are on their way, and
-each would make a group of its own dearer for all. So the next group waits for as many as the last
-one had, for a time in which a client on the same machine is back. Where a third of them do
-not come in that time, the next waits are left out, twice as many each time: clients that think
-between two writes are hardly ever waited for.
+each would make a group of its own dearer for all. So the next group waits for those who went with
+the last one, as long as one of them comes soon after the other. Where a third of them do not, the
+next waits are left out, twice as many each time: clients that think between two writes are hardly
+ever waited for, however many others come meanwhile.
 
 All of it under the lock that it is given.
 """
@@ -13,52 +13,79 @@ All of it under the lock that it is given.
 from __future__ import annotations
 
 import threading
+import time
 
 WAIT_S = 0.0015
-"""Several times what a client takes that shares two processors with seven others."""
+"""For the next one of them: several times what a client takes to come back that shares two
+processors with seven others."""
+MOST_S = 0.0035
+"""For all of them."""
+ENOUGH = 16
+"""Whoever they are, the next group is cheap enough for each of so many."""
 MAX_LEFT_OUT = 256
 
 
 class Company:
-    """Knows how many callers come back. Under the lock."""
+    """Knows who comes back. Under the lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._changed = threading.Condition(lock)
-        self._here = 0
+        self._here = set[object]()
         """Callers since the last group."""
-        self._expected = 0
-        """Callers that went with it."""
+        self._away = set[object]()
+        """Callers that went with it and are not back."""
+        self._went = 0
+        self._came_at = 0.0
+        """When the last one of them was back."""
         self._backoff = 0
         self._left_out = 0
         self._waits = False
 
-    def arrived(self) -> None:
+    def arrived(self, caller: object) -> None:
         """Somebody has appended who appends nothing more before the answer."""
-        self._here += 1
-        if self._waits and self._here >= self._expected:
+        self._here.add(caller)
+        if caller in self._away:
+            self._away.discard(caller)
+            self._came_at = time.monotonic()
+        if self._waits and self._complete:
             self._changed.notify()
+
+    @property
+    def _complete(self) -> bool:
+        return not self._away or len(self._here) >= ENOUGH
 
     def went(self) -> None:
         """A group takes all who are here."""
-        self._expected, self._here = self._here, 0
+        self._away, self._here = self._here, set()
+        self._went = len(self._away)
 
     def leave(self) -> None:
         """Whoever waits goes on."""
-        self._expected = 0
+        self._away.clear()
+        self._went = 0
         self._changed.notify_all()
 
     def wait(self) -> None:
         """Let those come back who went with the last group, if that seems worth it."""
-        if self._expected < 2 or self._here >= self._expected:
+        if self._went < 2 or self._complete:
             return
         if self._left_out:
             self._left_out -= 1
             return
-        self._waits = True
-        self._changed.wait_for(lambda: self._here >= self._expected, WAIT_S)
-        self._waits = False
-        if 3 * self._here > 2 * self._expected:
+        if self._are_back():
             self._backoff //= 2
         else:
             self._backoff = min(MAX_LEFT_OUT, 2 * self._backoff + 1)
             self._left_out = self._backoff
+
+    def _are_back(self) -> bool:
+        """Wait; whether most of them came, or enough others."""
+        self._waits = True
+        now = self._came_at = time.monotonic()
+        last = now + MOST_S
+        # Woken by the last of them alone; when the others came is looked at in between.
+        while not self._complete and (left := min(self._came_at + WAIT_S, last) - now) > 0:
+            self._changed.wait(left)
+            now = time.monotonic()
+        self._waits = False
+        return self._complete or 3 * len(self._away) < self._went

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.wal.driving import Answers, operation, running
-from wal.company import MAX_LEFT_OUT, Company
+from wal.company import ENOUGH, MAX_LEFT_OUT, Company
 from wal.log import Log
 
 PATIENCE_S = 20.0
@@ -21,6 +21,7 @@ PATIENCE_S = 20.0
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits in vain is noticed."""
     monkeypatch.setattr("wal.company.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("wal.company.MOST_S", PATIENCE_S)
 
 
 class Meeting:
@@ -30,10 +31,10 @@ class Meeting:
         self.lock = threading.Lock()
         self.company = Company(self.lock)
 
-    def arrive(self, callers: int) -> None:
-        for _ in range(callers):
+    def arrive(self, *callers: int) -> None:
+        for caller in callers:
             with self.lock:
-                self.company.arrived()
+                self.company.arrived(caller)
 
     def go(self) -> None:
         with self.lock:
@@ -63,15 +64,30 @@ class Meeting:
 
 def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
     meeting = Meeting()
-    meeting.arrive(3)
+    meeting.arrive(1, 2, 3)
     meeting.go()
-    meeting.arrive(1)
-    assert meeting.waiting(lambda: meeting.arrive(2)) < PATIENCE_S
+    meeting.arrive(2)
+    assert meeting.waiting(lambda: meeting.arrive(7, 3, 1)) < PATIENCE_S
     # All are here already.
     meeting.wait()
     meeting.go()
-    meeting.arrive(4)
+    meeting.arrive(1, 2, 3, 7)
     meeting.wait()
+
+
+def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    meeting.arrive(1, *range(10, 10 + ENOUGH - 2))
+    assert meeting.waiting(lambda: meeting.arrive(99)) < PATIENCE_S
+    meeting.go()
+    meeting.arrive(*range(200, 210))
+    monkeypatch.setattr("wal.company.WAIT_S", 0.0)
+    meeting.wait()
+    assert meeting.company._left_out == 1
 
 
 def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
@@ -80,9 +96,33 @@ def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
     meeting.arrive(1)
     meeting.go()
     meeting.wait()
-    meeting.arrive(2)
+    meeting.arrive(1, 2)
     meeting.go()
     assert meeting.waiting(meeting.leave) < PATIENCE_S
+
+
+def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal.company.WAIT_S", 2.0)
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    assert meeting.waiting(lambda: come_slowly(meeting)) > 2.0
+    assert meeting.company._left_out == 0
+
+
+def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal.company.MOST_S", 1.0)
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    meeting.waiting(lambda: come_slowly(meeting))
+    assert meeting.company._left_out == 1
+
+
+def come_slowly(meeting: Meeting) -> None:
+    for caller in (1, 2, 3):
+        time.sleep(0.8)
+        meeting.arrive(caller)
 
 
 def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
@@ -92,9 +132,9 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
     meeting, waits = Meeting(), 0
     for _ in range(2_000):
         meeting.go()
-        meeting.arrive(6)
+        meeting.arrive(*range(6))
         meeting.go()
-        meeting.arrive(4)  # of six
+        meeting.arrive(*range(4))  # of six
         waits += meeting.company._left_out == 0
         meeting.wait()
     assert waits < 20
@@ -102,9 +142,9 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
     # With those who come back it is soon as it was.
     for _ in range(600):
         meeting.go()
-        meeting.arrive(6)
+        meeting.arrive(*range(6))
         meeting.go()
-        meeting.arrive(5)
+        meeting.arrive(*range(5))
         meeting.wait()
     assert meeting.company._backoff == 0
 
