@@ -25,7 +25,7 @@ import trio
 
 from wal.append_thread import AppendThread
 from wal.company import Company
-from wal.entry import Entry
+from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group, group_bytes
 from wal.handover import Apply, Handover
@@ -108,7 +108,7 @@ class AppendQueue:
                 raise LogClosed("the log is closed") from self.failure
             if (refusal := refusal_of(item)) is None:
                 self._waiting.add(item)
-                if here:
+                if here or (isinstance(item, Draft) and item.waits):
                     self._company.arrived(item.lines or item)
             ring = self._wakes()
         if refusal is not None:

@@ -3,9 +3,9 @@
 A group costs nearly the same for one entry and for eight. Of eight clients that wait for each
 answer three have come back when the last group's answers are out; the others are on their way, and
 each would make a group of its own dearer for all. So the next group waits for those who went with
-the last one, as long as one of them comes soon after the other. Where a third of them do not, the
-next waits are left out, twice as many each time: clients that think between two writes are hardly
-ever waited for, however many others come meanwhile.
+the last one, as long as one of them comes soon after the other. Where that fails more than once in
+a row, the next waits are left out, twice as many each time: clients that think between two writes
+are hardly ever waited for, however many others come meanwhile.
 
 All of it under the lock that it is given.
 """
@@ -18,7 +18,7 @@ import time
 WAIT_S = 0.0015
 """For the next one of them: several times what a client takes to come back that shares two
 processors with seven others."""
-MOST_S = 0.0035
+MOST_S = 0.003
 """For all of them."""
 ENOUGH = 16
 """Whoever they are, the next group is cheap enough for each of so many."""
@@ -37,6 +37,7 @@ class Company:
         self._went = 0
         self._came_at = 0.0
         """When the last one of them was back."""
+        self._failed = False
         self._backoff = 0
         self._left_out = 0
         self._waits = False
@@ -72,14 +73,15 @@ class Company:
         if self._left_out:
             self._left_out -= 1
             return
-        if self._are_back():
+        failed_before, self._failed = self._failed, not self._are_back()
+        if not self._failed:
             self._backoff //= 2
-        else:
+        elif failed_before:
             self._backoff = min(MAX_LEFT_OUT, 2 * self._backoff + 1)
             self._left_out = self._backoff
 
     def _are_back(self) -> bool:
-        """Wait; whether most of them came, or enough others."""
+        """Wait; whether all of them came, or enough others."""
         self._waits = True
         now = self._came_at = time.monotonic()
         last = now + MOST_S
@@ -88,4 +90,4 @@ class Company:
             self._changed.wait(left)
             now = time.monotonic()
         self._waits = False
-        return self._complete or 3 * len(self._away) < self._went
+        return self._complete

@@ -62,18 +62,20 @@ class Line:
 class Draft:
     """What becomes an entry when its turn comes, in the order in which it was appended.
 
-    ``on_done`` is called, on the loop, only if the log refuses it before.
+    ``on_done`` is called, on the loop, only if the log refuses it before. ``waits``: whoever
+    appends it appends nothing more before the answer, so far as is known.
 
     Args:
         nbytes: About what it will take in the log.
         lines: See `Line`.
     """
 
-    __slots__ = ("lines", "on_done", "stored_bytes")
+    __slots__ = ("lines", "on_done", "stored_bytes", "waits")
 
     def __init__(self, nbytes: int, lines: tuple[Line, ...] = ()) -> None:
         self.stored_bytes = nbytes
         self.lines = lines
+        self.waits = False
         self.on_done: Callable[[Any, BaseException | None], None] | None = None
 
 

@@ -22,6 +22,7 @@ are on their way; then nothing more is read and gRPC's flow control stops the cl
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -150,7 +151,9 @@ class PutCall:
                 finally:
                     stream.answered_here()
                 continue
-            turns, look_at = 0, min(look_at * 2, MAX_TURNS)
+            look_at = min(look_at * 2, MAX_TURNS)
+            # Clients that wait for each other's answers too would all be looked at in one turn.
+            turns = random.randrange(-(look_at // 2), look_at // 2)
             back = self._read_ahead(reader, writer, stream)
             if back.chunk is None:
                 return
@@ -269,6 +272,7 @@ class PutCall:
         self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, looks: bool | None
     ) -> bool:
         arrival = Arrival(stream, batch, stream.admit(nbytes, None))
+        arrival.waits = looks is not None
         if looks:
             arrival.judged = threading.Event()
         self._unanswered.sent(nbytes)
