@@ -202,7 +202,7 @@ class AppendQueue:
         self.handover.thread_writes = True
         while self._write_next():
             with self._lock:
-                if not (self._held or self._closed):
+                if not (self._held or self._closed or self._waiting.ready):
                     self._company.wait()
         # Cleared before it looks: whoever finds it set need not tell.
         self.handover.thread_writes = False
@@ -238,6 +238,8 @@ class AppendQueue:
                     return None
                 if not self._waiting.draw():
                     return self._form_group()
+                # Who comes from now on is in the group behind this one.
+                self._company.went()
             # Whatever came while the last group was written becomes as few entries as it can.
             self._waiting.make(self._make)
             with self._lock:
@@ -262,7 +264,6 @@ class AppendQueue:
             self._on_loop(self._attention)
             return None
         # From here until it is answered, it is this queue that answers for the group.
-        self._company.went()
         self._groups.append(group)
         self.writing_bytes = group.end - group.start
         self._waiting.nbytes -= sum(entry.stored_bytes for entry in group.entries)

@@ -14,6 +14,7 @@ from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
 from wal.company import ENOUGH, MAX_LEFT_OUT, Company
+from wal.entry import Draft
 from wal.log import Log
 
 PATIENCE_S = 20.0
@@ -220,3 +221,36 @@ async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
         assert company._here == {draft.lines for draft in drafts[:2]}
         disk.let_go.set()
         await state.answers.wait(first)
+
+
+def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[set[object]] = []
+    went = Company.went
+
+    def note(company: Company) -> None:
+        groups.append(set(company._here))
+        went(company)
+
+    monkeypatch.setattr(Company, "went", note)
+    drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(2)]
+    for draft in drafts:
+        draft.waits = True
+
+    def join_late(log: Log, drawn: list[Draft]) -> None:
+        if drawn == drafts[:1]:
+            other = threading.Thread(target=log.append_nowait, args=(drafts[1],))
+            other.start()
+            other.join(PATIENCE_S)
+        join(log, drawn)
+
+    async def append() -> None:
+        async with running(tmp_path, make=join_late) as state:
+            state.log.append_nowait(drafts[0])
+            with trio.fail_after(PATIENCE_S):
+                while state.log.next_seq < 3:
+                    await trio.sleep(0.01)
+
+    trio.run(append)
+    assert groups == [{draft.lines} for draft in drafts]
