@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.waiting import until
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
@@ -51,15 +52,17 @@ class Meeting:
         with self.lock:
             self.company.leave()
 
+    def _is_waited_for(self) -> bool:
+        return self.company._waits
+
     def waiting(self, meanwhile: Callable[[], object]) -> float:
         """Wait in a thread, do something while it does; how long it took."""
         began = time.monotonic()
         thread = threading.Thread(target=self.wait)
         thread.start()
-        while True:
-            with self.lock:
-                if self.company._waits:
-                    break
+        until(self._is_waited_for, "the thread to wait")
+        with self.lock:  # it has let go of it, and waits
+            pass
         meanwhile()
         thread.join(2 * PATIENCE_S)
         return time.monotonic() - began
@@ -143,7 +146,7 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
     assert waits < 20
     assert meeting.company._backoff == MAX_LEFT_OUT
     # With those who come back it is soon as it was.
-    waits_that_end_well(monkeypatch, meeting, 600)
+    waits_that_end_well(monkeypatch, meeting, 2 * MAX_LEFT_OUT)
     assert meeting.company._backoff == 0
 
 
