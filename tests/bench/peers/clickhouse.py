@@ -50,6 +50,9 @@ class Database:
         )
         self._session.query(f"SYSTEM START MERGES bench.{table}")
 
+    def settle(self) -> None:
+        """There is no log."""
+
     def writer(self, table: str) -> Inserts:
         """A session of its own."""
         return Inserts(self._connect(), table)

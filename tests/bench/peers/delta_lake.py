@@ -37,6 +37,9 @@ class Tables:
                 self._folder / table, pa.schema(SCHEMA), mode="ignore"
             )
 
+    def settle(self) -> None:
+        """There is no log."""
+
     def writer(self, table: str) -> Appends:
         """All writers have one handle, which knows the newest version."""
         return Appends(self._tables[table], self._turns)

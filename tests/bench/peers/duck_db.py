@@ -31,6 +31,10 @@ class Database:
         """Make the table."""
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS})")
 
+    def settle(self) -> None:
+        """Bring the log into the database file."""
+        self._connection.execute("CHECKPOINT")
+
     def writer(self, table: str) -> Inserts:
         """A cursor: a connection of its own to the same database."""
         return Inserts(self._connection.cursor(), table, f"writer_{next(self._numbers)}")

@@ -77,6 +77,16 @@ class Field:
             self._drop(name, exc)
             return None
 
+    def settle(self, name: str) -> float | None:
+        """The seconds in which a peer brought its log into its files; ``None`` as with `write`."""
+        if name not in self._running:
+            return None
+        try:
+            return self._running[name][0].settle()
+        except _FAILURES as exc:
+            self._drop(name, exc)
+            return None
+
     def _drop(self, name: str, exc: Exception) -> None:
         if name in self._running:
             self._running.pop(name)[1].close()

@@ -39,6 +39,9 @@ class Catalog:
             f"bench.{table}", schema=SCHEMA
         )
 
+    def settle(self) -> None:
+        """There is no log."""
+
     def writer(self, table: str) -> Appends:
         """All writers have one table, which knows the newest metadata."""
         return Appends(self._tables[table], self._turns)

@@ -93,6 +93,9 @@ class Endpoint:
     def create(self, table: str) -> None:
         """Measurements are made by the first write."""
 
+    def settle(self) -> None:
+        """It writes its files by itself meanwhile."""
+
     def writer(self, table: str) -> Requests:
         """A connection that is kept open."""
         return Requests(self._address, table)

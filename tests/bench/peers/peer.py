@@ -34,6 +34,10 @@ class WriteJob:
     """Of all writers together; whatever ends first."""
 
 
+class Settle:
+    """Asks a writing process to settle its store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """What holds when a batch is acknowledged."""
@@ -69,6 +73,9 @@ class Store(Protocol):
 
     def writer(self, table: str) -> Writer:
         """One more writer."""
+
+    def settle(self) -> None:
+        """Bring what only its log has into its files, as it must be done some time."""
 
 
 @dataclass(frozen=True, slots=True)

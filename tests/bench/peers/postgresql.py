@@ -128,6 +128,13 @@ class Cluster:
             connection.execute("CHECKPOINT")
         self._warm = True
 
+    def settle(self) -> None:
+        """Write the pages that only the log has."""
+        import psycopg
+
+        with psycopg.connect(self._address, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+
     def writer(self, table: str) -> Copies:
         """A connection of its own."""
         return Copies(self._address, table)

@@ -22,12 +22,13 @@ from tests.bench.children import ChildFailed
 from tests.bench.clients import Written
 from tests.bench.peers import child, writing
 from tests.bench.peers.installing import Installation
-from tests.bench.peers.peer import Peer, WriteJob
+from tests.bench.peers.peer import Peer, Settle, WriteJob
 from tests.bench.streams import PutResult
 from tests.daemon import ROOT
 
 _PATIENCE_S = 120.0
 """For whatever comes before and after the clock."""
+_SETTLING_S = 600.0
 
 
 class _Process:
@@ -122,6 +123,15 @@ class RunningPeer:
             seconds=max(r.ended for r in results) - min(r.began for r in results),
             latencies=np.concatenate([result.latencies for result in results]),
         )
+
+    def settle(self) -> float:
+        """Bring what only its log has into its files; the seconds that it took.
+
+        Raises:
+            ChildFailed: it could not.
+        """
+        [seconds] = self._ask(self._processes[:1], Settle(), _SETTLING_S)
+        return float(seconds)
 
     @staticmethod
     def _ask(processes: list[_Process], message: object, after_s: float = 0.0) -> list[Any]:

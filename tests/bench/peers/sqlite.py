@@ -54,6 +54,10 @@ class Database:
             " (time INTEGER, host TEXT, region TEXT, load REAL, temperature REAL)"
         )
 
+    def settle(self) -> None:
+        """Bring the log into the database file."""
+        self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
+
     def writer(self, table: str) -> Inserts:
         """A connection of its own."""
         return Inserts(connect(self.path), table, self._turns)

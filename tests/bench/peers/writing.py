@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from tests.bench.children import answer_commands
-from tests.bench.peers.peer import Store, WriteJob, Writer
+from tests.bench.peers.peer import Settle, Store, WriteJob, Writer
 from tests.bench.rows import make_batches
 from tests.bench.streams import PutResult
 
@@ -38,7 +38,7 @@ def main(pipe: Connection, open_store: Callable[[str], Store], address: str) -> 
     """Answer with the store's version, then do what is asked until the pipe closes."""
     process: _Process | None = None
 
-    def act(message: Share | str | None) -> object:
+    def act(message: Share | Settle | str | None) -> object:
         nonlocal process
         if process is None:
             process = _Process(open_store(address))
@@ -56,8 +56,12 @@ class _Process:
         self._prepared: list[_Turns] = []
         self.version = store.version
 
-    def act(self, message: Share | str | None) -> object:
+    def act(self, message: Share | Settle | str | None) -> object:
         """A name makes a table, a share is prepared, ``None`` starts what was prepared."""
+        if isinstance(message, Settle):
+            began = time.monotonic()
+            self._store.settle()
+            return time.monotonic() - began
         if isinstance(message, str):
             self._store.create(message)
             return "created"

@@ -5,7 +5,9 @@ and backpressure alone slows writers down. The rate is that of rows in files: of
 acknowledged, divided by the time until the last of it is committed. Plain pyarrow, which sorts and
 writes the same rows in as many processes as there are processors, goes before and after. Data files
 are deleted some seconds after their commit: the disk of a machine that measures is not a lake.
-Durable peers then write for as long, each alone, until the disk has no more room for theirs.
+Durable peers then write for as long, each alone: where the disk has no room for so much of theirs,
+anew on empty data, as often as the minutes ask for. At the end of each time their log is brought
+into their files, on the clock, as the ingester's rows are.
 """
 
 from __future__ import annotations
@@ -155,29 +157,45 @@ def _add_peers(bench: Bench, table: Table, load: _Load) -> None:
     for peer in (each for each in PEERS if each.promise.durable):
         bench.say(f"{peer.name}, {bench.effort.sustained_peers_s:g} s")
         field = Field([peer], installation)
-        with field.started(bench.new_folder() / "peers"):
-            written = field.write(
-                peer.name,
-                WriteJob(
-                    table="sustained",
-                    rows=_ROWS,
-                    writers=_WRITERS,
-                    seconds=bench.effort.sustained_peers_s,
-                    max_rows=room // _PEER_ROW_BYTES,
-                ),
-            )
+        written = _write_for_long(bench, field, peer.name, room // _PEER_ROW_BYTES)
         if written is None:
             table.notes.append(f"{peer.name} left out: {field.reasons[peer.name]}")
             continue
+        rows, seconds, times = written
         table.add(
-            who=f"{peer.name}, acknowledged",
-            seconds=Samples((written.seconds,), "s"),
-            rows__s=Samples((written.rows_per_s,), "/s"),
+            who=f"{peer.name}, until in its files",
+            seconds=Samples((seconds,), "s"),
+            rows__s=Samples((rows / seconds,), "/s"),
         )
-        best = max(best, (written.rows_per_s, peer.name))
+        if times > 1:
+            table.notes.append(f"{peer.name}: {times} times on empty data, for want of room")
+        best = max(best, (rows / seconds, peer.name))
     if best[0]:
         ratio = Samples((load.in_files_per_s / best[0],), "x")
         table.targets.append(Target(f"sustained, of the best durable peer ({best[1]})", 1.0, ratio))
+
+
+def _write_for_long(
+    bench: Bench, field: Field, peer: str, most_rows: int
+) -> tuple[int, float, int] | None:
+    """(rows, seconds, how often on empty data); ``None`` of a peer that failed."""
+    rows, took_s, times = 0, 0.0, 0
+    while took_s < bench.effort.sustained_peers_s:
+        job = WriteJob(
+            table="sustained",
+            rows=_ROWS,
+            writers=_WRITERS,
+            seconds=bench.effort.sustained_peers_s - took_s,
+            max_rows=most_rows,
+        )
+        with field.started(bench.new_folder() / "peers"):
+            written = field.write(peer, job)
+            settling_s = field.settle(peer)
+        if written is None or settling_s is None:
+            return None
+        rows, times = rows + written.rows, times + 1
+        took_s += written.seconds + settling_s
+    return rows, took_s, times
 
 
 def _drift(load: _Load) -> Table:
