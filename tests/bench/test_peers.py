@@ -67,6 +67,18 @@ def test_what_a_peer_acknowledged_is_there_after_it_was_killed(
     assert load / rows == pytest.approx(0.5, abs=0.1)
 
 
+def test_a_peer_that_is_settled_needs_its_log_no_more(tmp_path: Path) -> None:
+    for peer, log in ((sqlite.PEER, "rows.sqlite-wal"), (duck_db.PEER, "rows.duckdb.wal")):
+        folder = tmp_path / peer.name
+        with started(peer, folder, _nothing_installed(tmp_path)) as running:
+            running.wait()
+            written = running.write(_JOB)
+            assert running.settle() > 0
+        (folder / log).unlink(missing_ok=True)
+        rows, _ = (_sums_of_sqlite if peer is sqlite.PEER else _sums_of_duckdb)(folder)
+        assert rows == written.rows + _JOB.writers * _JOB.rows
+
+
 def test_a_job_ends_with_its_rows(tmp_path: Path) -> None:
     with started(sqlite.PEER, tmp_path / "data", _nothing_installed(tmp_path)) as running:
         running.wait()

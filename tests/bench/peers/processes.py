@@ -29,6 +29,7 @@ from tests.daemon import ROOT
 _PATIENCE_S = 120.0
 """For whatever comes before and after the clock."""
 _SETTLING_S = 600.0
+"""A checkpoint of minutes of writing."""
 
 
 class _Process:

@@ -6,7 +6,7 @@ acknowledged, divided by the time until the last of it is committed. Plain pyarr
 writes the same rows in as many processes as there are processors, goes before and after. Data files
 are deleted some seconds after their commit: the disk of a machine that measures is not a lake.
 Durable peers then write for as long, each alone: where the disk has no room for so much of theirs,
-anew on empty data, as often as the minutes ask for. At the end of each time their log is brought
+anew on empty data, as often as the minutes ask for, within reason. At the end of each time their log is brought
 into their files, on the clock, as the ingester's rows are.
 """
 
@@ -47,6 +47,8 @@ _FILE_ROWS = (64 << 20) // ROW_BYTES
 _KEEP_FILES_S = 10.0
 _PEER_ROW_BYTES = 250
 """What a row takes at a peer at most, its log and indexes included."""
+_TIMES = 20
+"""How often a peer begins anew at most: a disk with hardly any room must not take for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def _write_for_long(
 ) -> tuple[int, float, int] | None:
     """(rows, seconds, how often on empty data); ``None`` of a peer that failed."""
     rows, took_s, times = 0, 0.0, 0
-    while took_s < bench.effort.sustained_peers_s:
+    while took_s < bench.effort.sustained_peers_s and times < _TIMES:
         job = WriteJob(
             table="sustained",
             rows=_ROWS,
