@@ -6,8 +6,8 @@ acknowledged, divided by the time until the last of it is committed. Plain pyarr
 writes the same rows in as many processes as there are processors, goes before and after. Data files
 are deleted some seconds after their commit: the disk of a machine that measures is not a lake.
 Durable peers then write for as long, each alone: where the disk has no room for so much of theirs,
-anew on empty data, as often as the minutes ask for, within reason. At the end of each time their log is brought
-into their files, on the clock, as the ingester's rows are.
+anew on empty data, as often as the minutes ask for, within reason. At the end of each time their
+log is brought into their files, on the clock, as the ingester's rows are.
 """
 
 from __future__ import annotations
