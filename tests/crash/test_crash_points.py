@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -126,14 +127,17 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stor
     yield told
     for story in told.values():
         story.history.close()
+        rmtree(story.folder)
 
 
 @pytest.fixture
 def story(
-    request: pytest.FixtureRequest, tmp_path: Path, stories: dict[str, Story]
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    stories: dict[str, Story],
 ) -> Iterator[Story]:
-    """A story that ends well."""
-    new = Story(tmp_path / "story")
+    """A story that ends well. Its folder outlives it, for Spark."""
+    new = Story(tmp_path_factory.mktemp("crash") / "story")
     yield new
     new.end_well()
     stories[request.node.name] = new
