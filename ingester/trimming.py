@@ -17,14 +17,22 @@ BETWEEN_S = 10.0
 """Under a steady load what was let go is taken again at once."""
 
 
+# Only in glibc. Others give memory back by themselves.
+_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+def give_back() -> None:
+    """Give all that is free in the heap back to the system, now. Blocks; any thread."""
+    if _TRIM is not None:
+        _TRIM(0)
+
+
 class Trimming:
     """Trims the heap when buffers were let go. Loop only."""
 
     def __init__(self) -> None:
         self._freed = 0
         self._wake = trio.Event()
-        # Only in glibc. Others give memory back by themselves.
-        self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def freed(self, nbytes: int) -> None:
         """Take note that buffers of this size were let go."""
@@ -34,12 +42,11 @@ class Trimming:
 
     async def run(self) -> None:
         """Trim when it is worth it, until cancelled."""
-        trim = self._trim
-        while trim is not None:
+        while True:
             await self._wake.wait()
             # What was let go is freed when the last reader is through with it.
             await trio.sleep(PAUSE_S)
             self._wake = trio.Event()
             self._freed = 0
-            await trio.to_thread.run_sync(trim, 0)
+            await trio.to_thread.run_sync(give_back)
             await trio.sleep(BETWEEN_S)

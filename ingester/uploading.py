@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
 from ingester.query.align import align_table
+from ingester.trimming import give_back
 from persist.keyed import neighbour, overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet import EncodedFile, encode_ordered, files_of
@@ -29,6 +30,14 @@ from persist.table import DELETED, TableDefinition, schema_with_deletes
 SMALL_FILES = 4
 """A file of a keyed table is not left smaller than the target divided by this, if there are others
 to write it anew with."""
+
+
+MANY_CHUNKS = 1024
+FEW_CHUNKS = 256
+CHUNK_BYTES = 4 << 20
+"""More chunks than the first are made into about as many as the second, none smaller than this."""
+TRIM_BYTES = 128 << 20
+"""What is let go of meanwhile goes back to the system whenever it is as much."""
 
 
 class Upload(NamedTuple):
@@ -108,6 +117,7 @@ class Uploader:
             CannotEncode: these rows have no order.
         """
         definition = TableDefinition.of_state(state)
+        _enlarge_chunks(handle)
         slices = handle.rows.slices_without(after_seq, left_out)
         replaced: tuple[Add, ...] = ()
         bytes_per_row: float | None = None
@@ -236,6 +246,18 @@ def _encoded(ordered: Ordered, metadata: dict[str, str]) -> Iterator[EncodedFile
         )
     except Exception as exc:
         raise CannotEncode(str(exc)) from exc
+
+
+def _enlarge_chunks(handle: BufferHandle) -> None:
+    """To pick rows out of very many chunks they would be joined, beside what is held already."""
+    if handle.rows.chunk_count <= MANY_CHUNKS:
+        return
+    freed = 0
+    for nbytes in handle.rows.enlarge_chunks(max(CHUNK_BYTES, handle.nbytes // FEW_CHUNKS)):
+        freed += nbytes
+        if freed >= TRIM_BYTES:
+            give_back()
+            freed = 0
 
 
 def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> pa.Table:

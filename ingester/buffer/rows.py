@@ -3,7 +3,8 @@
 Law of this file: rows are appended and never moved; a row's number is fixed for ever, so a reader
 needs only a position. Small batches are merged sixteen to one as they come (a row is copied at most
 once per level, and only while its chunk is small), as the runs of a log-structured merge tree, so a
-million one-row operations cost little more than the same rows in one batch.
+million one-row operations cost little more than the same rows in one batch. A buffer that takes no
+more rows can have all its chunks made larger, so that its rows can be picked in another order.
 
 The event loop appends; other threads read. What readers use are single reads of one list, which
 CPython makes atomic, and chunks that are immutable.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -106,6 +107,33 @@ class BufferedRows:
         """All rows in log order."""
         return [chunk.batch for chunk in self._chunks]
 
+    def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
+        """Make chunks of this size of neighbours of one shape; a step at a time, in any one thread.
+
+        Only once no rows come any more. The size that is counted stays what it was.
+
+        Yields:
+            How many bytes have been copied in the step: what was let go of as well.
+        """
+        start = 0
+        while start < len(chunks := self._chunks):
+            shape, nbytes, stop = chunks[start].shape, chunks[start].nbytes, start + 1
+            while (
+                stop < len(chunks)
+                and chunks[stop].shape == shape != MIXED
+                and nbytes + chunks[stop].nbytes <= chunk_bytes
+            ):
+                nbytes += chunks[stop].nbytes
+                stop += 1
+            if stop - start > 1:
+                batch = _joined(chunks[start:stop])
+                new = Chunk(chunks[start].start, batch, shape, int(batch.nbytes), TOP_LEVEL)
+                # A new list: who reads has either.
+                self._chunks = [*chunks[:start], new, *chunks[stop:]]
+                del chunks
+                yield nbytes
+            start += 1
+
     def rows_until(self, seq: int) -> int:
         """How many rows come from operations up to ``seq``, that one included."""
         index = bisect_right(self._sequences, seq)
@@ -130,6 +158,11 @@ class BufferedRows:
                     runs.append((begin, end - begin))
             begin = end
         return runs
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks the rows are in."""
+        return len(self._chunks)
 
     @property
     def operations(self) -> int:

@@ -62,10 +62,17 @@ async def _play(kind: str, script: list[tuple[str, int]], folder: Path) -> list[
     return stage.spilled
 
 
+@pytest.mark.parametrize("enlarged", [False, True])
 @pytest.mark.parametrize("kind", [SORTED, PARTITIONED, AS_THEY_CAME, KEYED])
-def test_a_reader_gets_its_snapshot_whatever_happens_to_its_buffers(kind: str) -> None:
+def test_a_reader_gets_its_snapshot_whatever_happens_to_its_buffers(
+    kind: str, enlarged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if enlarged:
+        monkeypatch.setattr("ingester.uploading.MANY_CHUNKS", 1)
+        monkeypatch.setattr("ingester.uploading.CHUNK_BYTES", 1_500_000)
+
     @given(steps)
-    @settings(max_examples=50, deadline=dt.timedelta(seconds=30))
+    @settings(max_examples=15 if enlarged else 50, deadline=dt.timedelta(seconds=30))
     def play(script: list[tuple[str, int]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             trio.run(_play, kind, script, Path(folder))

@@ -17,7 +17,7 @@ import trio
 from ingester.buffer import BufferHandle
 from ingester.persisting import Persister
 from ingester.uploading import CannotEncode, Ordered, Upload, Uploader
-from tests.integration.stage import AS_THEY_CAME, KEYED, WRITER, Stage
+from tests.integration.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
 
 
 def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Path) -> None:
@@ -148,3 +148,33 @@ def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
         assert stage.ledger.jobs == 0
 
     trio.run(persist)
+
+
+def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr("ingester.uploading.MANY_CHUNKS", 5)
+    monkeypatch.setattr("ingester.uploading.CHUNK_BYTES", 5_000_000)
+    monkeypatch.setattr("ingester.uploading.TRIM_BYTES", 6_000_000)
+    monkeypatch.setattr("ingester.uploading.give_back", lambda: given_back.append(1))
+
+    async def upload(writes: int) -> tuple[int, int]:
+        stage = Stage(tmp_path / str(writes), SORTED)
+        await stage.create()
+        for _ in range(writes - 1):
+            stage.write(14)
+        handle = _frozen(stage)
+        size, chunks = handle.nbytes, handle.rows.chunk_count
+        assert chunks == writes
+        before = pa.Table.from_batches(handle.rows.batches())
+        upload = await stage.persister.uploads.finish(await stage.persister.uploads.begin(handle))
+        assert sum(add.rows for add in upload.files.adds) == before.num_rows
+        assert handle.nbytes == size
+        assert pa.Table.from_batches(handle.rows.batches()) == before
+        return handle.rows.chunk_count, len(given_back)
+
+    assert trio.run(upload, 5) == (5, 0)
+    chunks, times = trio.run(upload, 20)
+    assert chunks == 4
+    assert times == 2

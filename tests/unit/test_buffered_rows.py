@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -141,3 +143,43 @@ def test_what_is_counted_is_what_the_chunks_have() -> None:
         _append(rows, seq, 1 + seq % 3, 1)
     held = sum(chunk.batch.nbytes for chunk in rows.chunks())
     assert held <= rows.nbytes <= held + 2048 * len(rows.chunks()) + 32 * 1000
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 20, 300, 5000]), st.integers(0, 3)), max_size=60),
+    st.integers(1, 1_000_000),
+)
+def test_chunks_made_larger_have_the_same_rows_at_every_step(
+    batches: list[tuple[int, int]], chunk_bytes: int
+) -> None:
+    rows = BufferedRows()
+    sent = [_append(rows, seq, count, shape) for seq, (count, shape) in enumerate(batches)]
+    before, counted, chunks = rows.chunks(), rows.nbytes, rows.chunk_count
+    copied = []
+    for step in rows.enlarge_chunks(chunk_bytes):
+        copied.append(step)
+        assert step <= chunk_bytes
+        assert rows.chunk_count < chunks
+        chunks = rows.chunk_count
+        assert _numbers(rows.chunks(), 0, rows.rows) == list(range(rows.rows))
+    assert sum(copied) <= counted
+    assert rows.nbytes == counted
+    assert _numbers(before, 0, rows.rows) == list(range(rows.rows))
+    # No two neighbours are left that would have gone into one.
+    left = rows.chunks()
+    assert not any(
+        one.shape == next_one.shape >= 0 and one.nbytes + next_one.nbytes <= chunk_bytes // 2
+        for one, next_one in pairwise(left)
+    )
+    if sent:
+        assert align_table(rows.batches(), WIDEST) == align_table(sent, WIDEST).combine_chunks()
+
+
+def test_a_column_as_large_as_a_chunk_may_be_stays_alone() -> None:
+    rows = BufferedRows()
+    for seq in range(4):
+        _append(rows, seq, 5000, 1)
+    size = rows.chunks()[0].nbytes
+    assert list(rows.enlarge_chunks(size)) == []
+    assert len(list(rows.enlarge_chunks(2 * size + 1000))) == 2
+    assert rows.chunk_count == 2
