@@ -19,11 +19,11 @@ import mmap
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wal.disk import OsDisk, Piece, is_zeros
+from wal.disk import Mode, OsDisk, Piece, is_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,10 +69,10 @@ class DirectDisk(OsDisk):
         self._lock = threading.Lock()
         self._staging: npt.NDArray[np.uint8] | None = None
 
-    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+    def open(self, path: Path, mode: Mode) -> int:
         """See `Disk`. A file system without direct writes is written in the ordinary way."""
         fd = super().open(path, mode)
-        if mode == "create":
+        if mode in ("create", "reuse"):
             with contextlib.suppress(OSError):
                 direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
                 self._files[fd] = _DirectFile(direct)
@@ -83,9 +83,17 @@ class DirectDisk(OsDisk):
         self._leave(fd)
         super().close(fd)
 
+    def zero(self, fd: int, size: int) -> None:
+        """See `Disk`."""
+        super().zero(fd, size)
+        self._give_room(fd)
+
     def allocate(self, fd: int, size: int) -> None:
         """See `Disk`."""
         super().allocate(fd, size)
+        self._give_room(fd)
+
+    def _give_room(self, fd: int) -> None:
         if (file := self._files.get(fd)) is not None:
             file.room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES
 

@@ -6,6 +6,7 @@ log makes them in threads. Errors are ``OSError`` with their errno.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -20,11 +21,18 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Piece = bytes | memoryview
+Mode = Literal["read", "write", "create", "reuse"]
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Pieces below this are joined before they are written: a copy is cheaper than a vector.
 _SMALL_BYTES = 16 * 1024
 # Mapped, so that it begins at a page, as direct writes want it.
 _ZEROS = memoryview(mmap.mmap(-1, 1 << 20)).toreadonly()
+# linux/falloc.h
+_FALLOC_FL_ZERO_RANGE = 0x10
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+if _fallocate is not None:
+    # Offsets as wide as `long`: on 32-bit systems the C library's plain name takes 32 bits.
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
 class Disk(Protocol):
@@ -36,8 +44,9 @@ class Disk(Protocol):
     def list_directory(self, directory: Path) -> list[str]:
         """The names in `directory`, in no order."""
 
-    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
-        """A descriptor; "create" makes the file or empties it, and writes."""
+    def open(self, path: Path, mode: Mode) -> int:
+        """A descriptor. "create" makes the file or empties it, and writes; "reuse" writes a file
+        that is zeroed before anything else."""
 
     def close(self, fd: int) -> None:
         """Let go of a descriptor, without a sync."""
@@ -53,6 +62,12 @@ class Disk(Protocol):
 
     def allocate(self, fd: int, size: int) -> None:
         """Reserve space so that the file is at least `size` bytes; new bytes read as zeros."""
+
+    def zero(self, fd: int, size: int) -> None:
+        """Have the file be `size` zeros in the room that it has, without a write of each.
+
+        OSError, often EOPNOTSUPP: whatever the file is then.
+        """
 
     def truncate(self, fd: int, size: int) -> None:
         """Set the file's length."""
@@ -96,11 +111,12 @@ class OsDisk:
         """See `Disk`."""
         return os.listdir(directory)
 
-    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+    def open(self, path: Path, mode: Mode) -> int:
         """See `Disk`."""
         flags = {
             "read": os.O_RDONLY,
             "write": os.O_RDWR,
+            "reuse": os.O_RDWR,
             "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
         }[mode]
         return os.open(path, flags | os.O_CLOEXEC, 0o640)
@@ -130,6 +146,16 @@ class OsDisk:
                 raise
             if self.size(fd) < size:
                 os.ftruncate(fd, size)
+
+    def zero(self, fd: int, size: int) -> None:
+        """See `Disk`. Blocks stay the file's, marked as never written."""
+        if self.size(fd) > size:
+            os.ftruncate(fd, size)
+        if _fallocate is None:
+            raise OSError(errno.EOPNOTSUPP, "no fallocate(2)")
+        if _fallocate(fd, _FALLOC_FL_ZERO_RANGE, 0, size):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
 
     def truncate(self, fd: int, size: int) -> None:
         """See `Disk`."""

@@ -95,12 +95,17 @@ def _scanned(disk: Disk, directory: Path, number: int) -> Verdict:
 def _scanned_running(disk: Disk, directory: Path, number: int) -> Verdict | None:
     """None: whoever runs the log has removed it."""
     try:
-        return _scanned(disk, directory, number)
+        verdict = _scanned(disk, directory, number)
     except (FileNotFoundError, FileShrank):
-        if segment_name(number) not in disk.list_directory(directory):
-            return None
-    # It was sealed and cut to its length meanwhile, which comes once.
-    return _scanned(disk, directory, number)
+        # It was sealed and cut to its length meanwhile, which comes once.
+        return _scanned(disk, directory, number) if _is_there(disk, directory, number) else None
+    # Else another segment may have had its file while it was read.
+    whole = verdict.sealed and verdict.fault is None
+    return verdict if whole or _is_there(disk, directory, number) else None
+
+
+def _is_there(disk: Disk, directory: Path, number: int) -> bool:
+    return segment_name(number) in disk.list_directory(directory)
 
 
 def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:

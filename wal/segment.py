@@ -3,13 +3,13 @@
 Blocking; the log calls this in a thread, one call at a time per segment, but that one may be
 trimmed and removed at once::
 
-    prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time)
+    prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time; of an old one's file)
     publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
     append    a group written; synced apart
     cut_back  after a failed append: zeros from the group's start on, synced
     seal      all synced; seal record written and synced
     trim      cut to its length, closed: when nobody waits any more
-    remove    renamed to <n>.wal.tmp, folder synced; then let go of in pieces
+    remove    renamed to <n>.wal.tmp, folder synced; then kept for a spare, or let go of in pieces
 
 A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
 """
@@ -132,18 +132,28 @@ class OpenSegment:
             self.disk.close(self.fd)
 
 
-def prepare(disk: Disk, directory: Path, number: int, size: int, hurry: threading.Event) -> Spare:
+def prepare(
+    disk: Disk,
+    directory: Path,
+    number: int,
+    size: int,
+    hurry: threading.Event,
+    old: Path | None = None,
+) -> Spare:
     """A spare for segment `number`; OSError (nothing is left behind) when there is no room.
 
-    It is reserved first, which a full disk refuses at once and in one piece. Reserved blocks read
+    It is made of the file of an `old` one, if there is one and the file system can. Else it is
+    reserved first, which a full disk refuses at once and in one piece. Reserved blocks read
     as zeros; then they are written as zeros too, because a sync of blocks that were never
     written can be several times slower. When `hurry` is set, that is left where it is: under a
     load that fills segments faster than that, it would only compete.
     """
     path = directory / f"{segment_name(number)}.tmp"
-    fd = disk.open(path, "create")
+    reused = None if old is None else _reused(disk, old, path, size)
+    fd = disk.open(path, "create") if reused is None else reused
     try:
-        disk.allocate(fd, size)
+        if reused is None:
+            disk.allocate(fd, size)
         for start in range(0, size, _ZEROS_AT_ONCE):
             if hurry.is_set():
                 break
@@ -155,18 +165,52 @@ def prepare(disk: Disk, directory: Path, number: int, size: int, hurry: threadin
     return Spare(fd, path, number, size)
 
 
+def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
+    """The old file under its new name, as zeros; None, and it is gone, where that cannot be had."""
+    try:
+        disk.rename(old, path)
+    except OSError:
+        unlink_quietly(disk, old)
+        return None
+    try:
+        fd = disk.open(path, "reuse")
+    except OSError:
+        unlink_quietly(disk, path)
+        return None
+    try:
+        disk.zero(fd, size)
+    except OSError:
+        discard(disk, Spare(fd, path, 0, size))
+        return None
+    return fd
+
+
 def discard(disk: Disk, spare: Spare) -> None:
     """Let go of a spare and its file; a leftover is removed by the next start."""
     with contextlib.suppress(OSError):
         disk.close(spare.fd)
+    unlink_quietly(disk, spare.path)
+
+
+def unlink_quietly(disk: Disk, path: Path) -> None:
+    """Remove a temporary file; a leftover is removed by the next start."""
     with contextlib.suppress(OSError):
-        disk.unlink(spare.path)
+        disk.unlink(path)
 
 
-def remove(disk: Disk, path: Path, busy: Callable[[], bool]) -> None:
+def remove(
+    disk: Disk,
+    path: Path,
+    busy: Callable[[], bool],
+    keep: Callable[[Path], bool] | None = None,
+) -> None:
     """Delete a sealed segment, durably: OSError if it is still there.
 
     Its blocks are given back in pieces while `busy` says that others write to the disk.
+
+    Args:
+        keep: is asked when the segment is gone, and true where the file that is left, under this
+            temporary name, is somebody's from now on.
     """
     gone = path.with_name(f"{path.name}.tmp")
     try:
@@ -178,6 +222,8 @@ def remove(disk: Disk, path: Path, busy: Callable[[], bool]) -> None:
         return
     sync_directory(disk, path.parent)
     # What is left of it from here on is removed by the next start.
+    if keep is not None and keep(gone):
+        return
     with contextlib.suppress(OSError):
         fd = disk.open(gone, "write")
         try:
@@ -189,8 +235,7 @@ def remove(disk: Disk, path: Path, busy: Callable[[], bool]) -> None:
                 size -= _FREED_AT_ONCE
         finally:
             disk.close(fd)
-    with contextlib.suppress(OSError):
-        disk.unlink(gone)
+    unlink_quietly(disk, gone)
 
 
 def publish(

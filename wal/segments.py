@@ -105,8 +105,8 @@ class SegmentSet:
     @property
     def reserved_bytes(self) -> int:
         """Room that the disk has given already: what is left of the open segment, and a spare."""
-        segment = self.open
-        left = 0 if segment is None else max(0, segment.ledger.size - segment.ledger.end)
+        ledger = None if self.open is None else self.open.ledger
+        left = 0 if ledger is None else max(0, ledger.size - ledger.end)
         return left + self._spares.reserved_bytes
 
     async def require_open(self) -> OpenSegment:
@@ -237,13 +237,13 @@ class SegmentSet:
 
     def _remove(self, number: int, gently: bool) -> bool:
         # Popped first: of two prunes at the same time, one deletes it.
-        facts = self.sealed.pop(number, None)
-        if facts is None:
+        if (facts := self.sealed.pop(number, None)) is None:
             return False
         try:
             # Synced one by one: a later name that vanished first would leave a gap after a crash.
-            path = self._directory / facts.file
-            remove(self._disk, path, lambda: gently and self._is_busy())
+            path, busy = self._directory / facts.file, self._is_busy()
+            keep = partial(self._spares.keep, facts.bytes) if busy else None
+            remove(self._disk, path, lambda: gently and self._is_busy(), keep)
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc

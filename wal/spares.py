@@ -3,8 +3,13 @@
 ::
 
     wanted ─▶ reserved ─▶ zeroed ─▶ synced ─▶ ready ─▶ taken by a rotation
-                            │  ▲
-             a rotation waits  not where segments fill in no time: only competes then
+                 ▲          │  ▲
+      or kept from an old   │  not where segments fill in no time: only competes then
+                  segment  a rotation waits
+
+A few files of segments that are needed no longer are kept under load: to give their blocks back,
+and to have others, costs the disk more than all other bookkeeping, and where the file system passes
+them on to its device (`discard`) holds up a write for a tenth of a second now and then.
 """
 
 from __future__ import annotations
@@ -18,10 +23,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from wal.segment import Spare, discard, prepare
+from wal.segment import Spare, discard, prepare, unlink_quietly
 
 if TYPE_CHECKING:
     from wal.disk import Disk
+
+_KEPT = 2
+"""Files at most. As PostgreSQL recycles segments."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 log = structlog.get_logger("wal")
@@ -40,6 +48,9 @@ class Spares:
         self._size = size
         self._in_thread = in_thread
         self._ready: Spare | None = None
+        self._kept: list[tuple[Path, int]] = []
+        """Files of removed segments, under their temporary names, and how large they are."""
+        self._closed = False
         # Set while a spare is not to be zeroed any further.
         self._hurry = threading.Event()
         self._wanted = trio.Event()
@@ -53,7 +64,19 @@ class Spares:
     def reserved_bytes(self) -> int:
         """Room that the disk has given already. Any thread."""
         ready = self._ready
-        return 0 if ready is None else ready.size
+        return sum(size for _, size in self._kept) + (0 if ready is None else ready.size)
+
+    def keep(self, nbytes: int, path: Path) -> bool:
+        """Whether the file of a removed segment is kept: it is this one's from now on. Any thread.
+
+        Small ones are not worth it.
+        """
+        if self._closed or len(self._kept) >= _KEPT:
+            return False
+        if not self._size // 2 <= nbytes <= self._size:
+            return False
+        self._kept.append((path, nbytes))
+        return True
 
     def want(self, open_number: int, *, zeroed: bool) -> None:
         """Have one made, once per open segment: on a full disk the rotation itself tries again.
@@ -73,7 +96,7 @@ class Spares:
             self._wanted = trio.Event()
             async with self.lock:
                 number = next_number()
-                if self._ready is None and number is not None:
+                if self._ready is None and number is not None and not self._closed:
                     if self._zeroed:
                         self._hurry.clear()
                     else:
@@ -101,12 +124,19 @@ class Spares:
     async def close(self) -> None:
         """Let go of it."""
         self.hurry()
+        self._closed = True
         async with self.lock:
             if self._ready is not None:
                 await self._in_thread(partial(discard, self._disk, self.take()))
+            while self._kept:
+                await self._in_thread(partial(unlink_quietly, self._disk, self._kept.pop()[0]))
 
     async def _prepare(self, number: int) -> Spare:
-        make = partial(prepare, self._disk, self._directory, number, self._size, self._hurry)
+        def make() -> Spare:
+            # In here: a call that is cancelled before it begins has taken none.
+            old = self._kept.pop()[0] if self._kept else None
+            return prepare(self._disk, self._directory, number, self._size, self._hurry, old)
+
         spare = await self._in_thread(make)
         assert isinstance(spare, Spare)
         return spare

@@ -12,11 +12,26 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import pytest
 
 from tests.unsynced import UnsyncedBytes
 from wal.direct import DirectDisk
-from wal.disk import Piece
+from wal.disk import Mode, OsDisk, Piece
+
+
+def require_zeroing(folder: Path) -> None:
+    """Skip the test where the file system of a folder cannot zero a file in its room."""
+    disk = OsDisk()
+    fd = disk.open(folder / "zeroed", "create")
+    try:
+        disk.zero(fd, 4096)
+    except OSError as exc:
+        pytest.skip(f"this file system does not zero: {exc}")
+    finally:
+        disk.close(fd)
+        disk.unlink(folder / "zeroed")
 
 
 class FaultyDisk(DirectDisk):
@@ -81,9 +96,18 @@ class FaultyDisk(DirectDisk):
             return super().pwritev(fd, [b"".join(pieces)[:count]], offset)
         return super().pwritev(fd, pieces, offset)
 
+    def open(self, path: Path, mode: Mode) -> int:
+        if mode == "reuse":
+            self._enter("open to reuse", path)
+        return super().open(path, mode)
+
     def allocate(self, fd: int, size: int) -> None:
         self._enter("allocate", size)
         super().allocate(fd, size)
+
+    def zero(self, fd: int, size: int) -> None:
+        self._enter("zero", size)
+        super().zero(fd, size)
 
     def truncate(self, fd: int, size: int) -> None:
         self._enter("truncate", size)
@@ -138,7 +162,7 @@ class CrashDisk:
                 else:
                     names[path] = file
         survivors: dict[UnsyncedBytes, UnsyncedBytes] = {}
-        disk = CrashDisk()
+        disk = type(self)()
         for path, file in sorted(names.items()):
             if file not in survivors:
                 survivors[file] = UnsyncedBytes(file.after_cut(rng))
@@ -175,7 +199,7 @@ class CrashDisk:
     def list_directory(self, directory: Path) -> list[str]:
         return [path.name for path in self._names]
 
-    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+    def open(self, path: Path, mode: Mode) -> int:
         with self._lock:
             if mode == "create":
                 self._change()
@@ -212,6 +236,12 @@ class CrashDisk:
             self._change()
             if size > len(self._open[fd].now):
                 self._open[fd].resize(size)
+
+    def zero(self, fd: int, size: int) -> None:
+        with self._lock:
+            self._change()
+            self._open[fd].resize(size)
+            self._open[fd].write(0, bytes(size))
 
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:

@@ -31,10 +31,11 @@ class Life:
         self.seen: list[tuple[int, bytes]] | None = None
         self.sent: list[bytes] = []
         self.answers = Answers()
+        self.log: Log | None = None
 
     async def live(self, sizes: list[int]) -> None:
         """Recover, replay, write in bursts, rotate, prune nothing, close; power may be lost."""
-        log = Log(FOLDER, self.settings, disk=self.disk)
+        log = self.log = Log(FOLDER, self.settings, disk=self.disk)
         recovered = await log.recover()
         seen = []
         async for chunk in log.replay():
@@ -59,8 +60,12 @@ class Life:
                 self.answers.append(log, *entries)
                 if any(await self.answers.wait(*entries)):
                     return
-                await trio.lowlevel.checkpoint()
+                await self.after_burst()
             await log.close()
+
+    async def after_burst(self) -> None:
+        """Let others go on."""
+        await trio.lowlevel.checkpoint()
 
     def run(self, sizes: list[int], calls: int) -> None:
         self.disk.calls_left = calls

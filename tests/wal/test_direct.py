@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.wal.disks import require_zeroing
 from wal.direct import BLOCK_BYTES, DirectDisk
 from wal.disk import OsDisk, write_all, write_zeros
 
@@ -100,28 +101,43 @@ def _do(disk: Disk, fd: int, steps: Sequence[Append | Overwrite | Zero | Cut]) -
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(steps=st.lists(STEPS, max_size=8))
+@given(steps=st.lists(STEPS, max_size=8), used=st.none() | st.integers(0, 2 * FILE_BYTES))
 def test_the_bytes_are_the_same_as_through_the_page_cache(
-    tmp_path: Path, steps: list[Append | Overwrite | Zero | Cut]
+    tmp_path: Path, steps: list[Append | Overwrite | Zero | Cut], used: int | None
 ) -> None:
+    if used is not None:
+        require_zeroing(tmp_path)
     held = []
     for disk in (OsDisk(), DirectDisk()):
         path = tmp_path / type(disk).__name__
-        fd = disk.open(path, "create")
-        disk.allocate(fd, FILE_BYTES)
+        if used is None:
+            fd = disk.open(path, "create")
+            disk.allocate(fd, FILE_BYTES)
+        else:
+            path.write_bytes(_bytes(used, 5))
+            fd = disk.open(path, "reuse")
+            disk.zero(fd, FILE_BYTES)
+            assert path.read_bytes() == bytes(FILE_BYTES)
         _do(disk, fd, steps)
         disk.close(fd)
         held.append(path.read_bytes())
     assert held[0] == held[1]
 
 
-def test_appends_behind_each_other_go_around_the_page_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize("used", [False, True])
+def test_appends_behind_each_other_go_around_the_page_cache(tmp_path: Path, used: bool) -> None:
     disk = CountingDisk()
-    fd = disk.open(tmp_path / "log", "create")
+    if used:
+        require_zeroing(tmp_path)
+        (tmp_path / "log").write_bytes(_bytes(FILE_BYTES - 100, 9))
+    fd = disk.open(tmp_path / "log", "reuse" if used else "create")
     if not disk._files:
         pytest.skip("this file system has no direct writes")
-    disk.allocate(fd, FILE_BYTES)
-    write_zeros(disk, fd, 0, FILE_BYTES)
+    if used:
+        disk.zero(fd, FILE_BYTES)
+    else:
+        disk.allocate(fd, FILE_BYTES)
+        write_zeros(disk, fd, 0, FILE_BYTES)
     for number in range(10):
         write_all(disk, fd, [_bytes(1000, number)], number * 1000)
     assert disk.direct == 10

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -21,7 +21,7 @@ from tests.wal.driving import (
     trimmed,
 )
 from wal import LogDamaged, LogSettings, LogWriteFailed
-from wal.disk import OsDisk
+from wal.disk import Mode, OsDisk
 from wal.format import segment_name
 from wal.inspection import inspect, verify
 from wal.segment import remove
@@ -110,7 +110,7 @@ class Meanwhile(OsDisk):
         self._act: Callable[[Path], None] | None = act
         self._opened: tuple[int, Path] | None = None
 
-    def open(self, path: Path, mode: Literal["read", "write", "create"]) -> int:
+    def open(self, path: Path, mode: Mode) -> int:
         fd = super().open(path, mode)
         if mode == "read" and path.name == self._name:
             self._opened = fd, path

@@ -1,0 +1,274 @@
+"""Under load the file of a segment that is needed no longer becomes the next one's.
+
+It is a fresh one to everybody: to a start after a crash, and to who looks at the log meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.wal.disks import CrashDisk, FaultyDisk, require_zeroing
+from tests.wal.driving import (
+    SMALL,
+    Running,
+    in_trio,
+    payloads,
+    recovered_records,
+    running,
+    segment_files,
+    trimmed,
+)
+from tests.wal.test_crash import Life
+from wal.disk import OsDisk
+from wal.format import segment_name
+from wal.inspection import inspect, verify
+from wal.segment import prepare, remove
+
+
+@pytest.fixture(autouse=True)
+def always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal.segments._BUSY_S", 1e9)
+
+
+def _kept(folder: Path) -> list[Path]:
+    """Files of the first three segments; a spare of a later one may be there, too."""
+    return [path for path in sorted(folder.glob("*.tmp")) if path.name < segment_name(4)]
+
+
+def _inodes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+async def _fill(state: Running, segments: int, size: int = 3000) -> None:
+    for _ in range(segments):
+        await state.answers.write(state.log, b"x" * size)
+        await state.log.rotate()
+
+
+def test_files_of_removed_segments_become_the_next_ones(tmp_path: Path) -> None:
+    require_zeroing(tmp_path)
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 4)
+            await trimmed(disk, 4)
+            before = _inodes(tmp_path)
+            disk.calls.clear()
+            # Two are kept, and the others go.
+            assert await state.log.prune(5) == [1, 2, 3, 4]
+            assert disk.names().count("unlink") == 2
+            old = {before[segment_name(number)] for number in (1, 2)}
+            # The sixth may have a file already.
+            await _fill(state, 3)
+            await state.answers.write(state.log, b"behind them")
+            assert disk.names().count("zero") == 2
+            assert {_inodes(tmp_path)[segment_name(number)] for number in (6, 7, 8)} > old
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records) == [b"x" * 3000] * 3 + [b"behind them"]
+        assert [one.first_seq for one in records] == [5, 6, 7, 8]
+
+    trio.run(write)
+
+
+def test_a_log_that_ends_leaves_none_of_them(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+            await state.log.prune(4)
+            assert len(_kept(tmp_path)) == 2
+        assert list(tmp_path.iterdir()) == segment_files(tmp_path)
+        assert verify(tmp_path) == []
+
+    trio.run(write)
+
+
+def test_a_killed_log_leaves_them_to_the_next_start(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk, clean=False) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+            await state.log.prune(4)
+            await state.answers.write(state.log, b"last")
+        assert len(_kept(tmp_path)) == 2
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records) == [b"last"]
+        assert not list(tmp_path.glob("*.tmp"))
+
+    trio.run(write)
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_small_and_overlong_segments_are_not_kept(tmp_path: Path, size: int) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 3, size)
+            await trimmed(disk, 3)
+            assert await state.log.prune(4) == [1, 2, 3]
+            assert not _kept(tmp_path)
+
+    trio.run(write)
+
+
+@in_trio
+async def test_at_rest_none_is_kept(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+            patch.setattr("wal.segments._BUSY_S", 0.0)
+            await state.log.prune(4)
+            assert not _kept(tmp_path)
+
+
+FAULTS = [
+    ("zero", errno.EOPNOTSUPP),
+    ("zero", errno.ENOSPC),
+    ("open to reuse", errno.EACCES),
+    ("rename", errno.EIO),
+]
+
+
+@pytest.mark.parametrize(("call", "error"), FAULTS)
+def test_where_a_file_cannot_be_had_again_a_new_one_is(
+    tmp_path: Path, call: str, error: int
+) -> None:
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+            await state.log.prune(4)
+            # Only the first of those: the others are of what is new.
+            disk.fail(call, error, times=1, only=lambda of: not str(of).endswith(".wal"))
+            disk.calls.clear()
+            await _fill(state, 3)
+            assert "allocate" in disk.names()
+            assert len(state.answers.taken) == 6
+            await state.answers.write(state.log, b"goes on")
+        assert not list(tmp_path.glob("*.tmp"))
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records)[-1] == b"goes on"
+        assert len(records) == 4
+
+    trio.run(write)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    async def fill() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+
+    require_zeroing(tmp_path)
+    trio.run(fill)
+    return tmp_path
+
+
+def test_a_look_at_a_segment_whose_file_is_had_again_meanwhile_finds_no_damage(
+    filled: Path,
+) -> None:
+    class Meanwhile(OsDisk):
+        """Removes the first segment when it has been opened, and makes a spare of its file."""
+
+        done = False
+
+        def size(self, fd: int) -> int:
+            size = super().size(fd)
+            if not self.done:
+                self.done = True
+                other = OsDisk()
+                remove(other, filled / segment_name(1), lambda: True, kept.append_path)
+                [old] = kept.paths
+                other.close(prepare(other, filled, 9, size, threading.Event(), old).fd)
+            return size
+
+    class Kept:
+        paths: list[Path]
+
+        def __init__(self) -> None:
+            self.paths = []
+
+        def append_path(self, path: Path) -> bool:
+            self.paths.append(path)
+            return True
+
+    kept = Kept()
+    findings = verify(filled, Meanwhile())
+    assert kept.paths
+    assert [one.severity for one in findings if one.severity != "note"] == []
+    assert [facts.number for facts in inspect(filled)] == [2, 3, 4]
+
+
+class Pruning(Life):
+    """A life that removes, after each burst, what is in all but its newest segments."""
+
+    needless_to = 0
+    """Up to this sequence nothing has to be there."""
+
+    async def after_burst(self) -> None:
+        assert self.log is not None
+        keep_from = self.log.statistics().open_segment - 1
+        needless = [one.seq for one in self.answers.taken if one.segment < keep_from]
+        if needless:
+            self.needless_to = max(needless)
+            await self.log.prune(keep_from)
+
+
+had_again: list[str] = []
+
+
+class Counting(CrashDisk):
+    """Notes whose files are had again."""
+
+    def zero(self, fd: int, size: int) -> None:
+        super().zero(fd, size)
+        had_again.append("once more")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(500, 1500), min_size=6, max_size=14),
+    st.lists(st.integers(20, 260), min_size=1, max_size=3),
+    st.integers(0, 2**32),
+)
+def _crash_while_files_are_had_again(sizes: list[int], crashes: list[int], seed: int) -> None:
+    disk: CrashDisk = Counting()
+    acknowledged: dict[int, bytes] = {}
+    sent: set[bytes] = set()
+    needless_to, left = 0, [""]
+    for epoch, calls in enumerate([*crashes, 10**6, 10**6], start=1):
+        life = Pruning(disk, SMALL, epoch)
+        life.run(sizes, calls)
+        if life.seen is not None:
+            seen = dict(life.seen)
+            assert list(seen) == list(range(min(seen, default=0), min(seen, default=0) + len(seen)))
+            assert set(seen.values()) <= sent
+            needed = {seq: row for seq, row in acknowledged.items() if seq > needless_to}
+            assert needed.items() <= seen.items()
+        sent |= set(life.sent)
+        acknowledged |= dict(life.acknowledged)
+        needless_to = max(needless_to, life.needless_to)
+        left = [name for name in disk.contents() if name.endswith(".tmp")]
+        disk = disk.after_crash(seed + epoch)
+    assert not left
+
+
+def test_a_crash_at_any_disk_call_keeps_what_is_needed_in_files_that_were_had_again() -> None:
+    had_again.clear()
+    _crash_while_files_are_had_again()
+    assert len(had_again) > 50
