@@ -119,7 +119,7 @@ def _load(bench: Bench, daemon: Daemon, clients: Clients, per_s: float) -> _Load
     watch = Watch(daemon)
     store = daemon.data_dir / "store"
     with (
-        Every(_KEEP_FILES_S, lambda: delete_data_files(store, _KEEP_FILES_S)),
+        Every(1.0, lambda: delete_data_files(store, _KEEP_FILES_S)),
         Every(seconds / _SLICES / 4, watch.take),
     ):
         written = clients.write(job)
