@@ -35,7 +35,7 @@ from tests.power.rows import (
 
 WRITERS = 3
 SETTINGS: dict[str, object] = {
-    "wal__segment_bytes": "1MiB",
+    "wal__segment_bytes": "128KiB",
     "persist__max_age": "300ms",
     "memory__limit": "256MiB",
 }

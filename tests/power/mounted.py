@@ -24,6 +24,8 @@ import mfusepy
 from tests.power.forgetful import File, Folder, Node, after_cut
 
 Attributes = dict[str, Any]
+ZERO_RANGE = 0x10
+"""Of fallocate(2)."""
 
 
 class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
@@ -150,11 +152,13 @@ class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def fallocate(self, path: str, mode: int, offset: int, size: int, fh: int) -> int:
-        if mode:
+        if mode not in (0, ZERO_RANGE):
             raise mfusepy.FuseOSError(errno.EOPNOTSUPP)
         file = self._open[fh]
         if len(file.now) < offset + size:
             file.resize(offset + size)
+        if mode:
+            file.write(offset, bytes(size))
         return 0
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
