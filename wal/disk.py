@@ -149,6 +149,8 @@ class OsDisk:
 
     def zero(self, fd: int, size: int) -> None:
         """See `Disk`. Blocks stay the file's, marked as never written."""
+        if os.fstat(fd).st_nlink > 1:
+            raise OSError(errno.EMLINK, "the file has another name, of a backup")
         if self.size(fd) > size:
             os.ftruncate(fd, size)
         if _fallocate is None:

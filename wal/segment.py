@@ -59,6 +59,8 @@ class Spare:
     path: Path
     number: int
     size: int
+    reused: bool = False
+    """Whether it is an old segment's file."""
 
 
 @dataclass(eq=False)
@@ -162,7 +164,7 @@ def prepare(
     except BaseException:
         discard(disk, Spare(fd, path, number, size))
         raise
-    return Spare(fd, path, number, size)
+    return Spare(fd, path, number, size, reused is not None)
 
 
 def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:

@@ -51,6 +51,8 @@ class Spares:
         self._kept: list[tuple[Path, int]] = []
         """Files of removed segments, under their temporary names, and how large they are."""
         self._closed = False
+        self._in_vain = False
+        """A kept file was of no use: the file system may not zero, or backups are hard links."""
         # Set while a spare is not to be zeroed any further.
         self._hurry = threading.Event()
         self._wanted = trio.Event()
@@ -71,7 +73,7 @@ class Spares:
 
         Small ones are not worth it.
         """
-        if self._closed or len(self._kept) >= _KEPT:
+        if self._closed or self._in_vain or len(self._kept) >= _KEPT:
             return False
         if not self._size // 2 <= nbytes <= self._size:
             return False
@@ -135,7 +137,9 @@ class Spares:
         def make() -> Spare:
             # In here: a call that is cancelled before it begins has taken none.
             old = self._kept.pop()[0] if self._kept else None
-            return prepare(self._disk, self._directory, number, self._size, self._hurry, old)
+            spare = prepare(self._disk, self._directory, number, self._size, self._hurry, old)
+            self._in_vain = self._in_vain or (old is not None and not spare.reused)
+            return spare
 
         spare = await self._in_thread(make)
         assert isinstance(spare, Spare)

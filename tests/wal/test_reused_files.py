@@ -37,9 +37,9 @@ def always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wal.segments._BUSY_S", 1e9)
 
 
-def _kept(folder: Path) -> list[Path]:
-    """Files of the first three segments; a spare of a later one may be there, too."""
-    return [path for path in sorted(folder.glob("*.tmp")) if path.name < segment_name(4)]
+def _kept(folder: Path, below: int = 4) -> list[Path]:
+    """Files of the first segments; a spare of a later one may be there, too."""
+    return [path for path in sorted(folder.glob("*.tmp")) if path.name < segment_name(below)]
 
 
 def _inodes(folder: Path) -> dict[str, int]:
@@ -157,13 +157,41 @@ def test_where_a_file_cannot_be_had_again_a_new_one_is(
             await _fill(state, 3)
             assert "allocate" in disk.names()
             assert len(state.answers.taken) == 6
+            # Not tried again and again.
+            disk.heal()
+            await trimmed(disk, 3)
+            await state.log.prune(state.log.open_segment)
+            assert len(list(tmp_path.glob("*.wal"))) == 1
+            assert _kept(tmp_path, below=7) == []
             await state.answers.write(state.log, b"goes on")
         assert not list(tmp_path.glob("*.tmp"))
         _, records = await recovered_records(tmp_path)
-        assert payloads(records)[-1] == b"goes on"
-        assert len(records) == 4
+        assert payloads(records) == [b"goes on"]
 
     trio.run(write)
+
+
+def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
+    """Backups may be hard links."""
+    require_zeroing(tmp_path)
+    backup = tmp_path / "backup"
+    backup.mkdir()
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path / "log", disk=disk) as state:
+            await _fill(state, 3)
+            await trimmed(disk, 3)
+            for path in segment_files(tmp_path / "log")[:3]:
+                (backup / path.name).hardlink_to(path)
+            before = {path.name: path.read_bytes() for path in backup.iterdir()}
+            await state.log.prune(4)
+            await _fill(state, 3)
+            assert "zero" in disk.names()
+            assert {path.name: path.read_bytes() for path in backup.iterdir()} == before
+
+    trio.run(write)
+    assert [one.severity for one in verify(backup)] == []
 
 
 @pytest.fixture
