@@ -65,6 +65,7 @@ class SegmentSet:
         self._next_seq = 1
         self._spares = Spares(disk, directory, settings.segment_bytes, self.in_thread)
         self._untrimmed: list[OpenSegment] = []
+        self._uncut = set[int]()  # and that which is being trimmed: its file is not to be had again
         self._trim_wanted = trio.Event()
         # Held while the open file is synced or sealed by someone: a timed sync and a seal.
         self._file_lock = trio.Lock()
@@ -176,8 +177,8 @@ class SegmentSet:
         """Groups were booked: see to the timed sync, the segment's age and the next spare."""
         segment = self.open
         assert segment is not None
-        ledger = segment.ledger
         self.written.set()
+        ledger = segment.ledger
         if ledger.operations and self.first_operation_at is None:
             self.first_operation_at = trio.current_time()
         if ledger.end > ledger.size // 2:
@@ -206,9 +207,9 @@ class SegmentSet:
                 await self.in_thread(segment.seal)
             except OSError as exc:
                 raise from_os_error(exc, f"sealing {segment.path}") from exc
-            facts = self._facts(segment)
-            self.sealed[facts.number] = facts
+            facts = self.sealed[segment.ledger.number] = self._facts(segment)
             self._next_seq = segment.ledger.next_seq
+            self._uncut.add(facts.number)
             self._untrimmed.append(segment)
             self.open = None
             self.first_operation_at = None
@@ -241,9 +242,11 @@ class SegmentSet:
             return False
         try:
             # Synced one by one: a later name that vanished first would leave a gap after a crash.
-            path, busy = self._directory / facts.file, self._is_busy()
-            keep = partial(self._spares.keep, facts.bytes) if busy else None
-            remove(self._disk, path, lambda: gently and self._is_busy(), keep)
+            useful = number not in self._uncut and self._is_busy()
+            keep = partial(self._spares.keep, facts.bytes) if useful else None
+            remove(
+                self._disk, self._directory / facts.file, lambda: gently and self._is_busy(), keep
+            )
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc
@@ -267,7 +270,9 @@ class SegmentSet:
         # Shielded, so that none is taken from the list and left; bounded by the disk.
         with trio.CancelScope(shield=True):
             while self._untrimmed:
-                await self.in_thread(self._untrimmed.pop(0).trim)
+                segment = self._untrimmed.pop(0)
+                await self.in_thread(segment.trim)
+                self._uncut.discard(segment.ledger.number)
 
     async def close(self, *, seal: bool) -> None:
         """Let go of every file, sealing the open segment where asked; the errors of `seal`."""

@@ -171,6 +171,36 @@ def test_where_a_file_cannot_be_had_again_a_new_one_is(
     trio.run(write)
 
 
+def test_a_file_that_is_still_being_cut_to_its_length_is_not_had_again(tmp_path: Path) -> None:
+    """It would be cut when the next segment's records are in it."""
+    require_zeroing(tmp_path)
+    cutting, go_on = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        cutting.set()
+        assert go_on.wait(20)
+
+    async def write() -> None:
+        disk = FaultyDisk()
+        async with running(tmp_path, disk=disk) as state:
+            disk.before("truncate", hold)
+            await _fill(state, 2)
+            await trio.to_thread.run_sync(cutting.wait, 20)
+            # The first is being cut, the second waits for that.
+            assert await state.log.prune(3) == [1, 2]
+            await _fill(state, 3)
+            assert "zero" not in disk.names()
+            go_on.set()
+            await trimmed(disk, 5)
+            await state.log.prune(6)
+            await _fill(state, 3)
+            assert "zero" in disk.names()
+        _, records = await recovered_records(tmp_path)
+        assert payloads(records) == [b"x" * 3000] * 3
+
+    trio.run(write)
+
+
 def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
     """Backups may be hard links."""
     require_zeroing(tmp_path)
