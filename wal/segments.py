@@ -228,13 +228,10 @@ class SegmentSet:
             LogFull, LogWriteFailed: the disk refused; those before it are gone.
             LogFailed: the folder could not be synced.
         """
-        removed: list[int] = []
         unneeded = [number for number in sorted(self.sealed) if number < keep_from_segment]
         gently = len(unneeded) <= _GENTLY_MOST
-        for number in unneeded:
-            if await self.in_thread(partial(self._remove, number, gently)):
-                removed.append(number)
-        return removed
+        mine = [await self.in_thread(partial(self._remove, one, gently)) for one in unneeded]
+        return [number for number, gone in zip(unneeded, mine, strict=True) if gone]
 
     def _remove(self, number: int, gently: bool) -> bool:
         # Popped first: of two prunes at the same time, one deletes it.
@@ -242,17 +239,15 @@ class SegmentSet:
             return False
         try:
             # Synced one by one: a later name that vanished first would leave a gap after a crash.
-            useful = number not in self._uncut and self._is_busy()
+            useful = number not in self._uncut and self._busy()
             keep = partial(self._spares.keep, facts.bytes) if useful else None
-            remove(
-                self._disk, self._directory / facts.file, lambda: gently and self._is_busy(), keep
-            )
+            remove(self._disk, self._directory / facts.file, lambda: gently and self._busy(), keep)
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc
         return True
 
-    def _is_busy(self) -> bool:
+    def _busy(self) -> bool:
         return time.monotonic() - self._written_at < _BUSY_S
 
     async def prepare_ahead(self) -> None:
