@@ -23,7 +23,7 @@ from tests.wal.driving import (
     recovered_records,
     running,
     segment_files,
-    trimmed,
+    to_thread_until,
 )
 from tests.wal.test_crash import Life
 from wal.disk import OsDisk
@@ -46,6 +46,12 @@ def _inodes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
+async def _cut(state: Running) -> None:
+    """Return when the files of all sealed segments are let go of: a while after their last call."""
+    uncut = state.log._segments._uncut
+    await to_thread_until(lambda: not uncut, "segments cut to their lengths")
+
+
 async def _fill(state: Running, segments: int, size: int = 3000) -> None:
     for _ in range(segments):
         await state.answers.write(state.log, b"x" * size)
@@ -59,7 +65,7 @@ def test_files_of_removed_segments_become_the_next_ones(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 4)
-            await trimmed(disk, 4)
+            await _cut(state)
             before = _inodes(tmp_path)
             disk.calls.clear()
             # Two are kept, and the others go.
@@ -83,7 +89,7 @@ def test_a_log_that_ends_leaves_none_of_them(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
             await state.log.prune(4)
             assert len(_kept(tmp_path)) == 2
         assert list(tmp_path.iterdir()) == segment_files(tmp_path)
@@ -97,7 +103,7 @@ def test_a_killed_log_leaves_them_to_the_next_start(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk, clean=False) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
             await state.log.prune(4)
             await state.answers.write(state.log, b"last")
         assert len(_kept(tmp_path)) == 2
@@ -114,7 +120,7 @@ def test_small_and_overlong_segments_are_not_kept(tmp_path: Path, size: int) -> 
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3, size)
-            await trimmed(disk, 3)
+            await _cut(state)
             assert await state.log.prune(4) == [1, 2, 3]
             assert not _kept(tmp_path)
 
@@ -127,7 +133,7 @@ async def test_at_rest_none_is_kept(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
             patch.setattr("wal.segments._BUSY_S", 0.0)
             await state.log.prune(4)
             assert not _kept(tmp_path)
@@ -149,7 +155,7 @@ def test_where_a_file_cannot_be_had_again_a_new_one_is(
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
             await state.log.prune(4)
             # Only the first of those: the others are of what is new.
             disk.fail(call, error, times=1, only=lambda of: not str(of).endswith(".wal"))
@@ -159,7 +165,7 @@ def test_where_a_file_cannot_be_had_again_a_new_one_is(
             assert len(state.answers.taken) == 6
             # Not tried again and again.
             disk.heal()
-            await trimmed(disk, 3)
+            await _cut(state)
             await state.log.prune(state.log.open_segment)
             assert len(list(tmp_path.glob("*.wal"))) == 1
             assert _kept(tmp_path, below=7) == []
@@ -191,7 +197,7 @@ def test_a_file_that_is_still_being_cut_to_its_length_is_not_had_again(tmp_path:
             await _fill(state, 3)
             assert "zero" not in disk.names()
             go_on.set()
-            await trimmed(disk, 5)
+            await _cut(state)
             await state.log.prune(6)
             await _fill(state, 3)
             assert "zero" in disk.names()
@@ -211,7 +217,7 @@ def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
         disk = FaultyDisk()
         async with running(tmp_path / "log", disk=disk) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
             for path in segment_files(tmp_path / "log")[:3]:
                 (backup / path.name).hardlink_to(path)
             before = {path.name: path.read_bytes() for path in backup.iterdir()}
@@ -230,7 +236,7 @@ def filled(tmp_path: Path) -> Path:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3)
-            await trimmed(disk, 3)
+            await _cut(state)
 
     require_zeroing(tmp_path)
     trio.run(fill)
