@@ -117,11 +117,11 @@ class Uploader:
             CannotEncode: these rows have no order.
         """
         definition = TableDefinition.of_state(state)
-        _enlarge_chunks(handle)
         slices = handle.rows.slices_without(after_seq, left_out)
         replaced: tuple[Add, ...] = ()
         bytes_per_row: float | None = None
         try:
+            _enlarge_chunks(handle)
             rows = _aligned(handle.rows.batches(), definition)
             rows = pa.concat_tables([rows.slice(*one) for one in slices or [(0, 0)]])
             if definition.keyed and slices:

@@ -105,7 +105,7 @@ class BufferedRows:
 
     def batches(self) -> list[pa.RecordBatch]:
         """All rows in log order."""
-        return [chunk.batch for chunk in self._chunks]
+        return [chunk.batch for chunk in self.chunks()]
 
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
         """Make chunks of this size of neighbours of one shape; a step at a time, in any one thread.
@@ -115,8 +115,8 @@ class BufferedRows:
         Yields:
             How many bytes have been copied in the step: what was let go of as well.
         """
-        start = 0
-        while start < len(chunks := self._chunks):
+        chunks, start = self._chunks, 0
+        while start < len(chunks):
             shape, nbytes, stop = chunks[start].shape, chunks[start].nbytes, start + 1
             while (
                 stop < len(chunks)
@@ -127,10 +127,8 @@ class BufferedRows:
                 stop += 1
             if stop - start > 1:
                 batch = _joined(chunks[start:stop])
-                new = Chunk(chunks[start].start, batch, shape, int(batch.nbytes), TOP_LEVEL)
-                # A new list: who reads has either.
-                self._chunks = [*chunks[:start], new, *chunks[stop:]]
-                del chunks
+                size = int(batch.nbytes)
+                chunks[start:stop] = [Chunk(chunks[start].start, batch, shape, size, TOP_LEVEL)]
                 yield nbytes
             start += 1
 
