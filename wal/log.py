@@ -19,8 +19,8 @@ import trio
 
 from wal import recovery
 from wal.commit import GroupCommit
-from wal.direct import DirectDisk
-from wal.disk import Disk, OsDisk
+from wal.direct import CACHED_BYTES, DirectDisk
+from wal.disk import Disk
 from wal.entry import Draft, Entry
 from wal.errors import LogFailed, LogFull, LogWriteFailed
 from wal.format import LogIdentity
@@ -58,8 +58,8 @@ class Log:
     ) -> None:
         self._directory = directory
         self._settings = settings or LogSettings()
-        ordinary = self._settings.fsync != "commit"
-        self._disk: Disk = disk or (OsDisk() if ordinary else DirectDisk())
+        waits = self._settings.fsync == "commit"
+        self._disk: Disk = disk or DirectDisk(0 if waits else CACHED_BYTES)
         self._segments = SegmentSet(self._disk, directory, self._settings, carry)
         self._commit = GroupCommit(self._segments, self._settings)
         self._recovered: Recovered | None = None
