@@ -6,7 +6,7 @@ acknowledged, divided by the time from the first one's beginning to the last one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
@@ -90,8 +90,11 @@ class Clients:
         for child in self._children:
             child.end()
 
-    def write(self, job: PutJob) -> Written:
+    def write(self, job: PutJob, meanwhile: Callable[[], object] = lambda: None) -> Written:
         """Do a job with its streams spread over the processes.
+
+        Args:
+            meanwhile: called here as soon as they write.
 
         Raises:
             ChildFailed: a batch was refused, or an answer is missing.
@@ -109,6 +112,7 @@ class Clients:
             child.receive()
         for child in chosen:
             child.send(None)
+        meanwhile()
         results: list[PutResult] = [child.receive() for child in chosen]
         return Written(
             rows=sum(result.rows for result in results),

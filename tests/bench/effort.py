@@ -46,6 +46,8 @@ class Effort:
     readers: tuple[int, ...]
     reader_rows: int
     persist_rows: int
+    beside_rows: int
+    """Of a persist beside writers: long enough for a p99 of theirs."""
     replay_rows: tuple[int, ...]
     memory_batch_rows: tuple[int, ...]
     memory_bytes: int
@@ -69,6 +71,8 @@ class Effort:
     replication_tables: tuple[int, ...]
     """Rows of the tables that a flush goes into."""
     peer_repeats: int
+    peer_turns: int
+    """How often each of them measures every cell: a disk that stands still once spoils one turn."""
     peer_rows: tuple[int, ...]
     peer_writers: tuple[int, ...]
     peer_waits: tuple[tuple[int, int], ...]
@@ -97,6 +101,7 @@ FORMS = {
         readers=(1, 3),
         reader_rows=20_000,
         persist_rows=20_000,
+        beside_rows=20_000,
         replay_rows=(20_000,),
         memory_batch_rows=(100,),
         memory_bytes=4 << 20,
@@ -115,6 +120,7 @@ FORMS = {
         replication_messages=2,
         replication_tables=(1_000,),
         peer_repeats=1,
+        peer_turns=1,
         peer_rows=(100, 1_000),
         peer_writers=(1, 2),
         peer_waits=((100, 2),),
@@ -139,6 +145,7 @@ FORMS = {
         readers=(1, 10),
         reader_rows=500_000,
         persist_rows=1_000_000,
+        beside_rows=3_000_000,
         replay_rows=(4_000_000,),
         memory_batch_rows=(10_000,),
         memory_bytes=256 << 20,
@@ -157,6 +164,7 @@ FORMS = {
         replication_messages=5,
         replication_tables=(100_000,),
         peer_repeats=1,
+        peer_turns=3,
         peer_rows=(100, 10_000),
         peer_writers=(8,),
         peer_waits=((10_000, 8),),
@@ -181,6 +189,7 @@ FORMS = {
         readers=(1, 10, 100),
         reader_rows=2_000_000,
         persist_rows=2_500_000,
+        beside_rows=10_000_000,
         replay_rows=(24_000_000, 120_000_000),
         memory_batch_rows=(1, 100, 1_000, 10_000),
         memory_bytes=3 << 30,
@@ -199,6 +208,7 @@ FORMS = {
         replication_messages=20,
         replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),
         peer_repeats=5,
+        peer_turns=1,
         peer_rows=(100, 1_000, 10_000),
         peer_writers=(1, 8),
         peer_waits=((1, 1), (100, 8), (10_000, 8)),

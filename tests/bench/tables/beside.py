@@ -1,16 +1,21 @@
 """Table "beside": what a persist costs those who write meanwhile.
 
 Law of this file: writers at a pace that leaves room, to one table, while another table of many rows
-is persisted; and the same writers while nothing else runs.
-Latencies count from the moment at which a batch was due.
+is persisted; and the same writers, about as many batches of them, while nothing else runs. What was
+answered after the persist does not count. Latencies count from the moment at which a batch was due.
 """
 
 from __future__ import annotations
 
-import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
 
 from tests.bench.asking import fill, persist
-from tests.bench.clients import Clients, Written
+from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.rows import ROW_BYTES
@@ -23,34 +28,46 @@ _WRITERS = 8
 _ROWS = 1_000
 _PER_S = 25.0
 """Batches of each writer: 200,000 rows/s together, a tenth of what two processors can persist."""
+_PERSISTED_PER_S = 2_500_000
+"""About what a persist takes in: writers write for as long without one."""
+
+Seconds = npt.NDArray[np.float64]
+Act = Callable[[], object]
 
 
 def run(bench: Bench) -> list[Table]:
     """Latencies without and with a persist, and their ratio."""
-    rows = bench.effort.persist_rows
+    rows = bench.effort.beside_rows
     table = Table(
         NAME,
         f"Beside a persist: {_WRITERS} writers, {_PER_S:g} batches of {_ROWS:,} rows a second each",
-        ["beside", "p50", "p99", "p99.9", "p99 of quiet"],
+        ["beside", "batches", "p50", "p99", "p99.9", "p99 of quiet"],
         notes=[f"a persist: {rows:,} rows ({rows * ROW_BYTES >> 20} MiB) of another table"],
     )
-    quiet: list[Written] = []
-    busy: list[Written] = []
+    found: dict[str, list[Seconds]] = {"nothing": [], "a persist": []}
     with Clients(2) as clients, bench.daemon() as daemon:
         for repeat in range(bench.effort.repeats):
             bench.say(f"repeat {repeat + 1} of {bench.effort.repeats}")
-            fill(daemon, f"t{repeat}", rows, 10_000)
-            quiet.append(clients.write(_job(bench, daemon)))
-            busy.append(_while_persisting(bench, daemon, clients, f"t{repeat}"))
+            name = f"t{repeat}"
+            fill(daemon, name, rows, 10_000)
+            persist_s = rows / _PERSISTED_PER_S
+            acts: dict[str, tuple[float, Act]] = {
+                "nothing": (persist_s, partial(time.sleep, persist_s)),
+                # It may take longer than is thought; not much of it is missed then.
+                "a persist": (2 * persist_s, partial(persist, daemon, name)),
+            }
+            for beside, (writing_s, act) in acts.items():
+                found[beside].append(_latencies(daemon, clients, writing_s, act))
     p99: dict[str, Samples] = {}
-    for beside, found in (("nothing", quiet), ("a persist", busy)):
+    for beside, latencies in found.items():
         p50, p99[beside], p999 = (
-            Samples(tuple(percentile(w.latencies, share) for w in found), "s")
+            Samples(tuple(percentile(each, share) for each in latencies), "s")
             for share in (0.5, 0.99, 0.999)
         )
         table.rows.append(
             {
                 "beside": beside,
+                "batches": sum(map(len, latencies)),
                 "p50": p50,
                 "p99": p99[beside],
                 "p99.9": p999,
@@ -62,34 +79,27 @@ def run(bench: Bench) -> list[Table]:
     return [table]
 
 
-def _while_persisting(bench: Bench, daemon: Daemon, clients: Clients, table: str) -> Written:
-    """Writers from the persist's beginning to its end, at least for a cell's time."""
-    parts: list[Written] = []
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.is_set():
-            parts.append(clients.write(_job(bench, daemon)))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        persist(daemon, table)
-    finally:
-        over.set()
-        thread.join()
-    return Written.together(parts)
-
-
-def _job(bench: Bench, daemon: Daemon) -> PutJob:
-    return PutJob(
+def _latencies(daemon: Daemon, clients: Clients, writing_s: float, act: Act) -> Seconds:
+    """Of the batches that were answered from the beginning of an act to its end."""
+    job = PutJob(
         flight=daemon.flight,
         table="written",
         rows=_ROWS,
         streams=_WRITERS,
-        seconds=max(0.2, bench.effort.cell_s),
+        seconds=max(writing_s, 3 / _PER_S),
         max_rows=1 << 50,
         pipelined=True,
         seed=0,
         per_s=_PER_S,
     )
+    times: list[float] = []
+
+    def timed() -> None:
+        times.append(time.monotonic())
+        act()
+        # Of the smallest form's persist there may be no batch else.
+        times.append(max(time.monotonic(), times[0] + 2 / _PER_S))
+
+    written = clients.write(job, timed)
+    began, ended = times
+    return written.latencies[(written.answered >= began) & (written.answered <= ended)]

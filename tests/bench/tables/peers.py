@@ -1,9 +1,10 @@
 """Tables "peers": the ingester beside the systems that users would pick instead, in a burst.
 
 Law of this file: same rows, same batches, same writers. Within a repeat every cell is measured at
-each party before the next cell, in an order that turns from cell to cell; servers are fresh in each
-repeat. The ingester's writers pipeline; a peer's write batch after batch, which is all that their
-clients can. For latencies every writer waits for every answer. No party compacts within a burst.
+each party before the next cell, in an order that turns from cell to cell, once or several times;
+servers are fresh in each repeat. The ingester's writers pipeline; a peer's write batch after batch,
+which is all that their clients can. For latencies every writer waits for every answer. No party
+compacts within a burst.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def run(bench: Bench, peers: Sequence[Peer] = PEERS) -> list[Table]:
             with bench.daemon() as daemon, field.started(bench.new_folder()):
                 _measure(bench, repeat, _Parties(effort, clients, daemon, field), results)
     # A peer that failed at some time has no ratio to take within each repeat.
-    whole = {each: found for each, found in results.items() if len(found) == effort.peer_repeats}
+    times = effort.peer_repeats * effort.peer_turns
+    whole = {each: found for each, found in results.items() if len(found) == times}
     cells = _cells(effort)
     return [
         _rates([cell for cell in cells if cell.pipelined], whole, field),
@@ -128,12 +130,12 @@ class _Parties:
 
 def _measure(bench: Bench, repeat: int, parties: _Parties, results: Results) -> None:
     """Every cell at each party, one after another."""
-    names = parties.names
-    for number, cell in enumerate(_cells(bench.effort)):
-        turn = (number + repeat) % len(names)
-        for party in names[turn:] + names[:turn]:
+    names, effort = parties.names, bench.effort
+    for number, cell in enumerate(_cells(effort) * effort.peer_turns):
+        first = (number + repeat) % len(names)
+        for party in names[first:] + names[:first]:
             bench.say(
-                f"repeat {repeat + 1} of {bench.effort.peer_repeats}, {cell.rows:,} rows by"
+                f"repeat {repeat + 1} of {effort.peer_repeats}, {cell.rows:,} rows by"
                 f" {cell.writers}, {'rate' if cell.pipelined else 'latency'}, {party}"
             )
             if (written := parties.write(party, cell)) is not None:
