@@ -41,6 +41,7 @@ class Effort:
     append_file_bytes: int
     """The preallocated file of the plain append loop."""
     scan_rows: int
+    scan_repeats: int
     point_file_rows: int
     """Of each of the files over which a point is looked up."""
     readers: tuple[int, ...]
@@ -49,6 +50,7 @@ class Effort:
     beside_rows: int
     """Of a persist beside writers: long enough for a p99 of theirs."""
     replay_rows: tuple[int, ...]
+    replay_repeats: int
     memory_batch_rows: tuple[int, ...]
     memory_bytes: int
     memory_fill_s: float
@@ -71,6 +73,8 @@ class Effort:
     replication_tables: tuple[int, ...]
     """Rows of the tables that a flush goes into."""
     peer_repeats: int
+    peer_touched_bytes: int
+    """Memory that is touched once more: by then the peers' files have what was touched before."""
     peer_turns: int
     """How often each of them measures every cell: a disk that stands still once spoils one turn."""
     peer_rows: tuple[int, ...]
@@ -97,12 +101,14 @@ FORMS = {
         sustained_peers_s=0.2,
         append_file_bytes=8 << 20,
         scan_rows=20_000,
+        scan_repeats=1,
         point_file_rows=5_000,
         readers=(1, 3),
         reader_rows=20_000,
         persist_rows=20_000,
         beside_rows=20_000,
         replay_rows=(20_000,),
+        replay_repeats=1,
         memory_batch_rows=(100,),
         memory_bytes=4 << 20,
         memory_fill_s=0.2,
@@ -120,6 +126,7 @@ FORMS = {
         replication_messages=2,
         replication_tables=(1_000,),
         peer_repeats=1,
+        peer_touched_bytes=64 << 20,
         peer_turns=1,
         peer_rows=(100, 1_000),
         peer_writers=(1, 2),
@@ -141,12 +148,14 @@ FORMS = {
         sustained_peers_s=0,
         append_file_bytes=256 << 20,
         scan_rows=1_000_000,
+        scan_repeats=9,
         point_file_rows=20_000,
         readers=(1, 10),
         reader_rows=500_000,
         persist_rows=1_000_000,
         beside_rows=3_000_000,
         replay_rows=(4_000_000,),
+        replay_repeats=3,
         memory_batch_rows=(10_000,),
         memory_bytes=256 << 20,
         memory_fill_s=3,
@@ -164,7 +173,8 @@ FORMS = {
         replication_messages=5,
         replication_tables=(100_000,),
         peer_repeats=1,
-        peer_turns=3,
+        peer_touched_bytes=2 << 30,
+        peer_turns=2,
         peer_rows=(100, 10_000),
         peer_writers=(8,),
         peer_waits=((10_000, 8),),
@@ -185,12 +195,14 @@ FORMS = {
         sustained_peers_s=600,
         append_file_bytes=1 << 30,
         scan_rows=20_000_000,
+        scan_repeats=5,
         point_file_rows=200_000,
         readers=(1, 10, 100),
         reader_rows=2_000_000,
         persist_rows=2_500_000,
         beside_rows=10_000_000,
         replay_rows=(24_000_000, 120_000_000),
+        replay_repeats=5,
         memory_batch_rows=(1, 100, 1_000, 10_000),
         memory_bytes=3 << 30,
         memory_fill_s=20,
@@ -208,6 +220,7 @@ FORMS = {
         replication_messages=20,
         replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),
         peer_repeats=5,
+        peer_touched_bytes=8 << 30,
         peer_turns=1,
         peer_rows=(100, 1_000, 10_000),
         peer_writers=(1, 8),

@@ -7,7 +7,7 @@ each other by their luck.
 
 Law of this file: pages are touched, then given back all but one of each block, which keeps the
 block from being whole; the kernel hands them out before blocks that are. Every server of a run gets
-of them in the same way.
+of them in the same way, as long as files that are written meanwhile do not take them all.
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ def _add(
     jobs = (ScanJob(daemon.flight, _TICKET), ScanJob(rival.flight, b""))
     found: tuple[list[ScanResult], list[ScanResult]] = ([], [])
     cpu = []
-    for repeat in range(bench.effort.repeats + 1):
-        bench.say(f"{source}, repeat {repeat + 1} of {bench.effort.repeats + 1}")
+    repeats = bench.effort.scan_repeats + 1
+    for repeat in range(repeats):
+        bench.say(f"{source}, repeat {repeat + 1} of {repeats}")
         before = cpu_seconds(daemon.pid)
         results = [clients.scan(job) for job in jobs]
         for result, kept in zip(results, found, strict=True):

@@ -49,7 +49,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
-    repeats = range(bench.effort.heavy_repeats)
+    repeats = range(bench.effort.replay_repeats)
     found = _Found()
     with bench.daemon(memory__limit="20GiB", memory__low="18GiB", memory__high="19GiB") as first:
         first.kill()
@@ -61,7 +61,7 @@ def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
         log_bytes = sum(path.stat().st_size for path in (first.data_dir / "wal").glob("*.wal"))
         _read_afresh(first)  # The log was written around the page cache.
         for repeat in repeats:
-            bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.heavy_repeats}")
+            bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.replay_repeats}")
             # By turns: who fills memory may leave pages for the next one.
             if repeat % 2 == 0:
                 found.read.append(_read_afresh(first))
