@@ -185,7 +185,7 @@ FORMS = {
     "full": Effort(
         touched_bytes=12 << 30,
         repeats=5,
-        heavy_repeats=5,
+        heavy_repeats=3,
         cell_s=2.0,
         cell_bytes=256 << 20,
         batch_rows=(1, 100, 1_000, 10_000, 100_000),
@@ -202,7 +202,7 @@ FORMS = {
         persist_rows=2_500_000,
         beside_rows=10_000_000,
         replay_rows=(24_000_000, 120_000_000),
-        replay_repeats=5,
+        replay_repeats=3,
         memory_batch_rows=(1, 100, 1_000, 10_000),
         memory_bytes=3 << 30,
         memory_fill_s=20,
