@@ -42,6 +42,7 @@ from tests.lifetimes.model import Model
 from tests.lifetimes.store import CrashStore
 from tests.wal.disks import CrashDisk, PowerLost
 from wal import Log
+from wal.errors import LogError
 
 TABLE = ("ns", "t")
 FOLDER = Path("/log")
@@ -159,8 +160,8 @@ class _Life:
     async def _do(self, name: str, amount: int) -> None:
         try:
             await self._step(name, amount)
-        except IngesterError as exc:
-            if self.machine.disk.lost:  # the daemon has noticed first, and refuses
+        except (IngesterError, LogError) as exc:
+            if self.machine.disk.lost:  # the daemon has noticed first, and refuses or ends
                 raise PowerLost from exc
             raise
 
