@@ -50,6 +50,7 @@ class Effort:
     beside_rows: int
     """Of a persist beside writers: long enough for a p99 of theirs."""
     replay_rows: tuple[int, ...]
+    """Scaled down to what memory and disk have room for."""
     replay_repeats: int
     memory_batch_rows: tuple[int, ...]
     memory_bytes: int
@@ -201,7 +202,7 @@ FORMS = {
         reader_rows=2_000_000,
         persist_rows=2_500_000,
         beside_rows=10_000_000,
-        replay_rows=(24_000_000, 120_000_000),
+        replay_rows=(24_000_000, 120_000_000, 480_000_000),
         replay_repeats=3,
         memory_batch_rows=(1, 100, 1_000, 10_000),
         memory_bytes=3 << 30,
