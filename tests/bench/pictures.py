@@ -35,7 +35,8 @@ def draw(table: Table, path: Path) -> bool:
     labels = [_label(table, row) for row in table.rows]
     for panel, (unit, columns) in zip(axes, panels.items(), strict=True):
         _draw_panel(panel, table, unit, columns, labels)
-    figure.suptitle(table.title, fontsize=10)
+    # Not the figure's title, which lies on the first panel of a tall picture.
+    axes[0].set_title(table.title, fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     return True
