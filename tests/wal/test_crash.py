@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.wal.disks import CrashDisk, PowerLost
 from tests.wal.driving import SMALL, Answers, operation
-from wal import Log, LogError, LogIdentity, LogSettings, Preamble, RecordKind
+from wal import Log, LogClosed, LogFailed, LogIdentity, LogSettings, Preamble, RecordKind
 
 FOLDER = Path("/log")
 
@@ -73,7 +73,7 @@ class Life:
             trio.run(self.live, sizes)
         except* PowerLost:
             pass
-        except* LogError:
+        except* (LogClosed, LogFailed):
             # The log's own thread was there first when power was lost, and refuses what comes.
             if not self.disk.lost:
                 raise
