@@ -55,7 +55,7 @@ class RowPicker:
             if column.num_chunks == 1:
                 picked[name] = column.chunk(0).take(pa.array(numbers))
             else:
-                picked[name] = _taken(column, ascending).take(pa.array(places))
+                picked[name] = taken(column, ascending).take(pa.array(places))
         return pa.table(picked)
 
     def _joined_if_small(self, name: str) -> pa.ChunkedArray:
@@ -66,7 +66,8 @@ class RowPicker:
         return column
 
 
-def _taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
+def taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
+    """The values of these rows, whose numbers rise; Arrow's own would join all chunks first."""
     ends = np.cumsum([len(chunk) for chunk in column.chunks])
     cuts = np.searchsorted(ascending, ends).tolist()
     pieces = []

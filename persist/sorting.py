@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from persist.picking import RowPicker
+from persist.picking import RowPicker, taken
 from persist.table import DELETED, TableDefinition
 
 Codes = npt.NDArray[np.int64]
@@ -148,7 +148,7 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
     rows = len(column)
     if rows <= SAMPLE_ROWS:
         return True
-    sample = column.take(pa.array(np.linspace(0, rows - 1, SAMPLE_ROWS, dtype=np.int64)))
+    sample = taken(column, np.linspace(0, rows - 1, SAMPLE_ROWS).astype(np.uint32))
     return int(pc.count_distinct(sample).as_py()) * 2 <= SAMPLE_ROWS
 
 

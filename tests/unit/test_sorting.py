@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.partitioning import UNPARTITIONED
-from persist.sorting import MAX_TAG_CARDINALITY, sort_rows
+from persist.picking import taken
+from persist.sorting import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows
 from persist.table import TableDefinition
 
 SCHEMA = pa.schema(
@@ -147,6 +149,36 @@ def test_a_text_of_too_many_values_is_no_tag() -> None:
     found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
     assert found.order == ("tag",)
     assert found.slice()["tag"].to_pylist() == sorted(table["tag"].to_pylist())
+
+
+def test_a_text_is_judged_without_joining_its_chunks() -> None:
+    """A table's only text is most of it: joined, it would take as much again for a moment."""
+    rows = 40 * SAMPLE_ROWS
+    table = pa.table({"text": [f"{n:060}" for n in range(rows)]})
+    table = pa.Table.from_batches(table.to_batches(max_chunksize=rows // 50))
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED))
+    finally:
+        pa.set_memory_pool(before)
+    assert found.order == ()
+    assert 0 < pool.max_memory() < table.nbytes / 4
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.text(max_size=3))), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_rows_by_rising_numbers_are_those_of_arrow(
+    chunks: list[list[str | None]], draw: random.Random
+) -> None:
+    column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks])
+    numbers = sorted(draw.sample(range(len(column)), draw.randint(0, len(column))))
+    if numbers:
+        found = taken(column, np.array(numbers, np.uint32))
+        assert found.to_pylist() == column.take(pa.array(numbers)).to_pylist()
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
