@@ -32,6 +32,9 @@ ROW_GROUP_BYTES = 32 << 20
 BLOCK_BYTES = 16 << 20
 """Rows that are put into order at a time, unless one row group has more."""
 
+ROOM_TIMES, FACTS_BYTES = 2, 1 << 20
+"""Room for a file: so many times what its rows take in memory, and what it says about them."""
+
 SAMPLE_ROWS = 4096
 REPEATS = 0.8
 """Different values for each of the first rows, up to which a column is thought to repeat itself. Of
@@ -73,6 +76,10 @@ CODECS = {
 }
 """Those that every reader of Parquet has, and their levels."""
 ZSTD = Compression()
+
+
+class OutOfRoom(Exception):
+    """A file became larger than anybody would have thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +160,24 @@ def _file(
 ) -> EncodedFile:
     """One file of these rows; ``sizes`` are the rows of a group and of a block."""
     group, block = sizes
-    stats = StatsCollector(table.schema)
-
-    def blocks() -> Iterator[pa.Table]:
-        for first in rows[::block]:
-            piece = ordered.slice(first, min(block, rows.stop - first))
-            stats.add(piece)
-            yield piece
-            del piece
-
     facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(len(rows))}
-    data = encode(ahead(blocks()), facts, group, compression)
+
+    def encoded(room: int | None) -> tuple[pa.Buffer, StatsCollector]:
+        stats = StatsCollector(table.schema)
+
+        def blocks() -> Iterator[pa.Table]:
+            for first in rows[::block]:
+                piece = ordered.slice(first, min(block, rows.stop - first))
+                stats.add(piece)
+                yield piece
+                del piece
+
+        return encode(ahead(blocks()), facts, group, compression, room=room), stats
+
+    try:
+        data, stats = encoded(ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES)
+    except OutOfRoom:
+        data, stats = encoded(None)
     arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
     return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
 
@@ -173,13 +187,40 @@ def encode(
     metadata: Mapping[str, str],
     group_rows: int = ROW_GROUP_ROWS,
     compression: Compression = ZSTD,
+    *,
+    room: int | None = None,
 ) -> pa.Buffer:
     """One Parquet file of the rows as they are ordered; each block, of at least one, ends a group.
 
     One block is held here at a time.
+
+    Args:
+        room: bytes that the file will hardly need. They are asked for at once, and only what is
+            written takes memory, whereas bytes that grow are copied time and again.
+
+    Raises:
+        OutOfRoom: it needs more.
     """
-    sink = pa.BufferOutputStream()
-    left = iter(blocks)
+    if room is None:
+        growing = pa.BufferOutputStream()
+        _write(growing, iter(blocks), metadata, group_rows, compression)
+        return growing.getvalue()
+    memory = pa.allocate_buffer(room)
+    sink = pa.FixedSizeBufferWriter(memory)
+    try:
+        _write(sink, iter(blocks), metadata, group_rows, compression)
+    except OSError as exc:
+        raise OutOfRoom(f"a file of more than {room} bytes: {exc}") from exc
+    return memory.slice(0, sink.tell())
+
+
+def _write(
+    sink: pa.NativeFile,
+    left: Iterator[pa.Table],
+    metadata: Mapping[str, str],
+    group_rows: int,
+    compression: Compression,
+) -> None:
     block: pa.Table | None = next(left)
     assert block is not None
     typed = _typed_columns(block)
@@ -189,7 +230,6 @@ def encode(
             block = None  # let go of before the next one is made
             block = next(left, None)
         writer.add_key_value_metadata(dict(metadata))
-    return sink.getvalue()
 
 
 def _typed_columns(table: pa.Table) -> list[str]:
@@ -197,9 +237,7 @@ def _typed_columns(table: pa.Table) -> list[str]:
     return [f.name for f in table.schema if not pa.types.is_null(f.type)]
 
 
-def _writer(
-    sink: pa.BufferOutputStream, table: pa.Table, compression: Compression
-) -> pq.ParquetWriter:
+def _writer(sink: pa.NativeFile, table: pa.Table, compression: Compression) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         table.schema,
