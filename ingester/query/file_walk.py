@@ -1,7 +1,7 @@
 """The row groups of some files, one after another, while the next ones are being decoded.
 
 Law of this file: it holds positions and no rows. Nothing is decoded ahead for a client that has not
-come back for a second part.
+come through half of a row group: those that stand still have read no further, mostly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from persist.manifest import Add
 from persist.predicate import Predicate
 
 AHEAD = 2
-"""Row groups that are decoded before they are asked for."""
+"""Row groups that are decoded before they are asked for, by who has come through a whole one."""
 
 
 class Visit(NamedTuple):
@@ -67,9 +67,9 @@ class FileWalk:
         while (visit := self._pull()) is not None:
             yield visit
 
-    def decode_ahead(self) -> None:
-        """Have the groups behind the last one decoded, if that is not being done."""
-        while self._under_way < AHEAD:
+    def decode_ahead(self, groups: int) -> None:
+        """Have so many groups behind the last one decoded, if that is not being done."""
+        while self._under_way < groups:
             if self._under_way == len(self._next):
                 visit = next(self._left, None)
                 if visit is None:

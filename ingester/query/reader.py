@@ -16,7 +16,7 @@ import pyarrow as pa
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.align import align_table
 from ingester.query.cutting import Cutter
-from ingester.query.file_walk import FileWalk
+from ingester.query.file_walk import AHEAD, FileWalk
 from ingester.query.files import RowGroups
 from ingester.query.keyed import KeyedMerge, Takings
 from ingester.query.parts import Piece, copied, cut, sent_bytes, small_run, window
@@ -67,8 +67,8 @@ class PartReader:
         self.turns = row_groups.turns
         self._folder = folder
         self._working_since = time.monotonic()
-        self._sent = False
-        """A client has come back for more."""
+        self._ahead = 0
+        """Row groups worth decoding before they are asked for."""
         table = snapshot.definition.schema
         self._cutter = Cutter(
             pa.schema([field for field in selection.schema if field.name != OPERATION]),
@@ -85,7 +85,6 @@ class PartReader:
         """All parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
-            self._sent = True
             self._working_since = time.monotonic()
 
     def let_go(self) -> None:
@@ -174,8 +173,8 @@ class PartReader:
         for visit in self._files.visits(adds):
             row = 0
             while row < visit.rows:
-                if self._sent and self.selection.limit is None:
-                    self._files.decode_ahead()
+                if self._ahead and self.selection.limit is None:
+                    self._files.decode_ahead(self._ahead)
                 # Asked for again for each part: between two parts only the cache may hold it.
                 group = self._groups.group(visit.file, visit.group, self._needed, id(self))
                 if wanted is None:
@@ -190,6 +189,8 @@ class PartReader:
                     yield Part(self._marked(part.batch), name, "file", part.nbytes)
                 else:
                     self._let_others()
+                if 2 * row >= visit.rows:
+                    self._ahead = AHEAD if row == visit.rows else max(self._ahead, 1)
 
     def _keyed_parts(self, view: PartitionView, name: str) -> Iterator[Part]:
         merge = KeyedMerge(self.snapshot.definition, self._needed)
