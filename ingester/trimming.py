@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import trio
 
-TRIM_BYTES = 64 << 20
-PAUSE_S = 1.0
+TRIM_BYTES = 32 << 20
+PAUSE_S = 0.1
 BETWEEN_S = 10.0
 """Under a steady load what was let go is taken again at once."""
 
