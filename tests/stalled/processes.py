@@ -6,6 +6,7 @@ Law of this file: every process that was started is gone when its owner's ``with
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -52,6 +53,13 @@ class Client:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
+
+    @property
+    def processor_s(self) -> float:
+        """The processor time that it has had, in seconds."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def hear(self) -> dict[str, Any]:
         """The next thing that it says."""

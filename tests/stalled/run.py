@@ -1,10 +1,13 @@
 """The phases of a measurement, one after another, against one daemon.
 
-    load ─ half persisted ─▶ write ─▶ readers stall ─▶ persist under them ─▶ some go on
+    load ─ half persisted ─▶ write ─▶ readers stall ─▶ they rest ─▶ persist under them
+         ─▶ some go on ─▶ write
 
 Law of this file: what is compared is measured in the same run: memory just before the readers come
-against its peak while they stand still and everything is persisted, and the writers' rate in the
-seconds before against that in the same time.
+against its peak while they stand still and everything is persisted, and the writers' rate in that
+time against that in the seconds before and afterwards. Readers stand still when all has come that
+their clients read ahead by themselves: until then they are served, and receive it on the writers'
+processors.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from tests.stalled.processes import Client
 from tests.stalled.rows import LOADER, NAMESPACE, ROW_BYTES, SCHEMA, TABLE, batch_of, create_body
 
 LOAD_ROWS = 64_000
+REST_S, REST_SHARE = 0.5, 0.04
+"""Readers rest when for so long all of them together have had less of a processor than this."""
+REST_PATIENCE_S = 60.0
 SETTINGS: dict[str, object] = {
     "memory__limit": "8GiB",
     "persist__max_age": "1h",
@@ -67,14 +73,15 @@ class Report:
     @property
     def growth(self) -> int:
         """How far resident memory rose over that before the readers while they stood still."""
-        stalled = ("readers open", "persist under them", "stand still")
+        stalled = ("readers open", "they come to rest", "persist under them", "stand still")
         return max(self.peaks[name]["VmRSS"] for name in stalled) - self.before["VmRSS"]
 
     @property
     def rate_kept(self) -> float:
-        """The lowest of the rates while readers stood still, in parts of that before."""
+        """The lowest of the rates while readers stood still, in parts of that without any."""
         stalled = ("persist under them", "stand still")
-        return min(self.rates[name] for name in stalled) / self.rate_before
+        alone = (self.rate_before + self.rates["afterwards"]) / 2
+        return min(self.rates[name] for name in stalled) / alone
 
 
 class Run:
@@ -136,6 +143,9 @@ class Run:
             for reader in readers:
                 reader.hear()
         sent = self._after(writer, time.monotonic())["sent"]
+        watch.enter("they come to rest")
+        with self._phase("they come to rest", writer):
+            self._await_rest(readers)
         watch.enter("persist under them")
         with self._phase("persist under them", writer), fl.connect(daemon.flight) as client:
             _act(client, "persist", timeout_s=600)
@@ -151,8 +161,20 @@ class Run:
                 for _ in range(go_on):
                     self._check(reader.hear(), acknowledged, sent)
         watch.enter("afterwards")
-        time.sleep(1.0)
+        with self._phase("afterwards", writer):
+            time.sleep(extent.measure_s)
         report.slowest_s = _longest_gap(writer.events)
+
+    def _await_rest(self, readers: list[Client]) -> None:
+        """Until their processes use next to no processor time, or no more patience is left."""
+        deadline = time.monotonic() + REST_PATIENCE_S
+        used = sum(reader.processor_s for reader in readers)
+        while time.monotonic() < deadline:
+            time.sleep(REST_S)
+            before, used = used, sum(reader.processor_s for reader in readers)
+            if used - before < REST_S * REST_SHARE:
+                return
+        self.report.faults.append(f"the readers have not come to rest in {REST_PATIENCE_S:g} s")
 
     def _check(self, answer: dict[str, Any], least: dict[str, int], most: dict[str, int]) -> None:
         """A reader's rows: all of the loader's, and a first part of each writer's."""
