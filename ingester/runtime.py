@@ -152,7 +152,6 @@ class Runtime:
         )
         self.persister.on_persisted = self._persisted
         self.persister.uploads.on_failed = self.counting.persist_failed
-        self.persister.uploads.on_begin = self.row_groups.give_way
         self.lifecycle = Lifecycle(
             self.tree,
             self.ledger,

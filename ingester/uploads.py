@@ -63,8 +63,6 @@ class Uploads:
 
     def __init__(self, uploader: Uploader, ledger: MemoryLedger, *, workers: int) -> None:
         self.on_failed: Callable[[], None] = lambda: None
-        self.on_begin: Callable[[], None] = lambda: None
-        """Memory is about to be wanted."""
         self._uploader = uploader
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
@@ -81,7 +79,6 @@ class Uploads:
         begun = Begun(handle, handle.nbytes)
         await self._budget.spend(begun.nbytes)
         self._ledger.jobs += begun.nbytes
-        self.on_begin()
         table = handle.partition.table
         try:
             if not table.definition.keyed:

@@ -38,8 +38,7 @@ LEASE_S = 0.5
 ROOM_PATIENCE_S = 1.0
 """How long a group waits for those that are being read."""
 IDLE_S = 5.0
-"""What nobody has asked for in this time is forgotten, however much room there is; sooner when a
-persist begins."""
+"""What nobody has asked for in this time is forgotten, however much room there is."""
 
 AHEAD_THREADS = 2
 MAX_AHEAD = 3
@@ -96,19 +95,12 @@ class RowGroups:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
         self._under_way = 0
-        self._gave_way_at = 0.0
         self._ahead: set[GroupKey] = set()
         self._threads = ThreadPoolExecutor(AHEAD_THREADS, "row-groups")
 
     def shrink(self) -> None:
         """Forget all decoded row groups: their memory is wanted elsewhere."""
         self.forget_idle(-1.0)
-
-    def give_way(self) -> None:
-        """Forget what nobody reads now: memory will soon be wanted elsewhere. Any thread."""
-        if time.monotonic() - self._gave_way_at >= LEASE_S:
-            self._gave_way_at = time.monotonic()
-            self.forget_idle(LEASE_S)
 
     def forget_idle(self, idle_s: float = IDLE_S) -> None:
         """Forget what nobody has asked for in this time."""

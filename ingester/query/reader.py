@@ -189,7 +189,7 @@ class PartReader:
                     yield Part(self._marked(part.batch), name, "file", part.nbytes)
                 else:
                     self._let_others()
-                if 2 * row >= visit.rows:
+                if 4 * row >= 3 * visit.rows:
                     self._ahead = AHEAD if row == visit.rows else max(self._ahead, 1)
 
     def _keyed_parts(self, view: PartitionView, name: str) -> Iterator[Part]:

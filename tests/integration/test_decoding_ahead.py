@@ -47,15 +47,15 @@ def _opened(folder: Path) -> tuple[Watched, list[str], Reader]:
     return groups, [f"ns/t/v1/{add.path}" for add in files], stage.open(filtered=False)
 
 
-def test_nothing_for_who_has_not_come_through_half_of_a_row_group(tmp_path: Path) -> None:
+def test_nothing_for_who_has_not_come_through_most_of_a_row_group(tmp_path: Path) -> None:
     groups, _, reader = _opened(tmp_path)
-    for _ in range(5):
+    for _ in range(8):
         assert reader.read()
         assert groups.ahead == []
     reader.snapshot.close()
 
 
-def test_one_group_behind_half_of_one_and_two_behind_a_whole_one(tmp_path: Path) -> None:
+def test_one_group_behind_most_of_one_and_two_behind_a_whole_one(tmp_path: Path) -> None:
     groups, paths, reader = _opened(tmp_path)
     for _ in range(10):
         assert reader.read()

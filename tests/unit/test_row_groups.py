@@ -118,30 +118,6 @@ def test_what_nobody_reads_is_forgotten(store: LocalStore) -> None:
     assert groups.decoded == {PATH.format(0): 2}
 
 
-def test_what_nobody_reads_gives_way_and_what_is_being_read_does_not(store: LocalStore) -> None:
-    groups = CountedGroups(store)
-    groups.group(file(0), 0, ("x",), reader=1)
-    time.sleep(LEASE_S)
-    groups.group(file(1), 0, ("x",), reader=2)
-    groups.give_way()
-    assert groups.nbytes == GROUP_BYTES
-    groups.group(file(1), 0, ("x",), reader=2)
-    assert groups.decoded == {PATH.format(0): 1, PATH.format(1): 1}
-    time.sleep(LEASE_S)
-    groups.give_way()
-    assert groups.nbytes == 0
-
-
-def test_who_asks_often_looks_seldom(store: LocalStore) -> None:
-    """Ten thousand small persists that begin together do not go through the cache as often."""
-    groups, looks = CountedGroups(store), Counter[float]()
-    groups.forget_idle = lambda idle_s=0.0: looks.update([idle_s])  # type: ignore[method-assign]
-    began = time.monotonic()
-    for _ in range(1000):
-        groups.give_way()
-    assert 1 <= looks[LEASE_S] <= 1 + (time.monotonic() - began) / LEASE_S
-
-
 def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalStore) -> None:
     groups = CountedGroups(store, cache_bytes=2 * GROUP_BYTES)
     groups.footer(file(0))
