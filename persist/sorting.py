@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from persist.picking import RowPicker, taken
+from persist.picking import MIN_ROWS_A_CHUNK, RowPicker, taken
 from persist.table import DELETED, TableDefinition
 
 Codes = npt.NDArray[np.int64]
@@ -148,7 +148,9 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
     rows = len(column)
     if rows <= SAMPLE_ROWS:
         return True
-    sample = taken(column, np.linspace(0, rows - 1, SAMPLE_ROWS).astype(np.uint32))
+    numbers = np.linspace(0, rows - 1, SAMPLE_ROWS).astype(np.uint32)
+    small = rows < column.num_chunks * MIN_ROWS_A_CHUNK
+    sample = column.take(pa.array(numbers)) if small else taken(column, numbers)
     return int(pc.count_distinct(sample).as_py()) * 2 <= SAMPLE_ROWS
 
 
