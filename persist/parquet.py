@@ -174,10 +174,13 @@ def _file(
 
         return encode(ahead(blocks()), facts, group, compression, room=room), stats
 
+    room: int | None = ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES
     try:
-        data, stats = encoded(ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES)
+        data, stats = encoded(room)
     except OutOfRoom:
-        data, stats = encoded(None)
+        room = None
+    if room is None:  # here, where the first attempt and its rows are let go of
+        data, stats = encoded(room)
     arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
     return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
 
@@ -199,17 +202,20 @@ def encode(
             written takes memory, whereas bytes that grow are copied time and again.
 
     Raises:
-        OutOfRoom: it needs more.
+        OutOfRoom: it needs more, or so much is not to be had.
     """
     if room is None:
         growing = pa.BufferOutputStream()
         _write(growing, iter(blocks), metadata, group_rows, compression)
         return growing.getvalue()
-    memory = pa.allocate_buffer(room)
-    sink = pa.FixedSizeBufferWriter(memory)
     try:
+        memory = pa.allocate_buffer(room)
+        sink = pa.FixedSizeBufferWriter(memory)
         _write(sink, iter(blocks), metadata, group_rows, compression)
-    except OSError as exc:
+    except (OSError, MemoryError) as exc:
+        # Arrow calls much else an OSError, too.
+        if isinstance(exc, OSError) and "out of bounds" not in str(exc):
+            raise
         raise OutOfRoom(f"a file of more than {room} bytes: {exc}") from exc
     return memory.slice(0, sink.tell())
 

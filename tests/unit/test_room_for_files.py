@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,7 +44,11 @@ def test_a_file_that_says_more_about_its_rows_than_they_are_is_made_all_the_same
         assert (file.stats[column].min, file.stats[column].max) == (7 + row, 7 + row)
 
 
-def test_files_made_a_second_time_are_those_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("times", "facts"), [(0, 2000), (1 << 40, 0)], ids=["little", "none"])
+def test_files_made_a_second_time_are_those_of_the_first(
+    times: int, facts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is too little room, and where so much is not to be had."""
     draw = np.random.default_rng(5)
     table = pa.table({"n": draw.integers(0, 99, 30_000), "s": [f"{n % 7}" for n in range(30_000)]})
     expected = _encoded(table)
@@ -54,8 +61,8 @@ def test_files_made_a_second_time_are_those_of_the_first(monkeypatch: pytest.Mon
             super().__init__(*args)
 
     monkeypatch.setattr(parquet, "OutOfRoom", Counted)
-    monkeypatch.setattr(parquet, "ROOM_TIMES", 0)
-    monkeypatch.setattr(parquet, "FACTS_BYTES", 2000)
+    monkeypatch.setattr(parquet, "ROOM_TIMES", times)
+    monkeypatch.setattr(parquet, "FACTS_BYTES", facts)
     found = _encoded(table)
     assert refused == len(expected) == 3
     for one, other in zip(found, expected, strict=True):
@@ -63,3 +70,27 @@ def test_files_made_a_second_time_are_those_of_the_first(monkeypatch: pytest.Mon
         assert one.arrivals is not None
         assert other.arrivals is not None
         assert one.arrivals.tolist() == other.arrivals.tolist()
+
+
+def test_a_second_attempt_finds_nothing_left_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the thread that puts its next block into order, nor its rows, nor its room."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 2_000)
+    monkeypatch.setattr(parquet, "BLOCK_BYTES", 1)
+    draw = np.random.default_rng(6)
+    table = pa.table({"n": draw.permutation(20_000), "s": [f"{n % 7}" for n in range(20_000)]})
+    definition = TableDefinition(table.schema, UNPARTITIONED, sort_by=("n",))
+    [expected] = encode_sorted(table, definition, metadata={}, target_bytes=1 << 40)
+    monkeypatch.setattr(parquet, "ROOM_TIMES", 0)
+    monkeypatch.setattr(parquet, "FACTS_BYTES", expected.data.size // 2)
+    held: list[tuple[int, int]] = []
+
+    def noted(*args: Any, **named: Any) -> pa.Buffer:
+        held.append((threading.active_count(), pa.total_allocated_bytes()))
+        return encode(*args, **named)
+
+    monkeypatch.setattr(parquet, "encode", noted)
+    [found] = encode_sorted(table, definition, metadata={}, target_bytes=1 << 40)
+    assert (found.data, found.stats) == (expected.data, expected.stats)
+    assert pq.ParquetFile(pa.BufferReader(found.data)).metadata.num_row_groups == 10
+    first, second = held
+    assert second == first
