@@ -1,18 +1,21 @@
 """Memory that was freed goes back to the system: what gRPC received lies in the C library's heap.
 
-Law of this file: only after much was let go, and not again for a moment: to give pages back and to
-fault them in anew costs time, whereas what an operator sees as resident should be what is held.
+Law of this file: only after much was let go, and then not again while more of it is let go all the
+time: to give pages back and to fault them in anew costs time, whereas what an operator sees as
+resident should be what is held.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
 TRIM_BYTES = 32 << 20
 PAUSE_S = 0.1
+QUIET_S = 2.0
+"""When nothing was let go for so long, the rest of it is given back."""
 BETWEEN_S = 10.0
 """Under a steady load what was let go is taken again at once."""
 
@@ -27,10 +30,15 @@ def give_back() -> None:
         _TRIM(0)
 
 
+async def _trim_in_thread() -> None:
+    await trio.to_thread.run_sync(give_back)
+
+
 class Trimming:
     """Trims the heap when buffers were let go. Loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, trim: Callable[[], Awaitable[None]] = _trim_in_thread) -> None:
+        self._trim = trim
         self._freed = 0
         self._wake = trio.Event()
 
@@ -48,5 +56,13 @@ class Trimming:
             await trio.sleep(PAUSE_S)
             self._wake = trio.Event()
             self._freed = 0
-            await trio.to_thread.run_sync(give_back)
-            await trio.sleep(BETWEEN_S)
+            await self._trim()
+            with trio.move_on_after(BETWEEN_S):
+                await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Return when nothing has been let go for a while."""
+        seen = -1
+        while self._freed != seen:
+            seen = self._freed
+            await trio.sleep(QUIET_S)
