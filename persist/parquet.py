@@ -162,7 +162,7 @@ def _file(
     group, block = sizes
     facts = {**metadata, "sort_order": ",".join(ordered.order), "rows": str(len(rows))}
 
-    def encoded(room: int | None) -> tuple[pa.Buffer, StatsCollector]:
+    def encoded(room: int | None) -> tuple[pa.Buffer, StatsCollector] | None:
         stats = StatsCollector(table.schema)
 
         def blocks() -> Iterator[pa.Table]:
@@ -172,15 +172,15 @@ def _file(
                 yield piece
                 del piece
 
-        return encode(ahead(blocks()), facts, group, compression, room=room), stats
+        try:
+            return encode(ahead(blocks()), facts, group, compression, room=room), stats
+        except OutOfRoom:
+            return None  # and hold nothing of it
 
-    room: int | None = ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES
-    try:
-        data, stats = encoded(room)
-    except OutOfRoom:
-        room = None
-    if room is None:  # here, where the first attempt and its rows are let go of
-        data, stats = encoded(room)
+    room = ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES
+    made = encoded(room) or encoded(None)
+    assert made is not None  # the second has what it needs
+    data, stats = made
     arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
     return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
 
