@@ -45,8 +45,6 @@ _STRETCHES = 3
 _STRETCH_LEAST_S = 1.25
 _FILLED = 5
 """Slices in which buffers fill for the first time, and the first persists end."""
-_FILLING_S = 10.0
-"""That takes about so long: what memory was before is not compared."""
 _FILE_ROWS = (64 << 20) // ROW_BYTES
 """At most: a partition is persisted when it has 64 MiB, as by default."""
 _KEEP_FILES_S = 10.0
@@ -219,12 +217,14 @@ def _drift(load: _Load) -> Table:
     edges = np.linspace(answered.min(), answered.max(), _SLICES + 1)
     counts, _ = np.histogram(answered, edges)
     resident = []
+    soon = 0.0
     for number in range(_SLICES):
         begin, end = edges[number], edges[number + 1]
         inside = [each for each in load.samples if begin <= each.at <= end]
         resident.append(max((each.resident_bytes for each in inside), default=0))
         persisted = inside[-1].persisted_rows - inside[0].persisted_rows if inside else 0.0
         taken = inside[-1].at - inside[0].at if len(inside) > 1 else end - begin
+        soon += persisted if number < _FILLED else 0.0
         table.rows.append(
             {
                 "slice": number + 1,
@@ -238,7 +238,7 @@ def _drift(load: _Load) -> Table:
         )
     middle = max(1.0, float(np.median(resident[2:_FILLED])))
     growth = Samples((max(resident[-3:]) / middle,), "x")
-    if edges[2] - edges[0] >= _FILLING_S:  # else it ended while buffers filled for the first time
+    if soon:  # else it ended while buffers filled for the first time
         table.targets.append(
             Target("sustained, memory of the last slices, of the third to fifth", 1.2, growth, True)
         )
