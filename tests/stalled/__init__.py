@@ -1,6 +1,7 @@
 """Readers that stop reading: what they cost the daemon, and what they get when they go on.
 
     python -m tests.stalled [--readers N] [--megabytes N] [--processes N]
+                            [--at-once]
 
 A table is half in buffers and half in files. Many readers open it, read one part each and stop.
 While they stand still, writers write on and the buffers are persisted under them. Measured: how far

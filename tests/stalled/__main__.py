@@ -22,7 +22,13 @@ def main() -> int:
     """The exit code: 0 where every target is met, 1 where one is missed."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="stalled-"))
-    extent = Extent(options.readers, options.processes, options.megabytes, go_on=options.go_on)
+    extent = Extent(
+        options.readers,
+        options.processes,
+        options.megabytes,
+        go_on=options.go_on,
+        at_once=options.at_once,
+    )
     report = Run(folder, extent).run()
     console = Console(width=100)
     console.print(phases_of(report))
@@ -94,6 +100,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--go-on", type=int, default=1, help="readers of each process that go on")
+    parser.add_argument(
+        "--at-once", action="store_true", help="persist before the clients' own read-ahead has come"
+    )
     return parser.parse_args()
 
 

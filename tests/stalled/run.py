@@ -1,12 +1,12 @@
 """The phases of a measurement, one after another, against one daemon.
 
     load ─ half persisted ─▶ write ─▶ readers stall ─▶ they rest ─▶ persist under them
-         ─▶ some go on ─▶ write
+         ─▶ some go on
 
 Law of this file: what is compared is measured in the same run: memory just before the readers come
-against its peak while they stand still and everything is persisted, and the writers' rate in that
-time against that in the seconds before and afterwards. Readers stand still when all has come that
-their clients read ahead by themselves: until then they are served, and receive it on the writers'
+against its peak while they stand still and everything is persisted, and the writers' rate in the
+seconds before against that in the same time. Readers stand still when all has come that their
+clients read ahead by themselves: until then they are served, and receive it on the writers'
 processors.
 """
 
@@ -51,6 +51,8 @@ class Extent:
     """How long everything stands still after the persist."""
     go_on: int = 1
     """Readers of each process that go on; the others leave."""
+    at_once: bool = False
+    """Persist while clients still take what they read ahead by themselves."""
     writers: int = 2
     write_rows: int = 10
 
@@ -73,15 +75,15 @@ class Report:
     @property
     def growth(self) -> int:
         """How far resident memory rose over that before the readers while they stood still."""
-        stalled = ("readers open", "they come to rest", "persist under them", "stand still")
-        return max(self.peaks[name]["VmRSS"] for name in stalled) - self.before["VmRSS"]
+        apart = ("start", "some go on", "afterwards")
+        peaks = [peak["VmRSS"] for name, peak in self.peaks.items() if name not in apart]
+        return max(peaks) - self.before["VmRSS"]
 
     @property
     def rate_kept(self) -> float:
-        """The lowest of the rates while readers stood still, in parts of that without any."""
+        """The lowest of the rates while readers stood still, in parts of that before."""
         stalled = ("persist under them", "stand still")
-        alone = (self.rate_before + self.rates["afterwards"]) / 2
-        return min(self.rates[name] for name in stalled) / alone
+        return min(self.rates[name] for name in stalled) / self.rate_before
 
 
 class Run:
@@ -143,9 +145,10 @@ class Run:
             for reader in readers:
                 reader.hear()
         sent = self._after(writer, time.monotonic())["sent"]
-        watch.enter("they come to rest")
-        with self._phase("they come to rest", writer):
-            self._await_rest(readers)
+        if not extent.at_once:
+            watch.enter("they come to rest")
+            with self._phase("they come to rest", writer):
+                self._await_rest(readers)
         watch.enter("persist under them")
         with self._phase("persist under them", writer), fl.connect(daemon.flight) as client:
             _act(client, "persist", timeout_s=600)
@@ -161,8 +164,7 @@ class Run:
                 for _ in range(go_on):
                     self._check(reader.hear(), acknowledged, sent)
         watch.enter("afterwards")
-        with self._phase("afterwards", writer):
-            time.sleep(extent.measure_s)
+        time.sleep(1.0)
         report.slowest_s = _longest_gap(writer.events)
 
     def _await_rest(self, readers: list[Client]) -> None:
