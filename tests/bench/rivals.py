@@ -89,12 +89,16 @@ class Rival:
     """One of the servers above, in a process of its own."""
 
     def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1, folder: str = "") -> None:
-        """``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go."""
+        """It starts; it serves when it is entered.
+
+        ``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go.
+        """
         self._child = Child(_serve, kind, rows, batch_rows, folder)
-        self.flight: str = self._child.receive()
         self.pid = self._child.pid
+        self.flight: str
 
     def __enter__(self) -> Rival:
+        self.flight = self._child.receive()
         return self
 
     def __exit__(self, *_: object) -> None:

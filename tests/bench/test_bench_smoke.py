@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import main
+from tests.bench.command import main
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table, Target
 from tests.bench.results import Run

@@ -18,7 +18,7 @@ from tests.bench.clients import Clients, Written
 from tests.bench.disk import AppendFile
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
-from tests.bench.rivals import Rival
+from tests.bench.rivals import Kind, Rival
 from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
@@ -85,12 +85,11 @@ def run(bench: Bench) -> list[Table]:
 
 def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Drive]:
     """Fresh servers, and how each party does a cell."""
+    kinds: tuple[Kind, ...] = ("keep", "discard", "log")
+    starting = {kind: Rival(kind, folder=str(bench.new_folder())) for kind in kinds}
+    rivals = {kind: stack.enter_context(rival) for kind, rival in starting.items()}
     daemon = stack.enter_context(bench.daemon())
     file = stack.enter_context(AppendFile(bench.folder, bench.effort.append_file_bytes))
-    rivals = {
-        kind: stack.enter_context(Rival(kind, folder=str(bench.new_folder())))
-        for kind in ("keep", "discard", "log")
-    }
 
     def at_daemon(cell: Cell) -> Measured:
         before = _log_counts(daemon)
