@@ -179,7 +179,7 @@ FORMS = {
         peer_rows=(100, 10_000),
         peer_writers=(8,),
         peer_waits=((10_000, 8),),
-        peer_cell_s=0.25,
+        peer_cell_s=0.3,
         peer_cell_bytes=256 << 20,
         peer_installs=True,
     ),
