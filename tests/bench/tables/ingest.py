@@ -140,8 +140,9 @@ def _log_counts(daemon: Daemon) -> tuple[float, float]:
 
 def _seconds(bench: Bench, cell: Cell) -> float:
     # A median is known sooner than a rate; but who waits for each answer, with a row each time,
-    # needs longer than all else until threads and groups have found their pace.
-    if cell.rows == 1:
+    # needs longer than all else until threads and groups have found their pace. And in a short cell
+    # much of what eight streams do is to begin and to drain.
+    if cell.rows == 1 or (cell.pipelined and (cell.rows, cell.writers) in _OF_KEEP):
         return bench.effort.cell_s * 2
     return bench.effort.cell_s / (1 if cell.pipelined else 2)
 
