@@ -17,7 +17,10 @@ from persist.table import TableDefinition
 
 
 def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Schema:
-    """The columns of a sent schema as a table would keep them; null-typed ones are left out.
+    """The columns of a sent schema as a table would keep them.
+
+    Left out are those of which, in whole or in part, the type is null: a batch that has values in
+    one is refused by :class:`Normaliser`.
 
     Raises:
         InvalidRequest: a name or a type that no table takes.
@@ -64,6 +67,12 @@ class Normaliser:
         self.definition = definition
         self._unit = definition.timestamp_unit
         kept_schema(sent, self._unit, definition.spec.names)
+        self._untyped = [
+            (index, field)
+            for index, field in enumerate(sent)
+            if field.name not in definition.schema.names and self._is_partly_typed(field)
+        ]
+        """What the table has no column for, because a part of its type is not known."""
         fields: list[pa.Field] = []
         self._sources: list[tuple[int, pa.Field]] = []
         for field in definition.schema:
@@ -144,10 +153,13 @@ class Normaliser:
 
         Raises:
             InvalidRequest: values that cannot be kept: nulls in a required column, nanoseconds
-                that are not whole microseconds, times out of range.
+                that are not whole microseconds, times out of range, values of a type that is
+                not known in all its parts.
         """
         if self._same and not self._required:
             return batch
+        for index, field in self._untyped:
+            _check_says_nothing(batch.column(index), field)
         columns = [
             batch.column(index) if index >= 0 else pa.nulls(batch.num_rows, field.type)
             for index, field in self._sources
@@ -164,6 +176,10 @@ class Normaliser:
                     f" {self._why_required(field.name)}"
                 )
         return pa.RecordBatch.from_arrays(columns, schema=self._kept)
+
+    def _is_partly_typed(self, field: pa.Field) -> bool:
+        kept = table_type(field.name, field.type, self._unit)
+        return has_no_type(kept) and not pa.types.is_null(kept)
 
     def _why_required(self, name: str) -> str:
         in_key = name in self.definition.primary_key
@@ -213,6 +229,17 @@ class Normaliser:
                 " microseconds; round them before sending (for example cast to timestamp('us')"
                 ' with safe=False), or create the table with timestamp_unit = "ns"'
             )
+
+
+def _check_says_nothing(column: pa.Array, field: pa.Field) -> None:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count < len(column):
+        raise InvalidRequest(
+            f"column {field.name!r}: a part of its type {field.type} is null, so that no column can"
+            f" be made for its {len(column) - column.null_count} values; send it with the type that"
+            " it is to have"
+        )
 
 
 def _has_list_view(kind: pa.DataType) -> bool:

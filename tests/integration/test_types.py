@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.integration.wire import Table, persist, put, query
+from tests.integration.wire import Stream, Table, persist, put, query, writing
 
 UTC = dt.UTC
 WHEN = dt.datetime(2026, 11, 21, 12, 30, 15, 123456, UTC)
@@ -138,3 +138,49 @@ def test_a_type_that_no_table_takes_is_refused_by_name(
         put(client, table, pa.record_batch({"good": pa.array([1]), "bad": array}))
     with pytest.raises(pa.ArrowKeyError):
         query(client, table)
+
+
+UNTYPED: dict[str, tuple[list[Any], pa.DataType]] = {
+    "struct": ([{"a": 5, "b": None}, None], pa.struct([("a", pa.int64()), ("b", pa.null())])),
+    "list": ([[], None], pa.list_(pa.null())),
+    "list of structs": (
+        [[{"a": 1, "b": None}]],
+        pa.list_(pa.struct({"a": pa.int64(), "b": pa.null()})),
+    ),
+    "map": ([[("k", None)]], pa.map_(pa.string(), pa.null())),
+}
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_values_of_a_type_that_is_not_known_are_refused_and_nulls_of_it_wait(
+    client: fl.FlightClient, table: Table, name: str
+) -> None:
+    """As libraries make it of values that are all null, or of lists that are all empty."""
+    values, kind = UNTYPED[name]
+    known = pa.array(range(len(values)))
+    sent = pa.record_batch({"good": known, "bad": pa.array(values, kind)})
+    with pytest.raises(pa.ArrowInvalid, match=r"'bad'.*is null.*1 values"):
+        put(client, table, sent)
+    with pytest.raises(pa.ArrowKeyError):
+        query(client, table)
+    # Nothing is lost of nulls; in the second batch there is something to lose.
+    nulls = pa.record_batch({"good": known, "bad": pa.nulls(len(values), kind)})
+    stream = Stream(client, writing(table), sent.schema)
+    stream.write(nulls)
+    with pytest.raises(pa.ArrowInvalid, match="'bad'"):
+        stream.write(sent)
+    assert query(client, table).schema.names == ["good"]
+    # A table that has the column says what the type is.
+    typed = pa.table({"good": known, "bad": pa.array(values, TYPED[name])})
+    put(client, table, typed.to_batches()[0])
+    put(client, table, sent)
+    expected = [None] * len(values) + values * 2
+    assert query(client, table)["bad"].to_pylist() == expected
+
+
+TYPED = {
+    "struct": pa.struct([("a", pa.int64()), ("b", pa.string())]),
+    "list": pa.list_(pa.int64()),
+    "list of structs": pa.list_(pa.struct({"a": pa.int64(), "b": pa.string()})),
+    "map": pa.map_(pa.string(), pa.int64()),
+}
