@@ -63,6 +63,9 @@ class Disk(Protocol):
     def allocate(self, fd: int, size: int) -> None:
         """Reserve space so that the file is at least `size` bytes; new bytes read as zeros."""
 
+    def has_other_names(self, fd: int) -> bool:
+        """Whether the file has more than one name, as those of a backup by hard links have."""
+
     def zero(self, fd: int, size: int) -> None:
         """Have the file be `size` zeros in the room that it has, without a write of each.
 
@@ -147,9 +150,13 @@ class OsDisk:
             if self.size(fd) < size:
                 os.ftruncate(fd, size)
 
+    def has_other_names(self, fd: int) -> bool:
+        """See `Disk`."""
+        return os.fstat(fd).st_nlink > 1
+
     def zero(self, fd: int, size: int) -> None:
         """See `Disk`. Blocks stay the file's, marked as never written."""
-        if os.fstat(fd).st_nlink > 1:
+        if self.has_other_names(fd):
             raise OSError(errno.EMLINK, "the file has another name, of a backup")
         if self.size(fd) > size:
             os.ftruncate(fd, size)

@@ -208,7 +208,8 @@ def remove(
 ) -> None:
     """Delete a sealed segment, durably: OSError if it is still there.
 
-    Its blocks are given back in pieces while `busy` says that others write to the disk.
+    Its blocks are given back in pieces while `busy` says that others write to the disk, unless the
+    file has another name, by which it stays what it is.
 
     Args:
         keep: is asked when the segment is gone, and true where the file that is left, under this
@@ -229,7 +230,7 @@ def remove(
     with contextlib.suppress(OSError):
         fd = disk.open(gone, "write")
         try:
-            size = disk.size(fd) - _FREED_AT_ONCE
+            size = 0 if disk.has_other_names(fd) else disk.size(fd) - _FREED_AT_ONCE
             while size > 0 and busy():
                 disk.truncate(fd, size)
                 disk.fsync(fd)

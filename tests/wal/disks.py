@@ -237,6 +237,10 @@ class CrashDisk:
             if size > len(self._open[fd].now):
                 self._open[fd].resize(size)
 
+    def has_other_names(self, fd: int) -> bool:
+        with self._lock:
+            return sum(file is self._open[fd] for file in self._names.values()) > 1
+
     def zero(self, fd: int, size: int) -> None:
         with self._lock:
             self._change()

@@ -26,6 +26,7 @@ from tests.wal.driving import (
     to_thread_until,
 )
 from tests.wal.test_crash import Life
+from wal import LogSettings
 from wal.disk import OsDisk
 from wal.format import segment_name
 from wal.inspection import inspect, verify
@@ -224,6 +225,28 @@ def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
             await state.log.prune(4)
             await _fill(state, 3)
             assert "zero" in disk.names()
+            assert {path.name: path.read_bytes() for path in backup.iterdir()} == before
+
+    trio.run(write)
+    assert [one.severity for one in verify(backup)] == []
+
+
+def test_a_backup_keeps_a_large_segment_that_is_not_used_again(tmp_path: Path) -> None:
+    """Its blocks are not given back in pieces: they are the backup's."""
+    backup = tmp_path / "backup"
+    backup.mkdir()
+
+    async def write() -> None:
+        large = LogSettings(segment_bytes=16 << 20)
+        async with running(tmp_path / "log", large) as state:
+            for _ in range(2):  # less than half full: not kept
+                await state.answers.write(state.log, b"x" * (5 << 20))
+                await state.log.rotate()
+            await _cut(state)
+            for path in segment_files(tmp_path / "log")[:2]:
+                (backup / path.name).hardlink_to(path)
+            before = {path.name: path.read_bytes() for path in backup.iterdir()}
+            assert await state.log.prune(3) == [1, 2]
             assert {path.name: path.read_bytes() for path in backup.iterdir()} == before
 
     trio.run(write)
