@@ -69,6 +69,7 @@ class SegmentSet:
         self._trim_wanted = trio.Event()
         # Held while the open file is synced or sealed by someone: a timed sync and a seal.
         self._file_lock = trio.Lock()
+        self._prune_lock = trio.Lock()
         self.sealed: dict[int, SegmentFacts] = {}
         self.open: OpenSegment | None = None
         self._written_at = 0.0
@@ -228,15 +229,15 @@ class SegmentSet:
             LogFull, LogWriteFailed: the disk refused; those before it are gone.
             LogFailed: the folder could not be synced.
         """
-        unneeded = [number for number in sorted(self.sealed) if number < keep_from_segment]
-        gently = len(unneeded) <= _GENTLY_MOST
-        mine = [await self.in_thread(partial(self._remove, one, gently)) for one in unneeded]
-        return [number for number, gone in zip(unneeded, mine, strict=True) if gone]
+        async with self._prune_lock:  # of two at the same time, the later segments would go first
+            unneeded = [number for number in sorted(self.sealed) if number < keep_from_segment]
+            gently = len(unneeded) <= _GENTLY_MOST
+            for number in unneeded:
+                await self.in_thread(partial(self._remove, number, gently))
+        return unneeded
 
-    def _remove(self, number: int, gently: bool) -> bool:
-        # Popped first: of two prunes at the same time, one deletes it.
-        if (facts := self.sealed.pop(number, None)) is None:
-            return False
+    def _remove(self, number: int, gently: bool) -> None:
+        facts = self.sealed.pop(number)
         try:
             # Synced one by one: a later name that vanished first would leave a gap after a crash.
             useful = number not in self._uncut and self._busy()
@@ -245,7 +246,6 @@ class SegmentSet:
         except OSError as exc:
             self.sealed[number] = facts
             raise from_os_error(exc, f"deleting {facts.file}") from exc
-        return True
 
     def _busy(self) -> bool:
         return time.monotonic() - self._written_at < _BUSY_S

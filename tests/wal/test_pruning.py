@@ -83,13 +83,26 @@ def test_a_large_segment_goes_in_pieces_while_others_write(tmp_path: Path) -> No
     trio.run(write)
 
 
-def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
+def test_two_prunes_at_once_delete_each_segment_once_and_in_order(tmp_path: Path) -> None:
+    """A crash between them leaves no gap: segments are missing at the beginning alone."""
+
+    class Renames(FaultyDisk):
+        def rename(self, source: Path, target: Path) -> None:
+            # What was removed before is so by now, durably.
+            gone.append((source.name, self.names()[-1:]))
+            super().rename(source, target)
+
+    gone: list[tuple[str, list[str]]] = []
+
     async def write() -> None:
-        async with running(tmp_path, SMALL) as state:
+        disk = Renames()
+        async with running(tmp_path, SMALL, disk=disk) as state:
             for i in range(4):
                 await state.answers.write(state.log, b"%d" % i)
                 await state.log.rotate()
+            await trimmed(disk, 4)
             removed: list[int] = []
+            gone.clear()
 
             async def prune() -> None:
                 removed.extend(await state.log.prune(5))
@@ -97,7 +110,9 @@ def test_two_prunes_at_once_delete_each_segment_once(tmp_path: Path) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(prune)
                 nursery.start_soon(prune)
-            assert sorted(removed) == [1, 2, 3, 4]
+            assert removed == [1, 2, 3, 4]
+            assert [name for name, _ in gone] == [segment_name(number) for number in removed]
+            assert all(before == ["unlink"] for _, before in gone[1:])
 
     trio.run(write)
 
