@@ -37,7 +37,7 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class AdmissionState:
-    """What the rest of the daemon tells the gate."""
+    """What the rest of the daemon tells the gate; ``stopping`` by :meth:`AdmissionGate.stop`."""
 
     stopping: bool = False
     fenced: bool = False
@@ -118,6 +118,11 @@ class AdmissionGate:
             # Last: what is counted is let in, whatever comes between.
             ledger.pending += nbytes
             return None
+
+    def stop(self) -> None:
+        """Let nothing more in: what is in by now is counted as pending."""
+        with self._lock:
+            self._state.stopping = True
 
     def leave(self, nbytes: int) -> None:
         """What was let in is answered: in a buffer by now, or nowhere."""

@@ -52,16 +52,17 @@ async def drain_and_stop(runtime: Runtime) -> int:
     """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.admission.stopping = runtime.writes.stopping = runtime.replication.stopping = True
+    runtime.writes.stopping = runtime.replication.stopping = True
+    runtime.gate.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
         while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
             await trio.sleep(0.005)
         runtime.lifecycle.freeze_all("stop")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(runtime.queries.wait_idle)
-            for handle in list(runtime.tree.unreleased()):
-                await runtime.until_released(handle)
+        for handle in list(runtime.tree.unreleased()):
+            await runtime.until_released(handle)
+        # Last: there are answers for as long as there is something else to wait for.
+        await runtime.queries.wait_idle()
         await _close_tables_and_log(runtime)
     if runtime.spark_logs is not None and not deadline.cancelled_caught:
         with trio.move_on_after(LISTS_S):

@@ -20,7 +20,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.catalog import Catalog
-from ingester.errors import TooManyStreams
+from ingester.errors import Stopping, TooManyStreams
 from ingester.query.align import projected
 from ingester.query.files import RowGroups
 from ingester.query.filters import parse_filter
@@ -62,6 +62,8 @@ class Queries:
         row_groups: RowGroups,
     ) -> None:
         self.row_groups = row_groups
+        self.stopping = False
+        """No new answers: those under way are waited for."""
         self.on_expired: Callable[[], None] = lambda: None
         self.on_opened: Callable[[tuple[str, str]], None] = lambda table: None
         """Called with the table, in any thread."""
@@ -85,7 +87,7 @@ class Queries:
         Any thread.
 
         Raises:
-            InvalidRequest, TooManyStreams
+            InvalidRequest, Stopping, TooManyStreams
         """
         self._check_room()
         table = self._catalog.known(ticket.namespace, ticket.table)
@@ -99,7 +101,7 @@ class Queries:
         """The answer to a ticket.
 
         Raises:
-            UnknownTable, InvalidRequest, StaleVersion, StoreAway, TooManyStreams
+            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
         self._check_room()
         table = await self._catalog.open(ticket.namespace, ticket.table)
@@ -193,7 +195,9 @@ class Queries:
                 )
 
     async def wait_idle(self) -> None:
-        """Return when no answer is under way."""
+        """Open no more answers, and return when none is under way."""
+        with self._lock:
+            self.stopping = True
         while self.open_streams:
             await trio.sleep(0.02)
 
@@ -203,6 +207,8 @@ class Queries:
 
     def _check_room(self, *, taking: bool = False) -> None:
         with self._lock:
+            if self.stopping:
+                raise Stopping("the daemon is stopping", retry_after_s=1.0)
             if self._open < self._limits.max_streams:
                 self._open += taking
                 return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from tests.integration.wire import (
     ARROW_AND_FLIGHT,
     Stream,
     Table,
+    describe,
     events,
     extra,
+    http,
     numbers,
     path,
     persist,
@@ -26,6 +30,7 @@ from tests.integration.wire import (
     rows,
     ticket,
 )
+from tests.waiting import until
 
 
 class _Writers:
@@ -173,6 +178,40 @@ def test_a_stop_waits_for_a_query_and_refuses_writes_meanwhile(
         found += sum(chunk.data.num_rows for chunk in reader)
         assert found >= 6000
         assert daemon.wait() == 0
+
+
+def _streams(daemon: Daemon) -> int:
+    found: int = json.loads(http(f"{daemon.http}/api/status")[2])["streams"]["open"]
+    return found
+
+
+def test_a_stop_ends_also_if_there_is_a_query_at_all_times(tmp_path: Path, table: Table) -> None:
+    """Clients that ask again and again, each before another's answer ends."""
+    ended: list[str] = []
+
+    def ask(flight: str) -> None:
+        with fl.connect(flight) as client:
+            while True:
+                try:
+                    client.do_get(ticket(table)).read_all()
+                except fl.FlightUnavailableError as error:
+                    ended.append(extra(error).get("code", "gone"))
+                    return
+
+    with Daemon.start(tmp_path / "data", stop_deadline="20s") as daemon:
+        with fl.connect(daemon.flight) as client:
+            for n in range(4):
+                put(client, table, numbers(n, 2000, s=pa.array(["x" * 5_000] * 2000)))
+        with ThreadPoolExecutor(4) as clients:
+            asking = [clients.submit(ask, daemon.flight) for _ in range(4)]
+            until(lambda: _streams(daemon) > 1, "answers under way")
+            assert daemon.terminate() == 0
+            for one in asking:
+                one.result()
+    assert set(ended) <= {"stopping", "gone"}
+    assert "stopping" in ended
+    with Daemon.start(tmp_path / "data") as daemon, fl.connect(daemon.flight) as client:
+        assert describe(client, table)["persisted"]["rows"] == 8000
 
 
 def test_past_its_deadline_a_stop_exits_with_7_and_the_log_keeps_the_rest(

@@ -84,7 +84,8 @@ def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str)
 def test_a_stop_and_a_fence_hold_at_once() -> None:
     made = Gate(8_000_000)
     assert made.gate.enter(100) is None
-    made.state.stopping = True
+    made.gate.stop()
+    assert made.ledger.pending == 100
     assert isinstance(made.gate.enter(100), Stopping)
     made.state.fenced = True
     assert isinstance(made.gate.enter(100), FencedOff)
