@@ -123,7 +123,11 @@ class Runtime:
         self.known_origins = KnownOrigins(self.catalog, self.origins)
         self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
         self.cleaning.on_run = self.metrics.clean_up_ended
-        self.row_groups = RowGroups(store, cache_bytes=min(CACHE_BYTES, memory.limit // 16))
+        self.row_groups = RowGroups(
+            store,
+            cache_bytes=min(CACHE_BYTES, memory.limit // 16),
+            aside_folder=settings.data_dir / "spill",
+        )
         self.queries = Queries(
             self.catalog,
             self.tree,

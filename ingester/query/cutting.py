@@ -78,6 +78,11 @@ class Cutter:
         if held:
             self._views.give(held)
 
+    def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """All matching rows, with the columns they have."""
+        mask = self._mask(batch)
+        return batch if mask is None else batch.filter(mask)
+
     def whole(self, batch: pa.RecordBatch, *, own: bool) -> Piece:
         """All matching rows of what makes at most one part.
 

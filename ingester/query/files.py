@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
+from ingester.query.aside import Aside
 from ingester.query.cutting import Views
 from ingester.query.turns import Turns
 from persist.footers import DataFile, FileDamaged, read_footer, told
@@ -78,11 +80,19 @@ class _Entry:
 class RowGroups:
     """Reads and caches footers and row groups of one store."""
 
-    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        aside_folder: Path | None = None,
+    ) -> None:
         self.turns = Turns()
         """Of those who read here."""
         self.views = Views()
         """Of those who send from here."""
+        self.aside = Aside(aside_folder)
+        """Where they put what they send later."""
         self.nbytes = 0
         """Of all decoded row groups, and of those that are being decoded."""
         self._store = store

@@ -33,6 +33,11 @@ class KeyedMerge:
         self._batches: list[pa.RecordBatch] = []
         self._newest: pa.Table | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Of the keys that hide older rows."""
+        return 0 if self._newest is None else int(self._newest.nbytes)
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows in log order."""
         self._batches.append(align_batch(batch, self._schema))

@@ -163,8 +163,9 @@ class Queries:
         )
 
     def answer_bytes(self) -> int:
-        """What answers on the way may hold: one part each, and what some parts are views of."""
-        return self.open_streams * PART_BYTES + self.row_groups.views.nbytes
+        """What answers on the way may hold: a part each, what some are views of, and keys."""
+        groups = self.row_groups
+        return self.open_streams * PART_BYTES + groups.views.nbytes + groups.aside.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Strong references: let go of them outside the lock, where a stream may be freed."""

@@ -1,20 +1,23 @@
 """The rows of a snapshot, one part after another, wherever they are: buffers, spills, files.
 
 Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list
-of rows. Runs in the gRPC thread that asks for the next part.
+of rows; in a keyed table the keys of a partition's buffers, too. Runs in the gRPC thread that asks
+for the next part.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.align import align_table
+from ingester.query.aside import RowsAside
 from ingester.query.cutting import Cutter
 from ingester.query.file_walk import AHEAD, FileWalk
 from ingester.query.files import RowGroups
@@ -81,7 +84,7 @@ class PartReader:
             row_groups, folder, table, selection.predicate, self._needed, id(self)
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Generator[Part, None, None]:
         """All parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
@@ -201,32 +204,37 @@ class PartReader:
                 merge.add(batch)
                 row = start + rows
                 self._let_others()
+        aside, takings = self._groups.aside, self._takings()
         with self.turns.given_back():  # one long computation, outside the interpreter
             newest, deleted = merge.newest()
-        takings = self._takings()
-        for piece in self._pieces(view.files, merge.columns):
-            rows = merge.without_newer(piece)
-            part = self._cutter.whole(rows, own=False)
-            if part.batch.num_rows:
-                yield Part(self._marked(part.batch), name, "file", part.nbytes)
-            else:
-                self._let_others()
+            if takings is None:
+                newest = self._cutter.matching(newest)
+            # Between two parts there are keys in memory, and no rows.
+            waiting = RowsAside(aside, newest)
+            del newest
+        with closing(waiting), aside.held(merge.nbytes + deleted.nbytes):
+            for piece in self._pieces(view.files, merge.columns):
+                yield from self._older_or_newer(merge.without_newer(piece), takings, name, "file")
+                del piece
+            for piece in waiting.parts():
+                yield from self._older_or_newer(piece, takings, name, "buffer")
+                del piece
             if takings is not None:
-                yield from self._taken(takings.misses(rows), name, "file")
-            del piece, rows, part
-        row = 0
-        while row < newest.num_rows:
-            looked_at, part = self._cutter.part(newest, row, newest.num_rows)
-            row += looked_at
-            if part.batch.num_rows:
-                yield Part(self._marked(part.batch), name, "buffer", part.nbytes)
-            else:
-                self._let_others()
+                yield from self._taken(takings.deletes(deleted), name, "buffer")
+                if view.replaced is not None:
+                    yield from self._gone_since(view.replaced, merge, takings, name)
+
+    def _older_or_newer(
+        self, rows: pa.RecordBatch, takings: Takings | None, name: str, source: str
+    ) -> Iterator[Part]:
+        """Rows that hold of their keys, and in a tail what they take away."""
+        part = self._cutter.whole(rows, own=False)
+        if part.batch.num_rows:
+            yield Part(self._marked(part.batch), name, source, part.nbytes)
+        else:
+            self._let_others()
         if takings is not None:
-            yield from self._taken(takings.misses(newest), name, "buffer")
-            yield from self._taken(takings.deletes(deleted), name, "buffer")
-            if view.replaced is not None:
-                yield from self._gone_since(view.replaced, merge, takings, name)
+            yield from self._taken(takings.misses(rows), name, source)
 
     def _takings(self) -> Takings | None:
         selection = self.selection
@@ -241,9 +249,10 @@ class PartReader:
         definition = self.snapshot.definition
         key = definition.primary_key
         there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
-        for piece in self._pieces(replaced.removed, key):
-            gone = merge.without(merge.without_newer(piece), there)
-            yield from self._taken(takings.deletes(gone), name, "file")
+        with self._groups.aside.held(there.nbytes):
+            for piece in self._pieces(replaced.removed, key):
+                gone = merge.without(merge.without_newer(piece), there)
+                yield from self._taken(takings.deletes(gone), name, "file")
 
     def _taken(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
         for part in cut(rows):

@@ -77,6 +77,8 @@ class AnswerStream:
             if self.sending_since > before:
                 return False
             self.expired = True
+        # Nobody is in it: a part is handed over, and the next pull gets no further than above.
+        self._parts.close()
         self.snapshot.close()
         return True
 

@@ -79,7 +79,7 @@ class Stage:
             self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000
         )
         self.tree.on_freeze = lambda handle, why: self.persister.enqueue(handle)
-        self.groups = RowGroups(self.store)
+        self.groups = RowGroups(self.store, aside_folder=folder / "spill")
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
         self.epoch = 1

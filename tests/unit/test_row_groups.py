@@ -32,7 +32,7 @@ def file(number: int) -> DataFile:
 class CountedGroups(RowGroups):
     """Remembers what was decoded."""
 
-    def __init__(self, store: LocalStore, **options: int) -> None:
+    def __init__(self, store: LocalStore, **options: Any) -> None:
         super().__init__(store, **options)
         self.decoded: Counter[str] = Counter()
 
