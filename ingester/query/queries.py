@@ -133,13 +133,15 @@ class Queries:
             assert ticket.version is not None
             state = await self.versions.files(table, ticket.version)
             definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
-        elif ticket.scope == "all":
-            definition = table.definition
-            rows, nbytes = table.state.rows + table.rows, table.state.bytes + table.nbytes
         else:
-            definition, rows, nbytes = table.definition, -1, -1
-            if ticket.version in (None, table.state.version):
-                rows, nbytes = table.rows, table.nbytes
+            definition, rows, nbytes = table.definition, table.rows, table.nbytes
+            if ticket.scope == "all":
+                rows, nbytes = rows + table.state.rows, nbytes + table.state.bytes
+            elif ticket.version not in (None, table.state.version):
+                rows, nbytes = -1, -1
+            if definition.keyed and table.rows:
+                # What is buffered may replace, or delete, what is there already.
+                rows, nbytes = -1, -1
         parse_filter(ticket.filter, definition.schema)
         marks = ticket.scope == "buffered" and definition.keyed
         schema = projected(definition.schema, ticket.columns, marks)

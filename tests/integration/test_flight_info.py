@@ -11,7 +11,7 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.daemon import Daemon
-from tests.integration.wire import Table, events, numbers, path, persist, put, query
+from tests.integration.wire import Table, create, events, numbers, path, persist, put, query
 
 
 def test_flight_info_of_a_path_has_schema_counts_and_a_ticket(
@@ -51,6 +51,25 @@ def test_flight_info_of_a_command_bounds_what_the_query_gives(
         assert info.total_records in (-1, *range(count, 16))
         assert info.schema.names == answer.schema.names
         assert client.get_schema(descriptor).schema.names == answer.schema.names
+
+
+def test_rows_that_may_replace_others_are_not_counted(
+    client: fl.FlightClient, table: Table
+) -> None:
+    create(client, table, numbers(0, 1).schema, primary_key=["i"])
+    for _ in range(2):
+        put(client, table, numbers(0, 3))
+    assert client.get_flight_info(path(table)).total_records == -1
+    version = persist(client, table)
+    assert client.get_flight_info(path(table)).total_records == 3
+    put(client, table, numbers(2, 2))
+    for fields, count in (
+        ({"scope": "buffered"}, -1),
+        ({"scope": "version", "version": version}, 3),
+    ):
+        body = {"namespace": table[0], "table": table[1], **fields}
+        descriptor = fl.FlightDescriptor.for_command(json.dumps(body).encode())
+        assert client.get_flight_info(descriptor).total_records == count
 
 
 def test_get_schema_is_that_of_the_query(client: fl.FlightClient, table: Table) -> None:
