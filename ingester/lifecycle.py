@@ -26,7 +26,7 @@ class Lifecycle:
         *,
         max_age_s: float,
         max_lag_s: float,
-        shrink_caches: Callable[[], None],
+        make_room: Callable[[], None],
     ) -> None:
         self._tree = tree
         self._ledger = ledger
@@ -34,7 +34,7 @@ class Lifecycle:
             (tree.by_age, max_age_s, "age"),
             (tree.by_lag, max_lag_s, "lag"),
         ]
-        self._shrink_caches = shrink_caches
+        self._make_room = make_room
         self._wake = trio.Event()
         self._disk_full = False
         self._memory_full = False
@@ -84,7 +84,7 @@ class Lifecycle:
 
     def _freeze_due(self) -> None:
         if self._memory_full:
-            self._shrink_caches()
+            self._make_room()
         if self._disk_full or (self._memory_full and not self._ledger.frozen):
             self.freeze_all("disk" if self._disk_full else "memory")
         self._disk_full = self._memory_full = False
@@ -93,7 +93,7 @@ class Lifecycle:
             while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
                 self._tree.freeze(oldest.partition, why)
         if self._ledger.used > self._ledger.watermarks.low:
-            self._shrink_caches()
+            self._make_room()
             self._freeze_largest()
 
     def _freeze_largest(self) -> None:

@@ -161,7 +161,7 @@ class Runtime:
             self.ledger,
             max_age_s=settings.persist.max_age,
             max_lag_s=settings.replication.max_lag,
-            shrink_caches=self.row_groups.shrink,
+            make_room=self._make_room,
         )
         self.tree.on_freeze = self._frozen
         self.tree.on_first_row = self.lifecycle.wake
@@ -257,6 +257,11 @@ class Runtime:
         self.state = "fenced"
         self.fence = fence
         self.fenced.set()
+
+    def _make_room(self) -> None:
+        """Memory is short: let go of what can be had again."""
+        self.row_groups.shrink()
+        self.replication.drop_idle()
 
     def _frozen(self, handle: BufferHandle, why: Why) -> None:
         self.metrics.frozen(why)

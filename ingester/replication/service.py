@@ -191,23 +191,25 @@ class Replication:
             )
         beside = self.open.nbytes - (0 if opened is None else opened.nbytes)
         if beside + grown.nbytes > OPEN_AT_ONCE * self._max_bytes:
-            self._drop_idle()
+            self.drop_idle()
             raise MemoryFull(
                 f"replication: {self.open.nbytes} bytes of open transactions wait to be closed",
                 retry_after_s=1.0,
             )
         return grown
 
-    def _drop_idle(self) -> None:
+    def drop_idle(self) -> None:
         """Make room: those that nobody goes on with have to be sent again."""
         for origin in self.open.idle(IDLE_S):
-            self._drop(origin)
-            self.interrupted.add(origin)
+            turn = self._turns.get(origin)
+            if turn is None or not turn.locked():  # else a message of it is being taken
+                self._drop(origin)
+                self.interrupted.add(origin)
 
     def _tell_interrupted(self, message: Message) -> None:
         """The first part of a transaction has gone with the process: the rest is not all of it.
 
-        Told once, to whoever does not begin anew.
+        Told once, to whoever does not begin anew: who asks where we stand is told ``first``.
 
         Raises:
             Refused: to be sent again from its first message on.
@@ -215,9 +217,11 @@ class Replication:
         origin, _, begin = message.identity
         was_open = origin in self.interrupted
         self.interrupted.discard(origin)
-        if was_open and not begin and (message.rows or message.closes is not None):
-            # So that the answer says ``first``: sent again, this message alone would be all of it.
-            self._origins.get(origin).answered = False
+        if not was_open or begin:
+            return
+        # So that the answer says ``first``: sent again, this message alone would be all of it.
+        self._origins.get(origin).answered = False
+        if message.rows or message.closes is not None:
             raise Refused(
                 f"origin {origin!r} had a transaction open that is gone, with the process"
                 " or for want of room: it has to be sent again from its first message on",

@@ -1,0 +1,81 @@
+"""A transaction that nobody went on with is dropped for want of room: its client is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from ingester.config import MemorySettings, Settings
+from ingester.errors import Refused
+from ingester.replication.service import IDLE_S, Replication
+from ingester.replication.transactions import Identity, Message, OpenTransaction
+from ingester.runtime import Runtime, log_settings
+from persist.manifest import WriterIdentity
+from persist.store.local import LocalStore
+from wal import Log
+
+ORIGIN = "A"
+ASKS = Message(Identity(ORIGIN, None, begin=False), closes=None, rows=None)
+ENDS = ASKS._replace(closes=7)
+
+
+def with_replication(
+    folder: Path, work: Callable[[Replication, trio.testing.MockClock], Awaitable[None]]
+) -> None:
+    """The daemon's own, where a transaction of the origin is open and its client was answered."""
+
+    async def run() -> None:
+        settings = Settings(id="d", data_dir=folder, memory=MemorySettings(limit=1 << 30))
+        log = Log(folder / "wal", log_settings(settings))
+        recovered = await log.recover()
+        store = LocalStore(folder / "store")
+        writer = WriterIdentity("d", "run", 1)
+        replication = Runtime(settings, store, writer, log, recovered).replication
+        assert (await replication.take(ASKS)).first
+        replication.open.put(ORIGIN, OpenTransaction())
+        assert not (await replication.take(ASKS)).first
+        await work(replication, clock)
+        await log.close()
+
+    clock = trio.testing.MockClock()
+    trio.run(run, clock=clock)
+
+
+def test_one_that_is_gone_on_with_stays(tmp_path: Path) -> None:
+    async def work(replication: Replication, clock: trio.testing.MockClock) -> None:
+        clock.jump(IDLE_S - 1)
+        replication.drop_idle()
+        assert len(replication.open) == 1
+        clock.jump(2)
+        async with replication._turn(ORIGIN):  # a message of it is being taken
+            replication.drop_idle()
+        assert len(replication.open) == 1
+        replication.drop_idle()
+        assert len(replication.open) == 0
+
+    with_replication(tmp_path, work)
+
+
+def test_who_asks_is_told_to_begin_anew(tmp_path: Path) -> None:
+    async def work(replication: Replication, clock: trio.testing.MockClock) -> None:
+        clock.jump(IDLE_S + 1)
+        replication.drop_idle()
+        assert (await replication.take(ASKS)).first
+        assert not (await replication.take(ASKS)).first
+
+    with_replication(tmp_path, work)
+
+
+def test_its_end_is_not_taken_for_all_of_it(tmp_path: Path) -> None:
+    async def work(replication: Replication, clock: trio.testing.MockClock) -> None:
+        clock.jump(IDLE_S + 1)
+        replication.drop_idle()
+        with pytest.raises(Refused, match="sent again from its first message on"):
+            await replication.take(ENDS)
+        assert (await replication.take(ASKS)).first
+
+    with_replication(tmp_path, work)
