@@ -203,8 +203,10 @@ class Commits:
 
     async def _commit_all(self, table: TableBuffer, gate: Gate, group: Group) -> None:
         state = await self.groups.commit_all(table, table.state, group)
-        while behind := self.adopted.freeze_behind(table, state, {m.handle for m in group}):
-            while not any(member.handle in behind for member in gate.waiting[len(group) :]):
+        while self.adopted.freeze_behind(table, state, {m.handle for m in group}):
+            # Whoever comes is committed, not only who is waited for: that one may stand behind more
+            # buffers than may wait for a commit.
+            while len(gate.waiting) == len(group):
                 await gate.grown.wait()
             further = gate.waiting[len(group) :]
             state = await self.groups.commit_all(table, state, further)
