@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingester.admission import AdmissionGate
 from ingester.catalog import Catalog
-from ingester.errors import Stopping, Superseded
+from ingester.errors import DiskFull, MemoryFull, Stopping, Superseded
 from ingester.ownership import Ownership
 from ingester.record import encode_schema
 from ingester.schema import DeleteNormaliser, Normaliser
@@ -69,22 +69,25 @@ class Writes:
         table: str,
         origin: str | None,
         sent: pa.Schema,
-        checked: bool,
+        checked: int | None,
         deletes: bool = False,
     ) -> WriteStream | TableDefinition:
         """A stream of batches of one schema into one table.
 
         Args:
             deletes: the batches are keys to be deleted.
-            checked: whether the first batch is known to fit. Without it, a table or columns that
-                are new are not made, and the definition that they would have is returned.
+            checked: bytes of the first batch, which is known to fit. Without it, a table or columns
+                that are new are not made, and the definition that they would have is returned.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
+            Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
         if self.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
-        if not (checked or deletes):
+        if checked is not None:
+            self._check_room(checked)
+        elif not deletes:
             draft = await self._catalog.draft(namespace, table, sent)
             if draft is not None:
                 return draft
@@ -127,6 +130,14 @@ class Writes:
         assert stream.origin is not None
         await self._ownership.take(stream.plan.table, stream.origin, sequence)
         stream.first_sequence = sequence
+
+    def _check_room(self, nbytes: int) -> None:
+        if reasons := self._gate.reasons(nbytes):
+            if isinstance(reasons[0], MemoryFull):
+                self.on_memory_full()
+            elif isinstance(reasons[0], DiskFull):
+                self.on_disk_full()
+            raise reasons[0]
 
     def _lost(self, origin: str, table: tuple[str, str]) -> None:
         stream = self._open.get((origin, table))

@@ -120,7 +120,7 @@ class PutCall:
         command, schema = self._command, schema_of(reader)
         names = (command.namespace, command.table, command.origin)
         deletes = command.type == "delete"
-        opened = self._portal.call(self._writes.open, *names, schema, False, deletes)
+        opened = self._portal.call(self._writes.open, *names, schema, None, deletes)
         if isinstance(opened, WriteStream):
             return opened, None
         first = next_chunk(reader)
@@ -128,7 +128,8 @@ class PutCall:
             return None
         checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
         self._operations.split(Normaliser(opened, schema), batch_of(first))
-        opened = self._portal.call(self._writes.open, *names, schema, True)
+        nbytes = batch_of(first).get_total_buffer_size()
+        opened = self._portal.call(self._writes.open, *names, schema, nbytes)
         assert isinstance(opened, WriteStream)
         return opened, first
 

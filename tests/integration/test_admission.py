@@ -83,8 +83,15 @@ def test_over_the_high_watermark_writes_are_refused_queries_go_on_and_it_recover
         assert refusal["code"] == "memory"
         assert refusal["retry_after_s"] > 0
         assert refusal["message"]
-        # Queries go on, of files and of buffers; a refused batch has left nothing.
+        # Queries go on, of files and of buffers; a refused batch has left nothing: no rows,
         assert rows(client, table) == list(range(acknowledged))
+        # no column, and no table.
+        wider = numbers(0, 10, s=pa.array([TEXT] * 10), new=pa.array(range(10)))
+        for where, batch in ((table, wider), ((table[0], "new"), _large(0))):
+            with pytest.raises(fl.FlightUnavailableError) as refused:
+                put(client, where, batch)
+            assert extra(refused.value)["code"] == "memory"
+        assert "new" not in query(client, table).schema.names
         _refuses(daemon, "memory")
         server.clear_faults()
         persist(client, table)

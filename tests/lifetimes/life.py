@@ -187,7 +187,7 @@ class _Life:
         if self.stream is None:
             if self.machine.keyed:
                 await self.runtime.catalog.create(*TABLE, KEYED)
-            opened = await self.runtime.writes.open(*TABLE, None, SCHEMA, checked=True)
+            opened = await self.runtime.writes.open(*TABLE, None, SCHEMA, checked=0)
             assert isinstance(opened, WriteStream)
             self.stream = opened
         stream, model = self.stream, self.machine.model
