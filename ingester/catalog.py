@@ -107,7 +107,11 @@ class Catalog:
     async def refresh(self, table: TableBuffer, older_than_s: float) -> None:
         """See commits of other writers, if the last look is older than this many seconds.
 
-        A store that is away leaves the table as it was: its own rows are still answered.
+        A store that is away leaves the table as it was: its own rows are still answered. With a
+        negative age there is no answer without the newest version.
+
+        Raises:
+            StoreAway: with a negative age only.
         """
         if self.is_fresh(table, older_than_s):
             return
@@ -125,6 +129,10 @@ class Catalog:
                     error=str(exc),
                     runbook="refresh-failed",
                 )
+                if older_than_s < 0:
+                    raise StoreAway(
+                        f"the manifest cannot be read: {exc}", retry_after_s=2.0
+                    ) from exc
             else:
                 if not self.commits.adopted.freeze_behind(table, state):
                     table.install(state)

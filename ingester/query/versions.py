@@ -18,12 +18,15 @@ from ingester.query.snapshot import Snapshot, snapshot_buffered
 from persist.manifest import (
     Add,
     CommittedVersion,
-    ManifestDamaged,
+    PartitionKey,
     TableState,
     VersionNotKept,
     WriterIdentity,
+    live_owner,
 )
 from persist.store import StoreError
+
+_MAX_VERSION = 10**18
 
 
 class Versions:
@@ -42,16 +45,18 @@ class Versions:
 
         Raises:
             InvalidRequest, StoreAway
+            ManifestDamaged: it cannot be read at any later time either.
         """
         manifest = self._catalog.manifest(table.key)
         try:
-            return await trio.to_thread.run_sync(partial(manifest.load, version))
+            # Some numbers are too long for the name of an object.
+            return await trio.to_thread.run_sync(partial(manifest.load, min(version, _MAX_VERSION)))
         except VersionNotKept as exc:
             raise InvalidRequest(
                 f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
                 f" is {exc.oldest}, the newest is {exc.newest}"
             ) from exc
-        except (StoreError, ManifestDamaged) as exc:
+        except StoreError as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
     async def buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
@@ -62,6 +67,8 @@ class Versions:
         """
         if asked is not None and asked > table.state.version:
             await self._catalog.refresh(table, -1.0)
+        elif table.definition.keyed and not self._owns(table):
+            await self._catalog.refresh(table, 0.0)  # the owner may be another one by now
         version = table.state.version if asked is None else asked
         if version > table.state.version:
             raise InvalidRequest(
@@ -70,27 +77,54 @@ class Versions:
             )
         before = None
         persisted: list[Add] = []
+        changed: set[PartitionKey] = set()
         seen = version
         while seen < (head := table.state.version):
             changes, now = await self._changes(table, seen, head)
             if seen == version:
                 self._check_age(table, version, changes[0], now)
-                if table.definition.keyed:
+                if table.definition.keyed and self._answers_for(table):
                     before = await self.files(table, version)
-            persisted += [
+            added = [
                 action
                 for change in changes
                 for action in change.actions
-                if isinstance(action, Add)
-                and action.kind == "persist"
-                and action.writer == self._writer.ingester_id
+                if isinstance(action, Add) and action.kind != "rewrite"
             ]
+            changed.update(add.partition for add in added)
+            persisted += [add for add in added if self._persisted_here(add)]
             seen = head
         if table.definition.keyed:
-            # A later persist rewrites the files of an earlier one: only those of the head count.
-            persisted = [add for add in persisted if add.path in table.state.files]
+            # A later persist, or a rewrite, replaces the files of an earlier one: what counts is
+            # what stands there now. Rows that the version had, too, are the same in it.
+            persisted = (
+                []
+                if before is None
+                else [
+                    add
+                    for key, files in table.state.partitions.items()
+                    if key in changed
+                    for add in files
+                    if add.path not in before.files
+                ]
+            )
         # Atomic: no await since the last look at the version.
         return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
+
+    def _persisted_here(self, add: Add) -> bool:
+        return add.kind == "persist" and add.writer == self._writer.ingester_id
+
+    def _owns(self, table: TableBuffer) -> bool:
+        owner = live_owner(table.state)
+        return owner is not None and owner.ingester_id == self._writer.ingester_id
+
+    def _answers_for(self, table: TableBuffer) -> bool:
+        """Whether a keyed table's changes in files are this daemon's to tell.
+
+        Of a key only the newest row may be told, so where daemons are asked one after another, one
+        alone tells of files: who takes the table's writes, and if nobody does, whoever is asked.
+        """
+        return self._owns(table) or live_owner(table.state) is None
 
     def _check_age(
         self, table: TableBuffer, version: int, next_: CommittedVersion, now: dt.datetime
@@ -121,5 +155,5 @@ class Versions:
                 retry_after_s=0.0,
                 details={"manifest_version": table.state.version, "version": table.state.version},
             ) from exc
-        except (StoreError, ManifestDamaged) as exc:
+        except StoreError as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ingester.client import Client
+from persist.manifest import Action, Manifest, Proposal, Remove, WriterIdentity, commit
+from persist.store import open_store
 from tests.daemon import Daemon
 from tests.integration.wire import (
     Table,
@@ -27,6 +31,7 @@ from tests.integration.wire import (
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64())])
 KEYS = pa.schema({"id": pa.int64()})
 State = dict[int, int]
+COMPACTOR = WriterIdentity("compactor", "1" * 16, 1)
 
 
 def upsert(client: fl.FlightClient, table: Table, rows: State) -> None:
@@ -53,9 +58,6 @@ def state(client: fl.FlightClient, table: Table, **fields: object) -> State:
 
 def files_of(store: Path, table: Table) -> State:
     """What plain Parquet readers find in the newest version's files."""
-    from persist.manifest import Manifest
-    from persist.store import open_store
-
     head = Manifest(open_store(f"file://{store}"), *table).load()
     found: State = {}
     for path in head.files:
@@ -64,6 +66,77 @@ def files_of(store: Path, table: Table) -> State:
         assert read.num_rows
         found |= zip(read["id"].to_pylist(), read["v"].to_pylist(), strict=True)
     return found
+
+
+def rewritten(store: Path, table: Table) -> int:
+    """A compaction: every file of the newest version has another one in its place."""
+    objects = open_store(f"file://{store}")
+    manifest = Manifest(objects, *table)
+    head = manifest.load()
+    actions: list[Action] = []
+    for old in head.files.values():
+        path = f"{old.path.rpartition('/')[0]}/{uuid.uuid4().hex}.parquet".lstrip("/")
+        objects.put(f"{manifest.root}/{path}", objects.get(f"{manifest.root}/{old.path}"))
+        actions.append(Remove(old.path, "compaction"))
+        actions.append(structs.replace(old, path=path, kind="rewrite", writer="compactor"))
+    if not actions:
+        return head.version
+    return commit(manifest, head, Proposal(actions), COMPACTOR).version
+
+
+def merged(client: fl.FlightClient, table: Table, version: int, *tails: fl.FlightClient) -> State:
+    """A version's files and the tails of these daemons, one after the other."""
+    whole = state(client, table, scope="version", version=version)
+    for daemon in tails:
+        for row in query(daemon, table, scope="buffered", version=version).to_pylist():
+            if row["_op"] == "delete":
+                whole.pop(row["id"], None)
+            else:
+                whole[row["id"]] = row["v"]
+    return whole
+
+
+def test_a_tail_has_rows_whose_file_was_rewritten_since(
+    client: fl.FlightClient, table: Table, store: Path
+) -> None:
+    create(client, table, SCHEMA, primary_key=["id"], partition_by=["bucket(2, id)"])
+    upsert(client, table, dict.fromkeys(range(10), 1))
+    version = persist(client, table)
+    upsert(client, table, {1: 2, 20: 2})
+    delete(client, table, keys(3))
+    persist(client, table)
+    newest = rewritten(store, table)
+    expected = state(client, table)
+    assert expected[20] == 2
+    for asked in (newest, version):
+        assert merged(client, table, asked, client) == expected
+    # What was only rewritten is not new.
+    again = rewritten(store, table)
+    assert query(client, table, scope="buffered", version=newest).num_rows == 0
+    assert query(client, table, scope="buffered", version=again).num_rows == 0
+
+
+def test_a_tail_has_what_the_owner_before_has_persisted(tmp_path: Path, table: Table) -> None:
+    url = f"file://{tmp_path / 'store'}"
+    first = Daemon.start(tmp_path / "a", id="a", store=url)
+    with (
+        Daemon.start(tmp_path / "b", id="b", store=url) as second,
+        fl.connect(second.flight) as two,
+    ):
+        with fl.connect(first.flight) as one:
+            create(one, table, SCHEMA, primary_key=["id"])
+            upsert(one, table, {1: 1, 2: 1})
+            version = persist(one, table)
+            assert merged(two, table, version, one, two) == {1: 1, 2: 1}
+            upsert(one, table, {1: 2})
+        assert first.terminate() == 0
+        # Nobody takes writes: whoever is asked knows the files.
+        assert merged(two, table, version, two) == {1: 2, 2: 1}
+        upsert(two, table, {2: 3})
+        assert merged(two, table, version, two) == {1: 2, 2: 3}
+        with first.again() as restarted, fl.connect(restarted.flight) as one:
+            for order in ((one, two), (two, one)):
+                assert merged(two, table, version, *order) == {1: 2, 2: 3}
 
 
 @pytest.mark.parametrize("spec", [[], ["bucket(3, id)"]])
@@ -114,6 +187,7 @@ _STEPS = st.lists(
         st.tuples(st.just("upsert"), st.dictionaries(st.integers(0, 7), st.integers(0, 3))),
         st.tuples(st.just("delete"), st.sets(st.integers(0, 7))),
         st.tuples(st.just("persist"), st.none()),
+        st.tuples(st.just("rewrite"), st.none()),
     ),
     min_size=1,
     max_size=14,
@@ -140,6 +214,8 @@ def test_every_kept_version_and_its_tail_are_the_last_state(
         elif kind == "persist":
             versions.append(persist(client, table))
             assert files_of(store, table) == model
+        elif kind == "rewrite":
+            versions.append(rewritten(store, table))
         assert state(client, table) == model
     for filter_, matches in (
         (None, lambda id_, v: True),

@@ -57,6 +57,9 @@ def test_a_version_beyond_the_newest_is_refused_with_the_oldest_kept(
         query(client, table, scope="version", version=newest + 1)
     with pytest.raises(pa.ArrowInvalid, match=str(newest + 7)):
         query(client, table, scope="buffered", version=newest + 7)
+    # Longer than the name of an object may be.
+    with pytest.raises(pa.ArrowInvalid, match="is not kept: the oldest kept is 1"):
+        query(client, table, scope="version", version=10**300)
 
 
 def test_an_older_version_answers_with_its_own_columns(
