@@ -210,8 +210,8 @@ class TableSink:
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python values. Nanosecond timestamps are texts: Python's own stop at micros."""
-    columns = [_exact(column).to_pylist() for column in batch.columns]
+    """The rows as Python values; texts for nanoseconds and far years, which Python's times lack."""
+    columns = [_values(_exact(column)) for column in batch.columns]
     names = batch.schema.names
     if not columns:
         return [{} for _ in range(batch.num_rows)]
@@ -233,6 +233,26 @@ def _exact(column: pa.Array) -> pa.Array:
     return column
 
 
+def _values(column: pa.Array) -> list[Any]:
+    """As Python values; times that Python has none for, such as of the year 17036, as texts."""
+    found: list[Any]
+    try:
+        found = column.to_pylist()
+    except (OverflowError, ValueError):
+        if pa.types.is_temporal(column.type):
+            found = pc.replace_substring(column.cast(pa.string()), " ", "T").to_pylist()
+        else:
+            found = [_nested(cell) for cell in column]
+    return found
+
+
+def _nested(cell: pa.Scalar) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        return "<a time out of range>"
+
+
 def _needs_text(kind: pa.DataType) -> bool:
     tests = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
@@ -246,7 +266,7 @@ def _as_texts(column: pa.Array) -> pa.Array:
         else base64.b64encode(value).decode()
         if isinstance(value, bytes)
         else encode(value).decode()
-        for value in column.to_pylist()
+        for value in _values(column)
     ]
     return pa.array(texts, pa.string())
 

@@ -67,6 +67,25 @@ def test_every_input_format_is_written_and_read_back(
     ]
 
 
+@pytest.mark.parametrize("kind", ["table", "csv", "jsonl"])
+def test_times_that_python_has_none_for_are_written(
+    run: Run, served: Daemon, namespace: str, kind: str
+) -> None:
+    far = pa.array([1 << 62, 0, None], pa.timestamp("us", "UTC"))
+    days = pa.array([10**7, 0, None], pa.date32())
+    lists = pa.array([[1 << 62], [0], None], pa.list_(pa.timestamp("us", "UTC")))
+    with Client(served.flight) as client:
+        client.write(namespace, "t", pa.table({"at": far, "day": days, "all": lists}))
+    done = run("query", namespace, "t", "--format", kind)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.decode()
+    far_away = "17036-07-06 14:00:27.387904Z"
+    for text in (far_away if kind == "csv" else far_away.replace(" ", "T"), "29349-01-26"):
+        assert text in found
+    assert found.count("1970-01-01") == 3
+    assert "<a time out of range>" in found
+
+
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
 @pytest.mark.parametrize("to_file", [False, True])
 def test_every_output_format_holds_the_rows(
