@@ -22,6 +22,7 @@ from ingester.catalog import Catalog
 from ingester.gathering import Gathering
 from ingester.meetings import Meetings
 from ingester.memory import MemoryLedger
+from ingester.rewriting import GROUP_BYTES, GROUP_SHARE
 from ingester.uploading import CannotEncode, Upload, Uploader
 from ingester.uploads import Begun, Uploads
 from ingester.waiting import PersistedBuffer
@@ -64,7 +65,13 @@ class Persister:
         self._catalog = catalog
         self._ledger = ledger
         self._writer = writer
-        uploader = Uploader(catalog.store, writer, target_file_bytes=target_file_bytes)
+        uploader = Uploader(
+            catalog.store,
+            writer,
+            target_file_bytes=target_file_bytes,
+            group_bytes=min(GROUP_BYTES, ledger.watermarks.limit // GROUP_SHARE),
+        )
+        ledger.gauge("rewritten", lambda: uploader.older.nbytes)
         self.uploads = Uploads(uploader, ledger, workers=workers)
         self._commits = catalog.commits
         self._commits.groups.encode_rest = self._encode_rest

@@ -9,28 +9,23 @@ goes up under a fresh name for every attempt, so an upload that arrives late can
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
+from ingester.buffer import BufferHandle, PersistedFiles
 from ingester.query.align import align_table
+from ingester.rewriting import GROUP_BYTES, OlderRows, Rewriting
 from ingester.trimming import give_back
-from persist.keyed import neighbour, overlapping, read_rows
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet import EncodedFile, encode_ordered, files_of
 from persist.partitioning import folder_of
 from persist.sorting import Sorted, sort_rows, without_marks
-from persist.stats import column_stats
 from persist.store import ObjectStore, StoreError
 from persist.table import DELETED, TableDefinition, schema_with_deletes
-
-SMALL_FILES = 4
-"""A file of a keyed table is not left smaller than the target divided by this, if there are others
-to write it anew with."""
-
 
 MANY_CHUNKS = 1024
 FEW_CHUNKS = 256
@@ -50,6 +45,15 @@ class Upload(NamedTuple):
     """The version that it was made for."""
 
 
+class Stretch(NamedTuple):
+    """Rows in their files' order."""
+
+    rows: pa.Table
+    order: Sorted
+    files: int
+    """How many they become."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
     """A buffer's rows in their files' order."""
@@ -61,10 +65,9 @@ class Ordered:
     first_seq: int
     replaced: tuple[Add, ...]
     """Files whose rows they have too."""
-    rows: pa.Table
-    order: Sorted
-    files: int
-    """How many they become."""
+    stretches: Iterable[Stretch]
+    """One; of a keyed table as many as its files need, each made when the one before has gone: they
+    can be put once."""
 
 
 class CannotEncode(Exception):
@@ -78,11 +81,19 @@ class Uploader:
     """Sorts, encodes and puts."""
 
     def __init__(
-        self, store: ObjectStore, writer: WriterIdentity, *, target_file_bytes: int
+        self,
+        store: ObjectStore,
+        writer: WriterIdentity,
+        *,
+        target_file_bytes: int,
+        group_bytes: int = GROUP_BYTES,
     ) -> None:
+        """``group_bytes``: of older rows of a keyed table that are rewritten at once, about."""
+        self.older = OlderRows()
         self._store = store
         self._writer = writer
         self._target_file_bytes = target_file_bytes
+        self._group_bytes = group_bytes
 
     def upload(
         self,
@@ -118,29 +129,46 @@ class Uploader:
         """
         definition = TableDefinition.of_state(state)
         slices = handle.rows.slices_without(after_seq, left_out)
-        replaced: tuple[Add, ...] = ()
-        bytes_per_row: float | None = None
-        try:
+        first_seq = max(handle.first_seq, after_seq + 1)
+        with _cannot_encode():
             _enlarge_chunks(handle)
             rows = _aligned(handle.rows.batches(), definition)
             rows = pa.concat_tables([rows.slice(*one) for one in slices or [(0, 0)]])
-            if definition.keyed and slices:
-                rows, replaced, bytes_per_row = self._with_older_rows(
-                    handle, rows, state, definition
-                )
-            order = sort_rows(rows, definition)
-            plain, _ = without_marks(rows, definition)
-        except (StoreError, OSError):
-            raise
-        except Exception as exc:
-            raise CannotEncode(str(exc)) from exc
+            if not definition.keyed or not slices:
+                stretch = self._stretch(rows, definition, None)
+                return Ordered(handle, definition, state, first_seq, (), (stretch,))
+            rewriting = Rewriting(
+                self._store,
+                handle,
+                rows,
+                state,
+                target_file_bytes=self._target_file_bytes,
+                group_bytes=self._group_bytes,
+                older=self.older,
+            )
+            stretches = self._stretches(rewriting, definition)
+            first = [next(stretches)]
+        return Ordered(
+            handle, definition, state, first_seq, rewriting.replaced, _chained(first, stretches)
+        )
+
+    def _stretches(self, rewriting: Rewriting, definition: TableDefinition) -> Iterator[Stretch]:
+        with _cannot_encode():
+            for rows in rewriting.stretches():
+                yield self._stretch(rows, definition, rewriting.bytes_per_row)
+                del rows
+
+    def _stretch(
+        self, rows: pa.Table, definition: TableDefinition, bytes_per_row: float | None
+    ) -> Stretch:
+        order = sort_rows(rows, definition)
+        plain, _ = without_marks(rows, definition)
         target = self._target_file_bytes
         files = files_of(plain, target)
         if bytes_per_row is not None:
             # As large as files of these rows are known to be: none far from the target.
             files = max(1, round(order.rows * bytes_per_row / target))
-        first_seq = max(handle.first_seq, after_seq + 1)
-        return Ordered(handle, definition, state, first_seq, replaced, plain, order, files)
+        return Stretch(plain, order, files)
 
     def put(self, ordered: Ordered) -> Upload:
         """Encode rows and put them into the store.
@@ -155,7 +183,7 @@ class Uploader:
         facts = self._facts(handle, definition, folder) | {"first_seq": str(ordered.first_seq)}
         adds: list[Add] = []
         arrivals = []
-        for file in _encoded(ordered, facts):
+        for file in _encoded(ordered.stretches, facts):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
             put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
@@ -199,53 +227,31 @@ class Uploader:
             footer_crc32c=file.footer_crc32c,
         )
 
-    def _with_older_rows(
-        self,
-        handle: BufferHandle,
-        rows: pa.Table,
-        state: TableState,
-        definition: TableDefinition,
-    ) -> tuple[pa.Table, tuple[Add, ...], float | None]:
-        """The rows behind those of the files that may have the same keys, these files, and how
-        large a row of such files is.
 
-        Where that would be less than a quarter of the target, behind those of files next to them.
-        """
-        table = handle.partition.table
-        there = state.partitions.get(handle.partition.key, ())
-        keys = rows.select(list(definition.primary_key))
-        files = overlapping(there, keys)
-        merged = self._behind(table, files, rows)
-        if not there:
-            return merged, files, None
-        bytes_per_row = sum(add.bytes for add in there) / max(1, sum(add.rows for add in there))
-        touched, first = column_stats(keys), definition.primary_key[0]
-        enough = self._target_file_bytes / SMALL_FILES / bytes_per_row
-        # Files have each key once: of theirs at most as many are gone as rows have come. So most
-        # flushes are not sorted twice.
-        while (
-            merged.num_rows - 2 * rows.num_rows < enough
-            and (more := neighbour(there, files, touched, first)) is not None
-            and 0 < sort_rows(merged, definition).rows < enough
-        ):
-            files = (*files, more)
-            merged = self._behind(table, (more,), merged)
-        return merged, files, bytes_per_row
-
-    def _behind(self, table: TableBuffer, files: Sequence[Add], rows: pa.Table) -> pa.Table:
-        """The rows behind all of these files."""
-        older = read_rows(self._store, f"{table.namespace}/{table.name}/v1", files)
-        batches = [batch for each in older for batch in each.to_batches()]
-        return pa.concat_tables([align_table(batches, rows.schema), rows])
-
-
-def _encoded(ordered: Ordered, metadata: dict[str, str]) -> Iterator[EncodedFile]:
+@contextmanager
+def _cannot_encode() -> Iterator[None]:
+    """Whatever is not the store's fault is these rows'."""
     try:
-        yield from encode_ordered(
-            ordered.rows, ordered.order, metadata=metadata, files=ordered.files
-        )
+        yield
+    except (StoreError, OSError, CannotEncode):
+        raise
     except Exception as exc:
         raise CannotEncode(str(exc)) from exc
+
+
+def _chained(first: list[Stretch], others: Iterator[Stretch]) -> Iterator[Stretch]:
+    """All of them; none is held when the next one is made."""
+    yield first.pop()
+    yield from others
+
+
+def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator[EncodedFile]:
+    for rows, order, files in stretches:
+        try:
+            yield from encode_ordered(rows, order, metadata=metadata, files=files)
+        except Exception as exc:
+            raise CannotEncode(str(exc)) from exc
+        del rows, order
 
 
 def _enlarge_chunks(handle: BufferHandle) -> None:

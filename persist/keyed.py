@@ -1,4 +1,4 @@
-"""Which files of a keyed partition a flush has to rewrite, and their rows.
+"""Which files of a keyed partition a flush has to rewrite, their rows, and what goes with which.
 
 Law of this file: a file whose key range cannot hold a touched key stays as it is; an unknown bound
 can hold anything. After the flush each key stands once in the partition's files, so whoever reads
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +21,7 @@ from persist.ahead import two_at_once
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add, ColumnStats
 from persist.store import ObjectStore
+from persist.table import DELETED, schema_with_deletes
 
 FEW = 100_000
 """Values of a column of the touched keys that are looked for one by one, not by their bounds."""
@@ -42,16 +45,22 @@ def _touched(column: pa.ChunkedArray) -> _Range | _Values | None:
 
     None where bounds do not say: decimals and bytes stand there as texts, in another order.
     """
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        column = column.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
-    elif not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+    comparable = _comparable(column)
+    if comparable is None:
         return None
-    values = pc.unique(column).drop_null()
+    values = pc.unique(comparable).drop_null()
     if len(values) > FEW:
         low, high = pc.min_max(values).as_py().values()
         return _Range(low, high)
     return _Values(sorted(values.to_pylist()))
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The values as a file's bounds would have them; None where bounds have another order."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return column.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
+    return column if pa.types.is_integer(kind) or pa.types.is_string(kind) else None
 
 
 class _Range(NamedTuple):
@@ -93,6 +102,78 @@ def neighbour(
         *sorted(above, key=lambda add: _bound(add.stats[key].min))[:1],
     ]
     return min(nearest, key=lambda add: add.bytes, default=None)
+
+
+def rising(files: Iterable[Add], key: str) -> list[Add]:
+    """The files by their lower bound of a column; first those without one."""
+
+    def low(add: Add) -> tuple[bool, Any]:
+        bound = _low(add, key)
+        return bound is not None, bound
+
+    return sorted(files, key=low)
+
+
+def _low(add: Add, key: str) -> Any:
+    bounds = add.stats.get(key)
+    return None if bounds is None or bounds.max is None else bounds.min
+
+
+class NewRows:
+    """New rows, for files that are rewritten group after group.
+
+    Each of them goes with one group, and stands as a delete in every other that may have its key.
+    """
+
+    def __init__(self, rows: pa.Table, key: str) -> None:
+        """``key``: the first column of the table's key, by which groups are about apart."""
+        self._rows = rows
+        self._key = key
+        self._values = _comparable(rows[key])
+        self._gone = np.zeros(rows.num_rows, np.bool_)
+
+    def share(self, group: Sequence[Add], next_: Add | None) -> pa.Table:
+        """What belongs to a group: rows below the next one, which no other has had.
+
+        Args:
+            next_: the first file of the next group; None where there is none.
+        """
+        below = ~self._gone if next_ is None else ~self._gone & self._below(_low(next_, self._key))
+        if below.all():
+            self._gone |= below
+            return self._rows
+        self._gone |= below
+        has_marks = DELETED in self._rows.schema.names
+        deletes = ~below
+        if has_marks:
+            deletes |= pc.fill_null(self._rows[DELETED], False).to_numpy()
+        schema = self._rows.schema if has_marks else schema_with_deletes(self._rows.schema)
+        columns = self._rows.columns[:-1] if has_marks else self._rows.columns
+        marked = pa.Table.from_arrays([*columns, pa.array(deletes)], schema=schema)
+        return marked.filter(pa.array(below | self._may_be_in(group)))
+
+    def _below(self, bound: Any) -> npt.NDArray[np.bool_]:
+        if self._values is None or bound is None:
+            return np.zeros(len(self._gone), np.bool_)
+        return _true(pc.less(self._values, pa.scalar(bound, self._values.type)))
+
+    def _may_be_in(self, group: Sequence[Add]) -> npt.NDArray[np.bool_]:
+        bounds = [add.stats.get(self._key) for add in group]
+        lows = [one.min for one in bounds if one is not None and one.min is not None]
+        highs = [one.max for one in bounds if one is not None and one.max is not None]
+        if self._values is None or len(lows) < len(group) or len(highs) < len(group):
+            return np.ones(len(self._gone), np.bool_)
+        kind = self._values.type
+        low, high = pa.scalar(min(lows), kind), pa.scalar(max(highs), kind)
+        out: npt.NDArray[np.bool_] = _true(
+            pc.or_(pc.less(self._values, low), pc.greater(self._values, high))
+        )
+        return ~out
+
+
+def _true(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(values, False).to_numpy()
+    return found
 
 
 def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.Table]:

@@ -1,0 +1,75 @@
+"""A partition of more rows than there is room for at once is rewritten group after group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import trio
+
+from ingester.rewriting import Rewriting
+from persist.store.errors import StoreUnavailable
+from persist.store.local import LocalStore
+from tests.integration.stage import KEYED, KEYS, Stage
+
+
+class WatchedStore(LocalStore):
+    """Refuses once to read a file."""
+
+    refuse_after = -1
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The so-many-th file from now on is not to be had."""
+        if path.endswith(".parquet"):
+            self.refuse_after -= 1
+            if self.refuse_after == 0:
+                raise StoreUnavailable("not now")
+        return super().open(path)
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_keys_stand_once_whatever_was_rewritten_in_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: bool
+) -> None:
+    groups: list[int] = []
+    counted: list[int] = []
+    stretches = Rewriting.stretches
+
+    def watched(self: Rewriting) -> Iterator[pa.Table]:
+        groups.append(0)
+        for rows in stretches(self):
+            groups[-1] += 1
+            counted.append(self._older.nbytes)
+            yield rows
+
+    monkeypatch.setattr(Rewriting, "stretches", watched)
+    store = WatchedStore(tmp_path / "store")
+    stage = Stage(tmp_path, KEYED, store)
+    uploader = stage.persister.uploads._uploader
+    uploader._target_file_bytes, uploader._group_bytes = 1500, 1  # two files are a group
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.persister.run)
+            await stage.create()
+            stage.write(KEYS)
+            await stage.persist()
+            for step in range(12):
+                stage.write(3 + step)
+                if refuse:
+                    store.refuse_after = 1 + step % 4
+                await stage.persist()
+                reader = stage.open(filtered=False)
+                while reader.read():
+                    pass
+                assert sorted(reader.found) == reader.expected
+                files = stage.table.state.files.values()
+                assert sum(add.rows for add in files) == KEYS
+            nursery.cancel_scope.cancel()
+
+    trio.run(work)
+    assert max(groups) > 2, "never in groups"
+    assert max(counted) > 0
+    assert uploader.older.nbytes == 0
