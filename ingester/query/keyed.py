@@ -42,7 +42,7 @@ class KeyedMerge:
         """Rows in log order."""
         self._batches.append(align_batch(batch, self._schema))
 
-    def newest(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def newest(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Of each key among those added the last row: what is there now, and what was deleted."""
         table = align_table(self._batches, self._schema)
         self._batches = []
@@ -52,11 +52,7 @@ class KeyedMerge:
         newest = table.take(last.combine_chunks().sort())
         self._newest = newest.select(list(self._key))
         deleted = pc.fill_null(newest[DELETED], False)
-        return self._one_batch(newest, pc.invert(deleted)), self._one_batch(newest, deleted)
-
-    def _one_batch(self, rows: pa.Table, mask: pa.ChunkedArray) -> pa.RecordBatch:
-        kept = rows.filter(mask).drop_columns([DELETED]).combine_chunks().to_batches()
-        return kept[0] if kept else _no_rows(self._schema.remove(len(self._schema) - 1))
+        return _batches(newest, pc.invert(deleted)), _batches(newest, deleted)
 
     def without_newer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a file whose keys are not among the buffered ones."""
@@ -109,5 +105,9 @@ class Takings:
         return self.deletes(rows.slice(0, 0) if mask is None else rows.filter(pc.invert(mask)))
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+def _batches(rows: pa.Table, mask: pa.ChunkedArray) -> list[pa.RecordBatch]:
+    """Those of the rows: one batch, or several where texts are too long for one, or none."""
+    kept: list[pa.RecordBatch] = (
+        rows.filter(mask).drop_columns([DELETED]).combine_chunks().to_batches()
+    )
+    return kept

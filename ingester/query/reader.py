@@ -202,39 +202,46 @@ class PartReader:
             while row < pin.rows:
                 start, rows, batch = self._rows_at(pin.source(), row, pin.rows)
                 merge.add(batch)
+                del batch  # a slice holds all of its buffer
                 row = start + rows
                 self._let_others()
         aside, takings = self._groups.aside, self._takings()
         with self.turns.given_back():  # one long computation, outside the interpreter
             newest, deleted = merge.newest()
             if takings is None:
-                newest = self._cutter.matching(newest)
+                newest, deleted = [self._cutter.matching(batch) for batch in newest], []
             # Between two parts there are keys in memory, and no rows.
             waiting = RowsAside(aside, newest)
             del newest
-        with closing(waiting), aside.held(merge.nbytes + deleted.nbytes):
+        held = merge.nbytes + sum(batch.nbytes for batch in deleted)
+        with closing(waiting), aside.held(held):
             for piece in self._pieces(view.files, merge.columns):
-                yield from self._older_or_newer(merge.without_newer(piece), takings, name, "file")
+                parts = self._older_or_newer(merge.without_newer(piece), takings, name, "file")
                 del piece
-            for piece in waiting.parts():
-                yield from self._older_or_newer(piece, takings, name, "buffer")
+                yield from _let_go(parts)
+            for piece in waiting.parts(self.turns.given_back):
+                parts = self._older_or_newer(piece, takings, name, "buffer")
                 del piece
+                yield from _let_go(parts)
             if takings is not None:
-                yield from self._taken(takings.deletes(deleted), name, "buffer")
+                for batch in deleted:
+                    yield from self._taken(takings.deletes(batch), name, "buffer")
                 if view.replaced is not None:
                     yield from self._gone_since(view.replaced, merge, takings, name)
 
     def _older_or_newer(
         self, rows: pa.RecordBatch, takings: Takings | None, name: str, source: str
-    ) -> Iterator[Part]:
-        """Rows that hold of their keys, and in a tail what they take away."""
+    ) -> list[Part]:
+        """Rows that hold of their keys, and in a tail what they take away. No views of these."""
+        found: list[Part] = []
         part = self._cutter.whole(rows, own=False)
         if part.batch.num_rows:
-            yield Part(self._marked(part.batch), name, source, part.nbytes)
+            found.append(Part(self._marked(part.batch), name, source, part.nbytes))
         else:
             self._let_others()
         if takings is not None:
-            yield from self._taken(takings.misses(rows), name, source)
+            found += self._taken(takings.misses(rows), name, source)
+        return found
 
     def _takings(self) -> Takings | None:
         selection = self.selection
@@ -252,6 +259,7 @@ class PartReader:
         with self._groups.aside.held(there.nbytes):
             for piece in self._pieces(replaced.removed, key):
                 gone = merge.without(merge.without_newer(piece), there)
+                del piece
                 yield from self._taken(takings.deletes(gone), name, "file")
 
     def _taken(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
@@ -267,13 +275,13 @@ class PartReader:
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
                     group = self._groups.group(file, index, columns, id(self)).batch
-                    piece = window(group, row, rows).batch
-                    row += piece.num_rows
+                    # Not by a name: the whole group would be held until the next one is wanted.
+                    piece = [window(group, row, rows).batch]
+                    row += piece[0].num_rows
                     del group
                     if row == rows:
                         self._groups.done(file.path, index, columns, id(self))
-                    yield piece
-                    del piece
+                    yield piece.pop()
 
     def _rows_at(self, source: object, row: int, stop: int) -> tuple[int, int, pa.RecordBatch]:
         if isinstance(source, RowsFile):
@@ -314,3 +322,10 @@ class PartReader:
             return batch
         marks = pa.array(["upsert"] * batch.num_rows)
         return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self.selection.schema)
+
+
+def _let_go(parts: list[Part]) -> Iterator[Part]:
+    """All of them; none is held while the client has it."""
+    parts.reverse()
+    while parts:
+        yield parts.pop()
