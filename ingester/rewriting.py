@@ -10,7 +10,7 @@ key. Blocks; worker threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -45,15 +45,20 @@ class OlderRows:
         self._lock = threading.Lock()
 
     @contextmanager
-    def counted(self, nbytes: int) -> Iterator[None]:
-        """Count so many bytes in meanwhile."""
-        with self._lock:
-            self.nbytes += nbytes
-        try:
-            yield
-        finally:
+    def counted(self) -> Iterator[Callable[[int], None]]:
+        """What to call with what is held more; at the end it counts no more."""
+        mine = 0
+
+        def hold(nbytes: int) -> None:
+            nonlocal mine
             with self._lock:
-                self.nbytes -= nbytes
+                self.nbytes += nbytes
+                mine += nbytes
+
+        try:
+            yield hold
+        finally:
+            hold(-mine)
 
 
 class Rewriting:
@@ -106,17 +111,19 @@ class Rewriting:
             group: list[Add] = []
             older: list[pa.Table] = []
             held = 0
-            while count := self._fitting(left, held, row_bytes):
-                some, left = left[:count], left[count:]
-                older += read_rows(self._store, self._folder, some)
-                group += some
-                held = sum(table.nbytes for table in older)
-                row_bytes = held / max(1, sum(table.num_rows for table in older))
-            with self._older.counted(held):
+            with self._older.counted() as hold:
+                while count := self._fitting(left, held, row_bytes):
+                    some, left = left[:count], left[count:]
+                    hold(int(sum(add.rows for add in some) * row_bytes))
+                    older += read_rows(self._store, self._folder, some)
+                    group += some
+                    was, held = held, sum(table.nbytes for table in older)
+                    hold(held - was - int(sum(add.rows for add in some) * row_bytes))
+                    row_bytes = held / max(1, sum(table.num_rows for table in older))
                 rows = self._behind(older, new.share(group, left[0] if left else None))
                 older.clear()
                 if alone and not left:
-                    rows = self._with_neighbours(rows)
+                    rows = self._with_neighbours(rows, self._group_bytes - held, row_bytes, hold)
                 yield rows
                 del rows
             if not alone or left:
@@ -131,8 +138,13 @@ class Rewriting:
             count += room >= 0
         return count or int(bool(files and not held))
 
-    def _with_neighbours(self, rows: pa.Table) -> pa.Table:
-        """All rows; where those are too few for a file, behind those of files next to them."""
+    def _with_neighbours(
+        self, rows: pa.Table, room: int, row_bytes: float, hold: Callable[[int], None]
+    ) -> pa.Table:
+        """All rows; where those are too few for a file, behind those of files next to them.
+
+        No more of these than there is room for: in the next persist it may be others.
+        """
         bytes_per_row = self.bytes_per_row
         if bytes_per_row is None:
             return rows
@@ -143,10 +155,16 @@ class Rewriting:
         while (
             rows.num_rows - 2 * self._rows.num_rows < enough
             and (more := neighbour(self._there, self.replaced, touched, key)) is not None
+            and more.rows * row_bytes <= room
             and 0 < sort_rows(rows, self._definition).rows < enough
         ):
             self.replaced = (*self.replaced, more)
-            rows = self._behind(read_rows(self._store, self._folder, [more]), rows)
+            older = read_rows(self._store, self._folder, [more])
+            row_bytes = older[0].nbytes / max(1, more.rows)
+            room -= older[0].nbytes
+            hold(older[0].nbytes)
+            rows = self._behind(older, rows)
+            del older
         return rows
 
     def _behind(self, older: list[pa.Table], rows: pa.Table) -> pa.Table:

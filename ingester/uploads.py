@@ -144,7 +144,6 @@ class Uploads:
                     wait_s=round(wait_s, 3),
                     runbook="store-away",
                 )
-                await trio.sleep(wait_s)
             except CannotEncode:
                 self.on_failed()
                 log.exception(
@@ -154,6 +153,8 @@ class Uploads:
                     runbook="persist-failing",
                 )
                 raise
+            # Behind the error's end: it holds rows.
+            await trio.sleep(wait_s)
 
     async def _run(self, work: Callable[[], T]) -> T:
         """In a thread. Its error is let go of when the caller does: it holds the rows."""

@@ -73,3 +73,28 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     assert max(groups) > 2, "never in groups"
     assert max(counted) > 0
     assert uploader.older.nbytes == 0
+
+
+@pytest.mark.parametrize("room", [1, 1 << 30])
+def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int) -> None:
+    stage = Stage(tmp_path, KEYED)
+    uploader = stage.persister.uploads._uploader
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.persister.run)
+            await stage.create()
+            uploader._target_file_bytes = 200_000
+            stage.write(KEYS)
+            await stage.persist()
+            files = len(stage.table.state.files)
+            assert files > 4
+            # Every file is small beside this: one touched is written anew with all others.
+            uploader._target_file_bytes, uploader._group_bytes = 1 << 30, room
+            stage.write(1)
+            await stage.persist()
+            assert len(stage.table.state.files) == (files if room == 1 else 1)
+            nursery.cancel_scope.cancel()
+
+    trio.run(work)
+    assert uploader.older.nbytes == 0
