@@ -68,7 +68,7 @@ class Versions:
         if asked is not None and asked > table.state.version:
             await self._catalog.refresh(table, -1.0)
         elif table.definition.keyed and not self._owns(table):
-            await self._catalog.refresh(table, 0.0)  # the owner may be another one by now
+            await self._catalog.refresh(table, -1.0)  # the owner may be another one by now
         version = table.state.version if asked is None else asked
         if version > table.state.version:
             raise InvalidRequest(
@@ -83,8 +83,8 @@ class Versions:
             changes, now = await self._changes(table, seen, head)
             if seen == version:
                 self._check_age(table, version, changes[0], now)
-                if table.definition.keyed and self._answers_for(table):
-                    before = await self.files(table, version)
+            if before is None and table.definition.keyed and self._answers_for(table):
+                before = await self.files(table, version)
             added = [
                 action
                 for change in changes
@@ -97,6 +97,8 @@ class Versions:
         if table.definition.keyed:
             # A later persist, or a rewrite, replaces the files of an earlier one: what counts is
             # what stands there now. Rows that the version had, too, are the same in it.
+            if not self._answers_for(table):
+                before = None
             persisted = (
                 []
                 if before is None
