@@ -26,6 +26,7 @@ class Lifecycle:
         *,
         max_age_s: float,
         max_lag_s: float,
+        shrink_caches: Callable[[], None],
         make_room: Callable[[], None],
     ) -> None:
         self._tree = tree
@@ -34,6 +35,7 @@ class Lifecycle:
             (tree.by_age, max_age_s, "age"),
             (tree.by_lag, max_lag_s, "lag"),
         ]
+        self._shrink_caches = shrink_caches
         self._make_room = make_room
         self._wake = trio.Event()
         self._disk_full = False
@@ -93,7 +95,7 @@ class Lifecycle:
             while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
                 self._tree.freeze(oldest.partition, why)
         if self._ledger.used > self._ledger.watermarks.low:
-            self._make_room()
+            self._shrink_caches()
             self._freeze_largest()
 
     def _freeze_largest(self) -> None:

@@ -161,6 +161,7 @@ class Runtime:
             self.ledger,
             max_age_s=settings.persist.max_age,
             max_lag_s=settings.replication.max_lag,
+            shrink_caches=self.row_groups.shrink,
             make_room=self._make_room,
         )
         self.tree.on_freeze = self._frozen
@@ -259,7 +260,7 @@ class Runtime:
         self.fenced.set()
 
     def _make_room(self) -> None:
-        """Memory is short: let go of what can be had again."""
+        """A batch has found no room: let go of what can be had again."""
         self.row_groups.shrink()
         self.replication.drop_idle()
 

@@ -109,6 +109,7 @@ class Replication:
         origin = message.identity.origin
         async with self._turn(origin):
             await self._meet(origin)
+            self.open.touch(origin)
             self._tell_interrupted(message)
             if message.identity.begin:
                 self._drop(origin)
@@ -209,19 +210,21 @@ class Replication:
     def _tell_interrupted(self, message: Message) -> None:
         """The first part of a transaction has gone with the process: the rest is not all of it.
 
-        Told once, to whoever does not begin anew: who asks where we stand is told ``first``.
+        Refused once, to whoever does not begin anew. Who asks where we stand is told ``first``, as
+        often as they ask: an answer may be lost.
 
         Raises:
             Refused: to be sent again from its first message on.
         """
         origin, _, begin = message.identity
-        was_open = origin in self.interrupted
-        self.interrupted.discard(origin)
-        if not was_open or begin:
+        if begin:
+            self.interrupted.discard(origin)
+        if origin not in self.interrupted:
             return
         # So that the answer says ``first``: sent again, this message alone would be all of it.
         self._origins.get(origin).answered = False
         if message.rows or message.closes is not None:
+            self.interrupted.discard(origin)
             raise Refused(
                 f"origin {origin!r} had a transaction open that is gone, with the process"
                 " or for want of room: it has to be sent again from its first message on",

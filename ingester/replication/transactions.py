@@ -139,6 +139,11 @@ class OpenTransactions:
             self.nbytes -= known.nbytes
         return known is not None
 
+    def touch(self, origin: str) -> None:
+        """Its client is there, also where its messages are refused for now."""
+        if origin in self._touched:
+            self._touched[origin] = self._clock()
+
     def idle(self, for_s: float) -> Sequence[str]:
         """Who has one and has not gone on with it for so long."""
         before = self._clock() - for_s
