@@ -114,11 +114,12 @@ class Rewriting:
             with self._older.counted() as hold:
                 while count := self._fitting(left, held, row_bytes):
                     some, left = left[:count], left[count:]
-                    hold(int(sum(add.rows for add in some) * row_bytes))
+                    expected = int(sum(add.rows for add in some) * row_bytes)
+                    hold(expected)
                     older += read_rows(self._store, self._folder, some)
                     group += some
                     was, held = held, sum(table.nbytes for table in older)
-                    hold(held - was - int(sum(add.rows for add in some) * row_bytes))
+                    hold(held - was - expected)
                     row_bytes = held / max(1, sum(table.num_rows for table in older))
                 rows = self._behind(older, new.share(group, left[0] if left else None))
                 older.clear()

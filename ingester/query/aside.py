@@ -41,8 +41,9 @@ class Aside:
         self.nbytes = 0
         """What answers hold in memory."""
         self.files = 0
+        """That they have on disk."""
         self.file_bytes = 0
-        """What they have on disk, at most."""
+        """Of these, at most."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -68,15 +69,15 @@ class Aside:
         for batch in batches:
             chunks.append(Chunk(row, batch, 0, sent_bytes(batch), 0))
             row += batch.num_rows
+        made: RowsFile | None = None
         try:
-            return RowsFile(self.folder, chunks), nbytes
+            made = RowsFile(self.folder, chunks)
         except OSError as exc:
-            log.warning("merged rows stay in memory", error=str(exc), runbook="spill-failed")
-        except BaseException:
-            self.give_back(nbytes)
-            raise
-        self.give_back(nbytes)
-        return None, 0
+            _stay_in_memory(exc)
+        finally:
+            if made is None:
+                self.give_back(nbytes)
+        return made, nbytes
 
     def give_back(self, nbytes: int) -> None:
         """A file has gone."""
@@ -89,7 +90,7 @@ class Aside:
             folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(folder).free
         except OSError as exc:
-            log.warning("merged rows stay in memory", error=str(exc), runbook="spill-failed")
+            _stay_in_memory(exc)
             return False
         with self._lock:
             # What others write just now may be free yet: counted with what is there already.
@@ -98,6 +99,10 @@ class Aside:
             self.files += 1
             self.file_bytes += nbytes
             return True
+
+
+def _stay_in_memory(why: OSError) -> None:
+    log.warning("merged rows stay in memory", error=str(why), runbook="spill-failed")
 
 
 class RowsAside:

@@ -11,8 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.query.align import align_batch, align_table
+from ingester.query.parts import copied
 from persist.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
+
+
+JOINED_BYTES = 16 << 20
+"""Rows that came in small batches are joined until they are as much."""
 
 
 class KeyedMerge:
@@ -44,13 +49,19 @@ class KeyedMerge:
 
     def newest(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Of each key among those added the last row: what is there now, and what was deleted."""
-        table = align_table(self._batches, self._schema)
+        table = align_table(_joined(self._batches), self._schema)
         self._batches = []
         rows = pa.array(np.arange(table.num_rows))
         keys = table.select(list(self._key)).append_column("_row", rows)
         last = keys.group_by(list(self._key)).aggregate([("_row", "max")])["_row_max"]
-        newest = table.take(last.combine_chunks().sort())
-        self._newest = newest.select(list(self._key))
+        is_last = np.zeros(table.num_rows, np.bool_)
+        is_last[last.to_numpy()] = True
+        # Not taken by number: that would join columns, whose texts may be too long for one array.
+        newest = table.filter(pa.array(is_last))
+        of_keys = newest.select(list(self._key))
+        self._newest = pa.Table.from_batches(
+            map(copied, of_keys.combine_chunks().to_batches()), of_keys.schema
+        )
         deleted = pc.fill_null(newest[DELETED], False)
         return _batches(newest, pc.invert(deleted)), _batches(newest, deleted)
 
@@ -106,8 +117,21 @@ class Takings:
 
 
 def _batches(rows: pa.Table, mask: pa.ChunkedArray) -> list[pa.RecordBatch]:
-    """Those of the rows: one batch, or several where texts are too long for one, or none."""
-    kept: list[pa.RecordBatch] = (
-        rows.filter(mask).drop_columns([DELETED]).combine_chunks().to_batches()
-    )
-    return kept
+    """Those of the rows; none where there are none."""
+    return _joined(rows.filter(mask).drop_columns([DELETED]).to_batches())
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in few batches, none much larger than it has to be."""
+    found: list[pa.RecordBatch] = []
+    small: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        small.append(batch)
+        nbytes += batch.nbytes
+        if nbytes >= JOINED_BYTES:
+            found += pa.Table.from_batches(small).combine_chunks().to_batches()
+            small, nbytes = [], 0
+    if small:
+        found += pa.Table.from_batches(small).combine_chunks().to_batches()
+    return found
