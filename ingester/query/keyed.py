@@ -15,7 +15,6 @@ from ingester.query.parts import copied
 from persist.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
-
 JOINED_BYTES = 16 << 20
 """Rows that came in small batches are joined until they are as much."""
 

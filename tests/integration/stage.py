@@ -6,7 +6,8 @@ and readers can come up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ class Stage:
         self.spilled.append(handle)
         assert spill_handle(folder / "spill", handle) > 0
         assert not list((folder / "spill").iterdir()), "a spill has a name"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """With the table made, and a persister at work."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.persister.run)
+            await self.create()
+            yield
+            nursery.cancel_scope.cancel()
 
     async def create(self) -> None:
         definition = TableDefinition(

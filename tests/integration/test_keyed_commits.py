@@ -147,9 +147,7 @@ def _add(stage: Stage, further: list[Action]) -> None:
 async def _run(
     stage: Stage, store: BusyStore, meddling: Meddling, messages: int = 0
 ) -> tuple[int, int]:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.persister.run)
-        await stage.create()
+    async with stage.running():
         stage.write(31)
         await stage.persist()
         first = stage.table.state.version
@@ -157,7 +155,6 @@ async def _run(
         stage.write(19, ORIGIN, messages)
         store.meanwhile = lambda: meddling(stage)
         await stage.persist()
-        nursery.cancel_scope.cancel()
     return first, stage.table.state.version
 
 
@@ -251,9 +248,7 @@ def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Pat
     stage = Stage(tmp_path, KEYED_PARTITIONED)
 
     async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
-            await stage.create()
+        async with stage.running():
             stage.write(31, messages=1)
             await stage.persist()
             damaged = _files(tmp_path, TOUCHED)[0]
@@ -268,7 +263,6 @@ def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Pat
                     await trio.sleep(0.001)
             damaged.write_bytes(whole)
             await stage.persist()
-            nursery.cancel_scope.cancel()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ingester.persisting.ENCODE_RETRY_S", 0.2)

@@ -55,14 +55,11 @@ class SlowStore(LocalStore):
 
 
 async def _write_and_persist(stage: Stage, store: SlowStore, slow: list[int]) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.persister.run)
-        await stage.create()
+    async with stage.running():
         for count in slow:
             stage.write(14)
             store.slow = count
             await stage.persist()
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("kind", [SORTED, PARTITIONED, AS_THEY_CAME, KEYED, KEYED_PARTITIONED])

@@ -39,9 +39,7 @@ steps = st.lists(
 async def _play(kind: str, script: list[tuple[str, int]], folder: Path) -> list[BufferHandle]:
     stage = Stage(folder, kind)
     readers: list[Reader] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.persister.run)
-        await stage.create()
+    async with stage.running():
         for step, number in script:
             if step == "write":
                 stage.write(number)
@@ -58,7 +56,6 @@ async def _play(kind: str, script: list[tuple[str, int]], folder: Path) -> list[
                 pass
             assert sorted(reader.found) == reader.expected
             reader.snapshot.close()
-        nursery.cancel_scope.cancel()
     return stage.spilled
 
 

@@ -51,9 +51,7 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     uploader._target_file_bytes, uploader._group_bytes = 1500, 1  # two files are a group
 
     async def work() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
-            await stage.create()
+        async with stage.running():
             stage.write(KEYS)
             await stage.persist()
             for step in range(12):
@@ -67,7 +65,6 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
                 assert sorted(reader.found) == reader.expected
                 files = stage.table.state.files.values()
                 assert sum(add.rows for add in files) == KEYS
-            nursery.cancel_scope.cancel()
 
     trio.run(work)
     assert max(groups) > 2, "never in groups"
@@ -81,9 +78,7 @@ def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int)
     uploader = stage.persister.uploads._uploader
 
     async def work() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
-            await stage.create()
+        async with stage.running():
             uploader._target_file_bytes = 200_000
             stage.write(KEYS)
             await stage.persist()
@@ -94,7 +89,6 @@ def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int)
             stage.write(1)
             await stage.persist()
             assert len(stage.table.state.files) == (files if room == 1 else 1)
-            nursery.cancel_scope.cancel()
 
     trio.run(work)
     assert uploader.older.nbytes == 0

@@ -123,9 +123,7 @@ def test_an_answer_that_stands_still_holds_neither_buffers_nor_row_groups(tmp_pa
     stage = Stage(tmp_path, KEYED)
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
-            await stage.create()
+        async with stage.running():
             stage.write(KEYS)
             await stage.persist()  # a row group of 1.2 MB
             before = pa.total_allocated_bytes()
@@ -137,7 +135,6 @@ def test_an_answer_that_stands_still_holds_neither_buffers_nor_row_groups(tmp_pa
             stage.groups.shrink()
             assert pa.total_allocated_bytes() < before + 1_000_000
             assert found + sum(part.batch.num_rows for part in answer) == KEYS
-            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
@@ -147,9 +144,7 @@ def test_an_answer_that_stands_still_in_a_file_holds_a_part_of_it(tmp_path: Path
     stage.persister.uploads._uploader._target_file_bytes = 1 << 30  # all in one row group
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
-            await stage.create()
+        async with stage.running():
             stage.write(KEYS)
             await stage.persist()
             before = pa.total_allocated_bytes()
@@ -160,6 +155,5 @@ def test_an_answer_that_stands_still_in_a_file_holds_a_part_of_it(tmp_path: Path
             stage.groups.shrink()
             assert pa.total_allocated_bytes() < before + 700_000
             assert found + sum(part.batch.num_rows for part in answer) == KEYS
-            nursery.cancel_scope.cancel()
 
     trio.run(main)
