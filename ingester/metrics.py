@@ -131,6 +131,11 @@ class Metrics:
         self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
         refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
         self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
+        self._clients_gone = Counter(
+            "ingester_clients_gone",
+            "Writers that left before their last answer",
+            registry=registry,
+        )
 
     def _register_write_path(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -214,6 +219,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
         self._refusals.get(code, self._refusals["internal"]).inc()
+
+    def client_gone(self) -> None:
+        """Count a writer that left before its last answer."""
+        self._clients_gone.inc()
 
     def acknowledged(self, seconds: float, operations: int = 1) -> None:
         """Observe the time from a decoded batch, or several, to the answer."""

@@ -124,6 +124,18 @@ ACTIONS: dict[str, Action] = {
 }
 
 
+_FLIGHT_SQL = {
+    "BeginSavepoint",
+    "BeginTransaction",
+    "CancelQuery",
+    "ClosePreparedStatement",
+    "CreatePreparedStatement",
+    "CreatePreparedSubstraitPlan",
+    "EndSavepoint",
+    "EndTransaction",
+}
+
+
 async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
     """Run an action by name; its JSON objects.
 
@@ -132,5 +144,7 @@ async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
     """
     action = ACTIONS.get(name)
     if action is None:
-        raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
+        is_sql = name in _FLIGHT_SQL
+        why = "is of Flight SQL, which is not available" if is_sql else "does not exist"
+        raise NotAvailable(f"action {name!r} {why}; there are {', '.join(ACTIONS)}")
     return await action.run(runtime, parse_body(f"action {name}", body, action.body))

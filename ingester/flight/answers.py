@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pyarrow as pa
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
@@ -26,3 +29,19 @@ class SyncAnswer(PutAnswer, frozen=True):
 
 
 encode_answer = msgspec.json.Encoder().encode
+
+
+class ClientGone(Exception):
+    """There is nobody to answer. It is nobody's fault."""
+
+
+def send_answer(writer: Any, answer: bytes) -> None:
+    """Send one PutResult.
+
+    Raises:
+        ClientGone: the client has ended the call, or the connection is gone.
+    """
+    try:
+        writer.write(pa.py_buffer(answer))
+    except (pa.ArrowException, OSError) as exc:
+        raise ClientGone(str(exc)) from exc

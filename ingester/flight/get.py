@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def answer_ticket(
+    context: Any,
     portal: Portal,
     queries: Queries,
     writer: WriterIdentity,
@@ -49,17 +51,18 @@ def answer_ticket(
             "manifest_version": str(stream.snapshot.version),
         }
     )
-    return fl.GeneratorStream(schema, _batches(stream, began, on_first, on_done))
+    return fl.GeneratorStream(schema, _batches(context, stream, began, on_first, on_done))
 
 
 def _batches(
+    context: Any,
     stream: AnswerStream,
     began: float,
     on_first: Callable[[float], None],
     on_done: Callable[[AnswerStream], None],
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str], pa.Buffer] = {}
-    with kept_thread_state(), refusals():
+    with kept_thread_state(), refusals(context):
         for part in stream:
             if not metadata:
                 on_first(time.monotonic() - began)

@@ -29,14 +29,15 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as fl
 
-from ingester.errors import IngesterError
-from ingester.flight.answers import encode_answer
+from ingester.flight.answers import ClientGone, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
 from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
+from ingester.flight.refusals import known_error
 from ingester.flight.requests import WriteCommand, checkpoint_bytes
 from ingester.flight.runs import Arrival
 from ingester.flight.unanswered import Unanswered
@@ -97,6 +98,18 @@ class PutCall:
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
+        try:
+            self._serve(reader, writer)
+        except (ClientGone, fl.FlightError):
+            raise
+        except Exception as exc:
+            # pyarrow's client throws away what it has not read when it finds this while it sends.
+            known = known_error(exc)
+            details = {**known.details, "answered": self._answers}
+            error = type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
+            raise error from exc
+
+    def _serve(self, reader: Any, writer: Any) -> None:
         opened = self._open(reader)
         if opened is None:
             return
@@ -104,10 +117,6 @@ class PutCall:
         stream.deliver = self._outcomes.put
         try:
             self._take_turns(reader, writer, stream, first)
-        except IngesterError as exc:
-            # pyarrow's client throws away what it has not read when it finds this while it sends.
-            details = {**exc.details, "answered": self._answers}
-            raise type(exc)(exc.message, retry_after_s=exc.retry_after_s, details=details) from exc
         finally:
             self._portal.post(stream.close)
 
@@ -183,7 +192,7 @@ class PutCall:
             if isinstance(outcome, BaseException):
                 raise outcome
             self._unanswered.answered()
-            writer.write(pa.py_buffer(encode_answer(outcome)))
+            send_answer(writer, encode_answer(outcome))
             self._answers += 1
         return None
 
@@ -197,8 +206,8 @@ class PutCall:
         """
         self._unanswered.end()
         if not self._reader_left.wait(READER_LEAVES_S):
-            with contextlib.suppress(pa.ArrowException, OSError):  # the client has gone
-                writer.write(pa.py_buffer(b""))
+            with contextlib.suppress(ClientGone):
+                send_answer(writer, b"")
             self._reader_left.wait()
 
     # The reader's thread

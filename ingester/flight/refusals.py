@@ -1,14 +1,23 @@
 """Errors as Flight clients see them.
 
-Law of this file: every error leaves through :func:`flight_error`. The first three statuses are
-Arrow's own errors, the others Flight errors with ``extra_info``; nothing that we did not write for
-a caller (a traceback, a path of the source, an unknown exception's text) gets out.
+Law of this file: every error leaves through :func:`flight_error`, and with it its JSON in the
+trailer :data:`TRAILER`. The first three statuses are Arrow's own errors, the others Flight errors
+with the JSON in ``extra_info``, too; nothing that we did not write for a caller (a traceback, a
+path of the source, an unknown exception's text) gets out.
+
+pyarrow turns what a handler raises into a status in C++: Flight errors have six statuses, none of
+the first three among them, and every other exception gets ". Detail: Python exception: " and what
+``traceback.format_exception`` makes of it put behind its message. No exception can prevent that;
+ours make it their ``code`` alone, where it would be the class and the message again.
+
+Source: pyarrow's ``_flight.pyx`` (``_flight_error_to_status``), ``arrow/python/common.cc``
+(``ConvertPyError``, ``PythonErrorDetail``), ``arrow/flight/transport.cc``.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +27,7 @@ import pyarrow.flight as fl
 import structlog
 
 from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of
+from ingester.flight.answers import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
 
@@ -30,12 +40,35 @@ _FLIGHT: dict[str, type[fl.FlightError]] = {
     "PERMISSION_DENIED": fl.FlightUnauthorizedError,
     "INTERNAL": fl.FlightInternalError,
 }
+
+
+class _SaidOnce(Exception):
+    """Says its message to whoever asks first, which is the status, and nothing to the traceback."""
+
+    _said = False
+
+    def __str__(self) -> str:
+        if self._said:
+            return ""
+        self._said = True
+        return str(self.args[0])
+
+
+def _named(code: str, theirs: type[Exception]) -> type[Exception]:
+    """A class of such errors that a traceback shows as ``code``."""
+    names = {"__module__": "builtins", "__qualname__": code, "__doc__": f"``{code}``"}
+    return type(code, (_SaidOnce, theirs), names)
+
+
 _ARROW: dict[str, type[Exception]] = {
-    "INVALID_ARGUMENT": pa.ArrowInvalid,
-    "NOT_FOUND": pa.ArrowKeyError,
-    "UNIMPLEMENTED": pa.ArrowNotImplementedError,
+    "INVALID_ARGUMENT": _named("invalid", pa.ArrowInvalid),
+    "NOT_FOUND": _named("not_found", pa.ArrowKeyError),
+    "UNIMPLEMENTED": _named("unimplemented", pa.ArrowNotImplementedError),
 }
 
+TRAILER = "ingester-error-bin"
+"""The JSON of every refusal. In ``grpc-status-details-bin``, where Arrow puts ``extra_info``, it
+would make a Flight error of Arrow's own errors in C++ and Python."""
 
 HEAD_BYTES, TAIL_BYTES = 500, 250
 """Of a message. gRPC's clients drop an answer of more than 8 KiB of trailers, status and all, and a
@@ -43,18 +76,24 @@ message stands in them up to four times, escaped."""
 
 
 def flight_error(error: BaseException) -> Exception:
-    """The exception that pyarrow turns into the right gRPC status."""
-    known = error if isinstance(error, IngesterError) else _wrapped(error)
+    """The exception that pyarrow turns into the right gRPC status; see :func:`error_json`."""
+    known = known_error(error)
     kind = kind_of(known)
     message = shortened(known.message)
     if kind.status in _ARROW:
         refusal: Exception = _ARROW[kind.status](message)
         return refusal
-    extra: dict[str, Any] = {"code": kind.code, "message": message, **known.details}
-    if known.retry_after_s is not None:
-        extra["retry_after_s"] = known.retry_after_s
-    failure: Exception = _FLIGHT[kind.status](message, msgspec.json.encode(extra))
+    failure: Exception = _FLIGHT[kind.status](message, error_json(known))
     return failure
+
+
+def error_json(error: IngesterError) -> bytes:
+    """What clients switch on: ``code``, ``message``, and what else helps."""
+    message = shortened(error.message)
+    extra: dict[str, Any] = {"code": kind_of(error).code, "message": message, **error.details}
+    if error.retry_after_s is not None:
+        extra["retry_after_s"] = error.retry_after_s
+    return msgspec.json.encode(extra)
 
 
 def shortened(message: str) -> str:
@@ -68,19 +107,50 @@ def shortened(message: str) -> str:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turn whatever is raised inside into what a client may see."""
+def refusals(
+    context: Any,
+    refused: Callable[[str], object] = lambda code: None,
+    gone: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    """Turn whatever is raised inside into what a client may see.
+
+    Args:
+        context: the call's; pyarrow's ``ServerCallContext``.
+        refused: is told the ``code`` of what a caller is refused for.
+        gone: is told that nobody was left to be answered.
+    """
     try:
         yield
-    except fl.FlightError:
+    except (fl.FlightError, GeneratorExit):
         raise
-    except GeneratorExit:
-        raise
+    except ClientGone:
+        gone()
+        raise fl.FlightCancelledError("the client has gone") from None
     except BaseException as exc:
-        raise flight_error(exc) from None
+        if isinstance(exc, IngesterError):
+            refused(kind_of(exc).code)
+        known = known_error(exc)
+        context.add_trailer(TRAILER, error_json(known))
+        raise flight_error(known) from None
 
 
-def _wrapped(error: BaseException) -> IngesterError:
+@contextmanager
+def no_flight_errors(context: Any) -> Iterator[None]:
+    """Around :func:`refusals` in GetSchema, of which pyarrow takes none: they come as UNKNOWN.
+
+    With the ``extra_info`` that they have everywhere else.
+    """
+    try:
+        yield
+    except fl.FlightError as exc:
+        context.add_trailer("grpc-status-details-bin", exc.extra_info)
+        raise _named(msgspec.json.decode(exc.extra_info)["code"], Exception)(str(exc)) from None
+
+
+def known_error(error: BaseException) -> IngesterError:
+    """The error itself, or what a caller is told instead; an unknown one is logged."""
+    if isinstance(error, IngesterError):
+        return error
     if isinstance(error, StoreError):
         return StoreAway(f"the object store cannot be reached: {error}", retry_after_s=2.0)
     if isinstance(error, Fenced):

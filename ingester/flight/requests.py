@@ -13,6 +13,7 @@ import msgspec
 import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
+from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import SyncColumn
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
         return WriteCommand("write", namespace, table)
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
         raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
+    refuse_flight_sql(descriptor.command)
     kind = _command_type(descriptor.command)
     if kind == "sync":
         return _parsed_sync(descriptor.command)

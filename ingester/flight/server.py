@@ -7,19 +7,20 @@ Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import IngesterError, kind_of
+from ingester.errors import NotAvailable
 from ingester.flight.actions import ACTIONS, run_action
 from ingester.flight.get import answer_ticket
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
 from ingester.flight.put import PutCall, PutLimits
-from ingester.flight.refusals import refusals
+from ingester.flight.refusals import no_flight_errors, refusals
 from ingester.flight.requests import SyncCommand, parse_put, parse_table_path
 from ingester.flight.sync import SyncCall
 from ingester.query.stream import AnswerStream
@@ -43,7 +44,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes; see :mod:`ingester.flight.put`."""
-        with self._counted():
+        with self._refusals(context):
             command, runtime = parse_put(descriptor), self._runtime
             if isinstance(command, SyncCommand):
                 self._sync(command).serve(reader, writer)
@@ -62,8 +63,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Queries; see :mod:`ingester.query`."""
-        with self._counted():
+        with self._refusals(context):
             return answer_ticket(
+                context,
                 self._portal,
                 self._runtime.queries,
                 self._runtime.writer,
@@ -72,30 +74,35 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                 on_done=self._answered,
             )
 
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing here needs it."""
+        with self._refusals(context):
+            raise NotAvailable("DoExchange is not available: write by DoPut, query by DoGet")
+
     def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
         """Schema, counts and the ticket of a table or of a ticket-shaped command."""
-        with self._counted():
+        with self._refusals(context):
             return self._portal.call(self._info, self._ticket(descriptor), descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
         """The schema that a query would answer with."""
-        with self._counted():
+        with no_flight_errors(context), self._refusals(context):
             ticket = self._ticket(descriptor)
             schema, _, _ = self._portal.call(self._runtime.queries.preview, ticket)
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """All tables, by path."""
-        with self._counted():
+        with self._refusals(context):
             names = self._portal.call(self._runtime.catalog.names)
         for namespace, table in names:
-            with self._counted():
+            with self._refusals(context):
                 descriptor = fl.FlightDescriptor.for_path(namespace, table)
                 yield self._portal.call(self._info, Ticket(namespace, table), descriptor)
 
     def do_action(self, context: Any, action: Any) -> list[fl.Result]:
         """Actions; see :mod:`ingester.flight.actions`."""
-        with self._counted():
+        with self._refusals(context):
             body = action.body.to_pybytes() if action.body is not None else b""
             objects = self._portal.call(run_action, self._runtime, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
@@ -118,21 +125,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def _answered(self, stream: AnswerStream) -> None:
         self._runtime.counting.answered(stream)
 
-    def _counted(self) -> Any:
-        return _Counted(self._runtime)
-
-
-class _Counted:
-    """:func:`refusals`, and the refusal is counted."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._inner = refusals()
-
-    def __enter__(self) -> None:
-        self._inner.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Any:
-        if isinstance(error, IngesterError):
-            self._runtime.metrics.refused(kind_of(error).code)
-        return self._inner.__exit__(kind, error, trace)
+    def _refusals(self, context: Any) -> AbstractContextManager[None]:
+        metrics = self._runtime.metrics
+        return refusals(context, metrics.refused, metrics.client_gone)

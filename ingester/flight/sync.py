@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
-from ingester.flight.answers import SyncAnswer, encode_answer
+from ingester.flight.answers import SyncAnswer, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, next_chunk, schema_of
 from ingester.flight.portal import Portal
 from ingester.flight.refusals import shortened
@@ -55,7 +55,7 @@ class SyncCall:
                 raise
             answer = self._later(exc, exc.retry_after_s)
         # Before the call has ended: a client may wait for the answer first.
-        writer.write(pa.py_buffer(encode_answer(answer)))
+        send_answer(writer, encode_answer(answer))
         if next_chunk(reader) is not None:
             raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 

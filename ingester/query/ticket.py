@@ -6,11 +6,12 @@ work is done.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
 
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, NotAvailable
 
 Comparison = list[Any]
 """``[column, operator]`` or ``[column, operator, value]``."""
@@ -28,6 +29,9 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     version: int | None = None
 
 
+_FLIGHT_SQL = b"type.googleapis.com/arrow.flight.protocol.sql."
+_HEAD_BYTES = 128
+"""A google.protobuf.Any begins with its type's name."""
 _decode = msgspec.json.Decoder(Ticket).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -36,9 +40,11 @@ def parse_ticket(body: bytes) -> Ticket:
     """Read a ticket.
 
     Raises:
+        NotAvailable: a message of Flight SQL.
         InvalidRequest: not JSON, an unknown or missing field, a wrong type, or a combination that
             means nothing; the message names the field.
     """
+    refuse_flight_sql(body)
     try:
         ticket = _decode(body)
     except msgspec.ValidationError as exc:
@@ -59,6 +65,18 @@ def parse_ticket(body: bytes) -> Ticket:
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
     return ticket
+
+
+def refuse_flight_sql(body: bytes) -> None:
+    """Raise :class:`NotAvailable` where a ticket or a command is a protobuf of Flight SQL."""
+    _, found, name = body[:_HEAD_BYTES].partition(_FLIGHT_SQL)
+    if found:
+        word = re.match(rb"\w*", name)
+        assert word is not None, "it may be empty"
+        raise NotAvailable(
+            f"Flight SQL is not available, and {word[0].decode()} is of it: query by DoGet with a"
+            " JSON ticket, write by DoPut with a path or a JSON command"
+        )
 
 
 def encode_ticket(ticket: Ticket) -> bytes:

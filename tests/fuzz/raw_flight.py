@@ -6,6 +6,7 @@ Arrow's own client validates what it sends. This one writes the protobuf of ``Fl
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
 import time
@@ -29,6 +30,12 @@ class Answered(NamedTuple):
     status: str | None
     message: str
     results: int
+    trailers: dict[str, str]
+
+    def binary(self, name: str) -> bytes:
+        """A trailer that ends in ``-bin``."""
+        value = self.trailers[name]
+        return base64.b64decode(value + "=" * (-len(value) % 4))
 
 
 class NoAnswer(Exception):
@@ -146,6 +153,7 @@ class _Call:
             self._trailers.get("grpc-status"),
             urllib.parse.unquote(self._trailers.get("grpc-message", "")),
             len(self._received),
+            self._trailers,
         )
 
     def _send(self, data: bytes) -> None:

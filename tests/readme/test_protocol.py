@@ -24,6 +24,7 @@ from ingester.errors import MemoryFull
 from ingester.flight.actions import ACTIONS
 from ingester.flight.refusals import flight_error
 from tests.daemon import Daemon
+from tests.fuzz.raw_flight import call, flight_data, ipc_stream, path_descriptor
 
 PAGE = (Path(__file__).resolve().parents[2] / "ingester" / "flight" / "PROTOCOL.md").read_text()
 EXAMPLES: dict[str, list[Any]] = {
@@ -112,13 +113,13 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
         assert unlike([shown], act(client, "create_table", sent)) == []
 
     command = json.dumps(one("A write's command")).encode()
-    writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
     for heading in ("The answer to a batch", "The answer to a duplicate"):
+        writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), rows().schema)
         writer.write_with_metadata(rows(), json.dumps(one("A batch's app_metadata")).encode())
         assert unlike(one(heading), json.loads(reader.read().to_pybytes())) == []
-    writer.done_writing()
-    assert reader.read() is None
-    writer.close()
+        writer.done_writing()
+        assert reader.read() is None
+        writer.close()
 
     sent, shown = EXAMPLES["describe_table"]
     assert unlike([shown], act(client, "describe_table", sent)) == []
@@ -199,6 +200,16 @@ def test_every_action_is_on_the_page() -> None:
     assert {
         name for name in ACTIONS if f"### {name}\n" not in PAGE and f"`{name}`" not in PAGE
     } == (set())
+
+
+def test_a_refusal_carries_the_json_shown_in_its_trailer(daemon: Daemon) -> None:
+    refused = None
+    for batch in (pa.record_batch({"v": [1.5]}), pa.record_batch({"v": ["much"]})):
+        (schema, _), data = ipc_stream(batch)
+        first = flight_data(schema, b"", path_descriptor("shop", "clashes"))
+        refused = call(daemon.flight, "DoPut", [first, flight_data(*data)])
+    assert refused is not None
+    assert json.loads(refused.binary("ingester-error-bin")) == one("ingester-error-bin")
 
 
 def test_extra_info_of_a_refusal_has_the_fields_shown() -> None:
