@@ -29,7 +29,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from ingester.flight.answers import ClientGone, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
@@ -37,8 +36,8 @@ from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
-from ingester.flight.refusals import known_error
-from ingester.flight.requests import WriteCommand, checkpoint_bytes
+from ingester.flight.refusals import says_answered
+from ingester.flight.requests import RisingSequences, WriteCommand, checkpoint_bytes
 from ingester.flight.runs import Arrival
 from ingester.flight.unanswered import Unanswered
 from ingester.schema import Normaliser
@@ -95,19 +94,12 @@ class PutCall:
         self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
         self._answers = 0
+        self._sequences = RisingSequences()
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
-        try:
+        with says_answered(lambda: self._answers):
             self._serve(reader, writer)
-        except (ClientGone, fl.FlightError):
-            raise
-        except Exception as exc:
-            # pyarrow's client throws away what it has not read when it finds this while it sends.
-            known = known_error(exc)
-            details = {**known.details, "answered": self._answers}
-            error = type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
-            raise error from exc
 
     def _serve(self, reader: Any, writer: Any) -> None:
         opened = self._open(reader)
@@ -261,6 +253,7 @@ class PutCall:
                 nbytes = int(most) + ARRIVAL_BYTES
                 return ready.settle() and self._offer(stream, batch, nbytes, looks)
         metadata = metadata_of(chunk, stream.origin)
+        self._sequences.check(metadata.sequence)
         if looks is not True and ready.passes_on(stream, batch, ahead=looks is None):
             nbytes = stream.admit(batch.get_total_buffer_size(), None)
             self._unanswered.sent(nbytes)

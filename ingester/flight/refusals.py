@@ -135,6 +135,23 @@ def refusals(
 
 
 @contextmanager
+def says_answered(batches: Callable[[], int]) -> Iterator[None]:
+    """Inside :func:`refusals`: an error says how many batches were answered before it.
+
+    pyarrow's client throws away answers that it has not read when it finds an error while it sends.
+    """
+    try:
+        yield
+    except (ClientGone, fl.FlightError):
+        raise
+    except Exception as exc:
+        known = known_error(exc)
+        details = {**known.details, "answered": batches()}
+        error = type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
+        raise error from exc
+
+
+@contextmanager
 def no_flight_errors(context: Any) -> Iterator[None]:
     """Around :func:`refusals` in GetSchema, of which pyarrow takes none: they come as UNKNOWN.
 

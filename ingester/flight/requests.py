@@ -189,6 +189,27 @@ def parse_batch_metadata(raw: bytes | None, origin: str | None) -> BatchMetadata
     return metadata
 
 
+class RisingSequences:
+    """The sequences of one stream of an origin.
+
+    What came again in one stream would be taken for a duplicate, and not be kept.
+    """
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def check(self, sequence: int | None) -> None:
+        """Raise :class:`InvalidRequest` for the next batch's sequence if it does not rise."""
+        if sequence is None:
+            return
+        last, self._last = self._last, sequence
+        if sequence <= last:
+            raise InvalidRequest(
+                f"app_metadata: sequence {sequence} comes after {last} in one stream, where they"
+                " rise; what is sent again needs a new stream"
+            )
+
+
 def checkpoint_bytes(field: CheckpointField | None) -> tuple[str, bytes] | None:
     """(partition, state) decoded."""
     if field is None:

@@ -100,15 +100,32 @@ def test_batches_of_an_origin_without_sequence_are_never_duplicates(
     assert rows(client, table) == [0, 0]
 
 
-def test_a_pipelined_copy_is_answered_and_applied_once(
+@pytest.mark.parametrize("sequence", [9, 10])
+def test_a_sequence_that_does_not_rise_within_a_stream_is_refused(
+    client: fl.FlightClient, table: Table, origin: str, sequence: int
+) -> None:
+    """It was answered as a duplicate, though nothing of it had ever been kept."""
+    stream = Stream(client, writing(table, origin), numbers(0, 1).schema)
+    stream.write(numbers(0, 1), {"sequence": 10})
+    with pytest.raises(pa.ArrowInvalid, match=f"sequence {sequence} comes after 10"):
+        stream.write(numbers(1, 1), {"sequence": sequence})
+    # Sent again after a lost answer it comes in a stream of its own.
+    (again,) = put(client, table, numbers(0, 1), origin=origin, metadata=[{"sequence": 10}])
+    assert again["duplicate"]
+    put(client, table, numbers(2, 1), origin=origin, metadata=[{"sequence": 11}])
+    assert rows(client, table) == [0, 2]
+
+
+def test_a_sequence_that_does_not_rise_is_refused_behind_others_that_are_on_their_way(
     client: fl.FlightClient, table: Table, origin: str
 ) -> None:
-    with Stream(client, writing(table, origin), numbers(0, 1).schema) as stream:
-        for i in range(200):
-            for _ in range(2):
-                stream.send(numbers(i, 1), {"sequence": i})
-        answers = stream.rest()
-    assert [answer["duplicate"] for answer in answers] == [False, True] * 200
+    stream = Stream(client, writing(table, origin), numbers(0, 1).schema)
+    for i in [*range(200), 5]:
+        stream.send(numbers(i, 1), {"sequence": i})
+    answers = stream.rest()
+    with pytest.raises(pa.ArrowInvalid, match="sequence 5 comes after 199"):
+        stream.close()
+    assert all(answer["accepted"] and not answer["duplicate"] for answer in answers)
     assert rows(client, table) == list(range(200))
 
 
