@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
 from ingester.replication.changes import Changes, Mask
+from ingester.schema.plain import plain
 
 Role = Literal["old_pk", "new_pk", "value", "changed"]
 
@@ -148,7 +149,7 @@ def _batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return plain(column) if pa.types.is_dictionary(column.type) else column
 
 
 def _missing(keys: pa.RecordBatch) -> Mask:

@@ -34,6 +34,8 @@ def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
     Infinite where there are more inner values than can be looked at.
     """
     rows = len(column)
+    while isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     if not expands(column.type):
         return float(max(column.get_total_buffer_size(), rows * fixed_bytes(kept)))
     if pa.types.is_null(column.type):
@@ -47,6 +49,8 @@ def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
 def expands(kind: pa.DataType) -> bool:
     """Whether values of this type may be larger in their plain form than as they were sent."""
     t = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return expands(kind.storage_type)
     return (
         t.is_dictionary(kind)
         or t.is_null(kind)
@@ -72,6 +76,8 @@ def _row_bytes(array: Any) -> Bytes:
     kind, t = array.type, pa.types
     if len(array) > MOST_VALUES:
         raise _TooMany
+    if isinstance(kind, pa.BaseExtensionType):
+        return _row_bytes(array.storage)
     if t.is_dictionary(kind):
         if not len(array.dictionary):
             return np.zeros(len(array))

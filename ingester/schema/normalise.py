@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ingester.errors import InvalidRequest
 from ingester.schema.expansion import expands, fixed_bytes, plain_bytes
 from ingester.schema.names import check_column_names
+from ingester.schema.plain import plain
 from ingester.schema.types import has_no_type, table_type, widens
 from persist.table import TableDefinition
 
@@ -196,18 +197,14 @@ class Normaliser:
             raise InvalidRequest(f"column {field.name!r}: table has {field.type}, batch has {sent}")
 
     def _convert(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if column.type == field.type:
-            return column
-        if pa.types.is_timestamp(column.type):
-            self._check_timestamps(column, field)
         try:
-            if _has_list_view(column.type):
-                # Arrow's own cast of views with nulls or empty lists makes an invalid array.
-                return pa.array(column.to_pylist(), field.type)
+            column = plain(column)
+            if column.type == field.type:
+                return column
+            if pa.types.is_timestamp(column.type):
+                self._check_timestamps(column, field)
             return column.cast(field.type)
-        except (pa.ArrowInvalid, ValueError, OverflowError) as exc:  # of Python's datetime as well
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as exc:
             raise InvalidRequest(
                 f"column {field.name!r}: values do not fit {field.type}: {exc}"
             ) from exc
@@ -232,17 +229,10 @@ class Normaliser:
 
 
 def _check_says_nothing(column: pa.Array, field: pa.Field) -> None:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = plain(column)
     if column.null_count < len(column):
         raise InvalidRequest(
             f"column {field.name!r}: a part of its type {field.type} is null, so that no column can"
             f" be made for its {len(column) - column.null_count} values; send it with the type that"
             " it is to have"
         )
-
-
-def _has_list_view(kind: pa.DataType) -> bool:
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return True
-    return any(_has_list_view(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,7 +1,8 @@
 """The Arrow types that tables keep, and the form in which each sent type is kept.
 
 Law of this file: a pure mapping. Strings, binaries and lists are kept in their plain form, whatever
-form was sent; a dictionary is kept as its values; timestamps take the table's unit.
+form was sent; a dictionary is kept as its values, an extension type as its storage, a decimal of up
+to 38 digits as decimal128; timestamps take the table's unit.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
+from ingester.schema.zones import is_zone
 
 _MAX_DEPTH = 32
+_MAX_DIGITS = 38
+"""Of Parquet's readers, Spark among them."""
 
 
 def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
@@ -30,11 +34,11 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
     t = pa.types
     if depth > _MAX_DEPTH:
         raise InvalidRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
-    if t.is_decimal128(kind) and kind.scale < 0:
-        raise InvalidRequest(
-            f"column {column!r}: type {kind} is not supported: Parquet has no negative scales"
-        )
-    if t.is_boolean(kind) or t.is_integer(kind) or t.is_date32(kind) or t.is_decimal128(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        return _kept(column, sent, kind.storage_type, unit, depth + 1)
+    if t.is_decimal(kind):
+        return _kept_decimal(column, sent, kind)
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_date32(kind):
         return kind
     if t.is_float32(kind) or t.is_float64(kind) or t.is_null(kind):
         return kind
@@ -48,8 +52,11 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
     ):
         return pa.binary()
     if t.is_timestamp(kind):
-        return pa.timestamp(unit, tz=kind.tz)
+        _check_zone(column, kind)
+        return pa.timestamp(unit, tz=kind.tz or None)
     if t.is_dictionary(kind):
+        if t.is_dictionary(kind.value_type):
+            raise _not_supported(column, sent, kind, "send the values of the inner one")
         return _kept(column, sent, kind.value_type, unit, depth + 1)
     if t.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
@@ -64,8 +71,44 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
         )
     if _is_list(kind):
         return pa.list_(_kept(column, sent, kind.value_type, unit, depth + 1))
+    remedy = next((text for is_kind, text in _REMEDIES if is_kind(kind)), "send another type")
+    raise _not_supported(column, sent, kind, remedy)
+
+
+_REMEDIES = (
+    (pa.types.is_float16, "cast it to float32, which has all of its values"),
+    (pa.types.is_date64, "cast it to date32, or to timestamp('ms') where it has times"),
+    (pa.types.is_time, "send an integer of the same unit, or a string"),
+    (pa.types.is_duration, "send an integer of the same unit"),
+    (pa.types.is_interval, "send integers, or a string"),
+    (pa.types.is_union, "send a struct with a field for each of its types"),
+    (pa.types.is_run_end_encoded, "decode it, in pyarrow by compute.run_end_decode"),
+)
+
+
+def _not_supported(
+    column: str, sent: pa.DataType, kind: pa.DataType, remedy: str
+) -> InvalidRequest:
     inside = "" if kind == sent else f" (inside {sent})"
-    raise InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported")
+    return InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported; {remedy}")
+
+
+def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    if kind.scale < 0:
+        remedy = "Parquet has no negative scales: cast it to scale 0"
+        raise _not_supported(column, sent, kind, remedy)
+    if kind.precision > _MAX_DIGITS:
+        remedy = f"Spark has at most {_MAX_DIGITS} digits: cast it to decimal128, or send a string"
+        raise _not_supported(column, sent, kind, remedy)
+    return pa.decimal128(kind.precision, kind.scale)
+
+
+def _check_zone(column: str, kind: pa.DataType) -> None:
+    if kind.tz and not is_zone(kind.tz):
+        raise InvalidRequest(
+            f"column {column!r}: {kind.tz!r} is no time zone that Arrow, Spark and DuckDB know; use"
+            " 'UTC', an offset as '+01:00', or a name of the IANA database as 'Europe/Berlin'"
+        )
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.integration.wire import Stream, Table, persist, put, query, writing
+from tests.integration.wire import Stream, Table, create, persist, put, query, writing
 
 UTC = dt.UTC
 WHEN = dt.datetime(2026, 11, 21, 12, 30, 15, 123456, UTC)
@@ -68,6 +68,16 @@ TAKEN: dict[str, tuple[pa.DataType, list[Any], pa.DataType]] = {
         [WHEN.replace(microsecond=1000), None],
         pa.timestamp("us", "UTC"),
     ),
+    "dictionary_of_string_views": (
+        pa.dictionary(pa.uint32(), pa.string_view()),
+        ["a", None, "longer than twelve bytes", "a"],
+        pa.string(),
+    ),
+    "decimal32": (pa.decimal32(9, 2), [Decimal("1.25"), None], pa.decimal128(9, 2)),
+    "decimal64": (pa.decimal64(18, 2), [Decimal("1.25"), None], pa.decimal128(18, 2)),
+    "decimal256": (pa.decimal256(38, 2), [Decimal("1.25"), None], pa.decimal128(38, 2)),
+    "json": (pa.json_(), ['{"a": 1}', None], pa.string()),
+    "offset": (pa.timestamp("us", "+01:00"), [WHEN, None], pa.timestamp("us", "+01:00")),
     "list_of_dictionaries": (
         pa.list_(pa.dictionary(pa.int32(), pa.string())),
         [["a", "b"], None, ["a"]],
@@ -83,7 +93,10 @@ TAKEN: dict[str, tuple[pa.DataType, list[Any], pa.DataType]] = {
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
     if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode().cast(kind)
+        distinct = [value for value in dict.fromkeys(values) if value is not None]
+        codes = [None if value is None else distinct.index(value) for value in values]
+        found = pa.array(distinct, kind.value_type)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, kind.index_type), found)
     if pa.types.is_list(kind) and pa.types.is_dictionary(kind.value_type):
         lists = pa.array(values, pa.list_(pa.string()))
         encoded = lists.values.dictionary_encode().cast(kind.value_type)
@@ -138,6 +151,36 @@ def test_a_type_that_no_table_takes_is_refused_by_name(
         put(client, table, pa.record_batch({"good": pa.array([1]), "bad": array}))
     with pytest.raises(pa.ArrowKeyError):
         query(client, table)
+
+
+def test_an_extension_type_is_kept_as_its_storage(client: fl.FlightClient, table: Table) -> None:
+    uuids = pa.array([b"0123456789abcdef", None], pa.uuid())
+    # One that this Arrow has no class for is known by the metadata of its field alone.
+    metadata = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": "{}"}
+    points = pa.field("point", pa.large_binary(), metadata=metadata)
+    schema = pa.schema([pa.field("id", pa.uuid()), points])
+    put(client, table, pa.record_batch([uuids, pa.array([b"p", None])], schema=schema))
+    persist(client, table)
+    put(client, table, pa.record_batch({"id": pa.array([b"x" * 16])}))
+    found = query(client, table)
+    assert found.schema.types == [pa.binary(), pa.binary()]
+    assert sorted(found["id"].to_pylist(), key=str) == [None, b"0123456789abcdef", b"x" * 16]
+
+
+@pytest.mark.parametrize("zone", ["Z", "UTC+1", "Mars/Phobos"])
+def test_a_zone_that_nobody_knows_is_refused_when_it_comes(
+    client: fl.FlightClient, table: Table, zone: str
+) -> None:
+    """It was taken, and every reader of the table ended in a traceback."""
+    times = pa.array([0], pa.int64()).cast(pa.timestamp("us", zone))
+    with pytest.raises(pa.ArrowInvalid, match=r"'t'.*'UTC'.*'\+01:00'"):
+        put(client, table, pa.record_batch({"t": times}))
+    with pytest.raises(pa.ArrowInvalid, match=r"'t'.*'UTC'.*'\+01:00'"):
+        create(client, table, pa.schema({"i": pa.int8(), "t": pa.list_(times.type)}))
+    put(client, table, pa.record_batch({"i": pa.array([1])}))
+    with pytest.raises(pa.ArrowInvalid, match=r"'t'.*'UTC'.*'\+01:00'"):
+        put(client, table, pa.record_batch({"i": pa.array([2]), "t": times}))
+    assert query(client, table).to_pydict() == {"i": [1]}
 
 
 UNTYPED: dict[str, tuple[list[Any], pa.DataType]] = {

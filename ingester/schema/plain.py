@@ -1,0 +1,84 @@
+"""Columns without dictionaries, views and extension types, at any depth.
+
+Arrow's own casts know some of these and not others: a dictionary of string views has no kernel,
+nor has a list of dictionaries of structs, and list views with nulls come out invalid.
+
+Law of this file: pure; values and nulls stay what they are, and nothing becomes a Python object.
+Columns must have been validated in full: offsets and indices are followed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Offsets = npt.NDArray[np.int64]
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether :func:`plain` has nothing to do for this type."""
+    t = pa.types
+    if (
+        isinstance(kind, pa.BaseExtensionType)
+        or t.is_dictionary(kind)
+        or t.is_string_view(kind)
+        or t.is_binary_view(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    ):
+        return False
+    return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def plain(array: Any) -> Any:
+    """The same values: a dictionary's, an extension type's storage, texts and lists in a row.
+
+    Lists that had to be made anew are large ones.
+    """
+    kind, t = array.type, pa.types
+    if is_plain(kind):
+        return array
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(array.storage)
+    if t.is_dictionary(kind):
+        return plain(array.dictionary).take(array.indices)
+    if t.is_string_view(kind):
+        return array.cast(pa.string())
+    if t.is_binary_view(kind):
+        return array.cast(pa.binary())
+    if t.is_struct(kind):
+        fields = [plain(array.field(i)) for i in range(kind.num_fields)]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, names, mask=array.is_null())
+    if t.is_map(kind):
+        keys, items = plain(array.keys), plain(array.items)
+        offsets = pa.array(_integers(array.offsets), pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=array.is_null())
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return _from_views(array)
+    values = plain(array.values)
+    if t.is_fixed_size_list(kind):
+        offsets = (np.arange(len(array) + 1) + array.offset) * kind.list_size
+        return _lists(offsets, values, array)
+    return _lists(_integers(array.offsets), values, array)
+
+
+def _from_views(array: Any) -> Any:
+    """Values in the order of their lists: views may overlap, and leave some out."""
+    sizes = _integers(array.sizes) * array.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    before = np.repeat(_integers(array.offsets) - offsets[:-1], sizes)
+    indices = before + np.arange(offsets[-1])
+    return _lists(offsets, plain(array.values).take(pa.array(indices)), array)
+
+
+def _lists(offsets: Offsets, values: Any, of: Any) -> Any:
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, mask=of.is_null())
+
+
+def _integers(array: pa.Array) -> Offsets:
+    found: Offsets = array.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
