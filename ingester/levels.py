@@ -31,6 +31,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     log_pending_operations: int = 0
     streams_open: int = 0
     streams_stalled: int = 0
+    answer_files: int = 0
+    answer_file_bytes: int = 0
     ready: int = 0
     """1 while queries are answered."""
     accepts_writes: int = 0
@@ -52,6 +54,8 @@ _GAUGES = {
     "log_pending_operations": "Operations that wait for their sync",
     "streams_open": "Open query streams",
     "streams_stalled": "Open query streams whose client has stopped reading",
+    "answer_files": "Files on local disk with rows of keyed answers that are sent later",
+    "answer_file_bytes": "Bytes of these files, at most",
     "ready": "1 while queries are answered",
     "accepts_writes": "1 while a write would be taken",
 }

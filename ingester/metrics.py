@@ -131,11 +131,8 @@ class Metrics:
         self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
         refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
         self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
-        self._clients_gone = Counter(
-            "ingester_clients_gone",
-            "Writers that left before their last answer",
-            registry=registry,
-        )
+        left = "Writers that left before their last answer"
+        self._clients_gone = Counter("ingester_clients_gone", left, registry=registry)
 
     def _register_write_path(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -181,6 +178,11 @@ class Metrics:
         )
         self._spilled = Counter(
             "ingester_spilled_bytes", "Bytes spilled for open snapshots", registry=registry
+        )
+        self._answer_files = Counter(
+            "ingester_answer_files_written_bytes",
+            "Bytes of rows of keyed answers put into files on local disk",
+            registry=registry,
         )
         self._timed_out = Counter(
             "ingester_query_timeouts", "Query streams that lost their snapshot", registry=registry
@@ -286,6 +288,10 @@ class Metrics:
     def spilled(self, nbytes: int) -> None:
         """Count bytes spilled to local disk for open snapshots."""
         self._spilled.inc(nbytes)
+
+    def answer_file_written(self, nbytes: int) -> None:
+        """Count a file of a keyed answer on local disk."""
+        self._answer_files.inc(nbytes)
 
     def stream_timed_out(self) -> None:
         """Count a query stream whose client was too slow and that lost its snapshot."""

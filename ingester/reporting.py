@@ -153,9 +153,7 @@ class Reporter:
             persist=self._persist(),
             log=self._log(),
             origins=[OriginStatus(**facts._asdict()) for facts in runtime.known_origins.listed()],
-            streams=StreamStatus(
-                open=runtime.queries.open_streams, stalled=runtime.queries.stalled_streams
-            ),
+            streams=self._streams(),
             clean_up=runtime.cleaning.status,
             errors=self._problems(),
         )
@@ -165,6 +163,7 @@ class Reporter:
         runtime, ledger = self._runtime, self._runtime.ledger
         tables = runtime.tree.tables.values()
         queue, statistics = runtime.persister.queue, runtime.wal.statistics()
+        aside = runtime.row_groups.aside
         return Levels(
             memory_by_kind_bytes=ledger.by_kind(),
             memory_limit_bytes=ledger.watermarks.limit,
@@ -181,6 +180,8 @@ class Reporter:
             log_pending_operations=statistics.pending,
             streams_open=runtime.queries.open_streams,
             streams_stalled=runtime.queries.stalled_streams,
+            answer_files=aside.files,
+            answer_file_bytes=aside.file_bytes,
             ready=int(runtime.state == "ready"),
             accepts_writes=int(runtime.state == "ready" and not runtime.gate.reasons()),
         )
@@ -231,6 +232,15 @@ class Reporter:
             persisted=Persisted(rows=rows, bytes=nbytes, files=files),
             failed_attempts=runtime.counting.failed_attempts,
             last=runtime.counting.last_persists,
+        )
+
+    def _streams(self) -> StreamStatus:
+        queries, aside = self._runtime.queries, self._runtime.row_groups.aside
+        return StreamStatus(
+            open=queries.open_streams,
+            stalled=queries.stalled_streams,
+            files=aside.files,
+            file_bytes=aside.file_bytes,
         )
 
     def _log(self) -> LogStatus:

@@ -128,6 +128,7 @@ class Runtime:
             cache_bytes=min(CACHE_BYTES, memory.limit // 16),
             aside_folder=settings.data_dir / "spill",
         )
+        self.row_groups.aside.on_written = self.metrics.answer_file_written
         self.queries = Queries(
             self.catalog,
             self.tree,

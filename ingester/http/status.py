@@ -171,6 +171,9 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     open: int = 0
     stalled: int = 0
+    files: int = 0
+    """On local disk, with rows of keyed answers that are sent later."""
+    file_bytes: int = 0
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

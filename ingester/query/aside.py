@@ -44,6 +44,8 @@ class Aside:
         """That they have on disk."""
         self.file_bytes = 0
         """Of these, at most."""
+        self.on_written: Callable[[int], object] = lambda nbytes: None
+        """Told of each file, in the thread that has written it."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -77,6 +79,8 @@ class Aside:
         finally:
             if made is None:
                 self.give_back(nbytes)
+        if made is not None:
+            self.on_written(made.nbytes)
         return made, nbytes
 
     def give_back(self, nbytes: int) -> None:

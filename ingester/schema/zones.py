@@ -21,13 +21,21 @@ _OF_THE_MACHINE = "localtime"
 """The one name of the database that means another zone elsewhere."""
 
 
-@lru_cache(maxsize=1024)
+_LONGEST = 64
+"""Longer than any name of the database, which no text that somebody sends has to be."""
+
+
 def is_zone(name: str) -> bool:
     """Whether everybody who reads a table knows this zone."""
     if name[:1] in ("+", "-"):
         return _OFFSET.fullmatch(name) is not None
+    return len(name) <= _LONGEST and name != _OF_THE_MACHINE and _is_found(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_found(name: str) -> bool:
     try:
         pc.local_timestamp(pa.scalar(0, pa.timestamp("s", name)))
     except (pa.ArrowException, ValueError):
         return False
-    return name != _OF_THE_MACHINE
+    return True

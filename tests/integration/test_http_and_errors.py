@@ -25,8 +25,10 @@ from tests.integration.wire import (
     persist,
     put,
     query,
+    ticket,
 )
 from tests.s3_server import S3Server
+from tests.waiting import until
 
 
 def _json(url: str) -> Any:
@@ -111,6 +113,32 @@ def test_status_has_identity_admission_rates_tables_queue_log_origins_and_errors
         "open": False,
     } in (status["origins"])
     assert isinstance(status["errors"], list)
+
+
+def test_files_of_keyed_answers_are_shown_while_they_are_there(
+    shared: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    """The disk that they take was in no metric."""
+    wide = pa.array([f"{n:01000d}" for n in range(4_000)])
+    schema = pa.schema({"i": pa.int64(), "s": pa.string()})
+    create(client, table, schema, primary_key=["i"])
+    # More than the client's library reads ahead by itself.
+    for first in range(0, 40_000, 4_000):
+        put(client, table, numbers(first, 4_000, s=wide))
+    before = _metrics(shared)
+    with fl.connect(shared.flight) as other:
+        reader = other.do_get(ticket(table))
+        reader.read_chunk()
+        streams, during = _json(f"{shared.http}/api/status")["streams"], _metrics(shared)
+        assert streams["files"] == during["ingester_answer_files"] == 1
+        assert streams["file_bytes"] == during["ingester_answer_file_bytes"] > 40_000_000
+        written = "ingester_answer_files_written_bytes_total"
+        assert during[written] - before[written] > 40_000_000
+        reader.read_all()
+    until(
+        lambda: _metrics(shared)["ingester_answer_file_bytes"] == 0, "the file of the answer to go"
+    )
+    assert _json(f"{shared.http}/api/status")["streams"]["files"] == 0
 
 
 @pytest.mark.s3
