@@ -30,10 +30,11 @@ segments can go as soon as what they hold is safe elsewhere: ``log.prune(keep_fr
 
 On disk, a log is a row of segments, all sealed but the last (`wal.format` draws one)::
 
-    00000000000000000007.wal           sealed: its final record counts the others
+    00000000000000000007.wal           sealed: its final record counts the others; zeros may follow
     00000000000000000008.wal           open: records, then zeros
     00000000000000000009.wal.tmp       the next one in the making
-    00000000000000000006.wal.tmp       one that nobody needs any more, on its way out
+    00000000000000000006.wal.tmp       one that nobody needs any more, on its way out, or kept to
+                                       become the next one; a start removes them all
     00000000000000000005.wal.torn      a tail that was never acknowledged, kept for a look
     00000000000000000005.wal.damaged   what a repair moved aside
 
