@@ -25,6 +25,7 @@ from wal.errors import LogTooNew
 from wal.format import (
     ALIGNMENT,
     RECORD_HEADER_BYTES,
+    SEAL_RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     LogIdentity,
     RecordHeader,
@@ -56,8 +57,9 @@ class Gap(msgspec.Struct, frozen=True):
 class RepairedSegment(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one segment.
 
-    `moved_to` is None when the segment was missing. `records_lost` is None when no seal says how
-    many there were. `gaps` are within the segment, or up to the next one if its end is lost.
+    `moved_to` is None when the segment was missing. `records_lost` is None when no seal that can be
+    right says how many there were. `gaps` are within the segment, or up to the next one if its end
+    is lost.
     """
 
     number: int
@@ -179,7 +181,7 @@ def _rebuild(disk: Disk, path: Path, plan: _Plan) -> RepairedSegment:
         moved_to=aside.name if aside else None,
         problem=plan.problem,
         records_saved=copy.records,
-        records_lost=None if copy.sealed_records is None else copy.sealed_records - copy.records,
+        records_lost=copy.lost,
         operations_saved=copy.operations,
         bytes_saved=copy.end - SEGMENT_HEADER_BYTES,
         bytes_moved=moved_bytes,
@@ -206,7 +208,8 @@ class _Copy:
         record = located.header
         start = located.offset + RECORD_HEADER_BYTES
         if record.kind == RecordKind.SEAL:
-            self.sealed_records = decode_seal(source.read(start, record.length))
+            if record.length == SEAL_RECORD_BYTES - RECORD_HEADER_BYTES:
+                self.sealed_records = decode_seal(source.read(start, record.length))
             return
         if record.kind == RecordKind.OPERATION:
             if record.first_seq <= self._last_seq:
@@ -236,6 +239,13 @@ class _Copy:
         """End the new segment."""
         seal = encode_seal(self._number, self.end, self.records, self._last_seq + 1)
         write_all(self._disk, self._fd, [seal], self.end)
+
+    @property
+    def lost(self) -> int | None:
+        """How many records the seal counts beyond those written; None where it cannot be right."""
+        if self.sealed_records is None or self.sealed_records < self.records:
+            return None
+        return self.sealed_records - self.records
 
     def all_gaps(self, next_first: int | None) -> list[Gap]:
         """The gaps, neighbours joined, up to where the next segment begins."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from crc32c import crc32c
 
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import SMALL, payloads, recovered_records, running
 from wal import Entry, Log, LogDamaged, LogIdentity, LogTooNew, RecordKind
-from wal.format import SEGMENT_HEADER_BYTES, segment_name
+from wal.format import SEGMENT_HEADER_BYTES, RecordHeader, encode_record_header, segment_name
 from wal.inspection import Gap, inspect, repair, verify
 
 ONE = [b"a%d" % i for i in range(5)]
@@ -191,6 +193,20 @@ def test_a_second_repair_keeps_what_the_first_one_moved(folder: Path) -> None:
     assert done.moved_to == segment_name(2) + ".damaged-2"
     assert (folder / (segment_name(2) + ".damaged")).read_bytes() == first
     assert (folder / done.moved_to).read_bytes() == second
+
+
+@pytest.mark.parametrize(
+    "payload", [struct.pack("<Q", 4), bytes(16), b""], ids=["too few", "too long", "empty"]
+)
+def test_a_seal_that_cannot_be_right_says_nothing_of_what_was_lost(
+    folder: Path, payload: bytes
+) -> None:
+    header = RecordHeader(RecordKind.SEAL, len(payload), 11, at(5), crc32c(payload))
+    overwrite(folder, 2, at(5), encode_record_header(2, at(5), header) + payload)
+    assert [one.severity for one in verify(folder)] == ["damage"]
+    (done,) = repair(folder).segments
+    assert (done.records_saved, done.records_lost, done.gaps) == (5, None, ())
+    assert read(folder) == ONE + TWO + THREE
 
 
 @pytest.mark.parametrize("call", ["pwritev", "rename", "fsync", "fsync_directory"])
