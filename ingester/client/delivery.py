@@ -9,15 +9,27 @@ When a stream is lost or refused for now, the window is rewound and sent again o
 is exact because every batch carries its origin's sequence: what the daemon already has is answered
 as a duplicate. Without an origin a batch that may have been applied is never sent again.
 
+A daemon that stood still may serve a call late that this writer has given up: it then takes over
+from the newer stream of the same writer, which opens another one.
+
 Who keeps batches until they are durable sends those again, too, that a daemon has answered and does
 not have any more: its disk was lost, or another daemon has taken its place.
 """
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from .errors import ADMISSION_CODES, ClientError, OriginClash, Unavailable, UnknownOutcome
+from .errors import (
+    ADMISSION_CODES,
+    ClientError,
+    OriginClash,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    Unreachable,
+)
 from .origins import OriginLease
 from .retry import RetryState, is_retryable
 from .window import Pending, SendWindow
@@ -27,6 +39,9 @@ if TYPE_CHECKING:
     from .ack import Ack
 
 
+LATE_S = 10.0
+"""How long after an answer on a newer stream a call that was given up may still come to its turn:
+both have waited for the same daemon."""
 UNREAD = Answer(accepted=True)
 """All that is known of an answer that was lost: what it was."""
 
@@ -60,6 +75,8 @@ class Delivery:
         self._lease = lease
         self._retry = retry
         self._heard_at = 0.0
+        self._late_until = -math.inf
+        """Until when a call of this writer's that was given up may be served."""
 
     @property
     def own_origin(self) -> bool:
@@ -90,6 +107,8 @@ class Delivery:
         error = self._refusal(answer, pending)
         if error is None:
             self._heard_at = now
+            if self._late_until == math.inf:
+                self._late_until = now + LATE_S
             self._retry.progressed()
             if not pending.acknowledged:
                 self._count(answer, pending)
@@ -124,6 +143,10 @@ class Delivery:
         ``deaf``: answers may have come that nobody has read, and nobody knows how many.
         :meth:`fail` must follow with the error.
         """
+        if isinstance(error, Unreachable | TimedOut):
+            self._late_until = math.inf
+        elif error.code == "superseded" and (self.own_origin or now < self._late_until):
+            error = Unavailable(f"{error} (it may be an older one of this writer, served late)")
         on_the_way = self.window.sent_count
         # A refusal at the door says that nothing was applied; anything else leaves it open.
         unclear = deaf or error.code not in ADMISSION_CODES

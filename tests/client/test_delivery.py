@@ -154,6 +154,29 @@ def test_a_duplicate_is_someone_elses_only_where_we_sent_it_once_and_chose_its_s
     assert one.total.batches == (expected is type(None))
 
 
+def test_superseded_is_an_older_call_of_our_own_only_soon_after_one_was_given_up() -> None:
+    one = delivery()
+    append(one, 3)
+    taken = Unavailable("a newer stream", code="superseded")
+    one.window.take(0.0)
+    assert one.lost(taken, 0.0) is taken
+    one.lost(TimedOut("silent"), 1.0)
+    for now in (50.0, 59.0):  # it stands still for long, and then both are served
+        one.window.take(now)
+        one.answered(Answer(True), 50.0)
+        assert one.lost(taken, now) == 1.0
+    one.window.take(60.0)
+    assert one.lost(taken, 60.0) is taken
+
+
+def test_nobody_else_has_an_origin_that_was_made_up() -> None:
+    lease = OriginLease("o", 1, exclusive=True, on_release=lambda lease: None)
+    one = Delivery(SendWindow(WindowLimits()), lease, RetryState(POLICY, lambda: 0.0))
+    append(one, 1)
+    one.window.take(0.0)
+    assert one.lost(Unavailable("a newer stream", code="superseded"), 0.0) == 1.0
+
+
 def test_silence_counts_from_the_later_of_sending_and_hearing() -> None:
     one = delivery()
     append(one, 2)

@@ -6,8 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingester.client import Client, RetryPolicy, TableDescription
+from tests.bench.asking import metric
 from tests.client.wire_cutter import WireCutter
 from tests.daemon import Daemon
+from tests.waiting import until
 
 SCHEMA = pa.schema([("v", pa.int64())])
 
@@ -39,6 +41,34 @@ def test_a_writer_outlives_kill_nine_and_every_row_is_there_once(tmp_path: Path)
         with daemon:
             found = client.query("ns", "t").column("v").to_pylist()
             assert found == list(range(total))
+
+
+def test_a_call_that_was_given_up_and_is_served_late_does_not_end_the_writer(
+    tmp_path: Path,
+) -> None:
+    """As when the daemon's process stood still meanwhile, and went on with the newer call first."""
+
+    def batch(n: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array([n] * 1000)], schema=SCHEMA)
+
+    def duplicates() -> float:
+        return metric(daemon, "ingester_duplicates_total")
+
+    with Daemon.start(tmp_path / "d") as daemon:
+        port = int(daemon.flight.rpartition(":")[2])
+        retry = RetryPolicy(for_s=30, first_delay_s=0.01)
+        with WireCutter(port) as wire, Client(wire.endpoint, retry=retry) as client:
+            client.create_table("ns", "t", SCHEMA)
+            wire.hold()
+            with client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1) as writer:
+                first = writer.write(batch(1))
+                until(lambda: wire.held_bytes > 8000, "the first call")
+                wire.cut()
+                first.result()  # of the second call
+                wire.release()
+                until(lambda: duplicates() == 1, "the first call to be served, and to take over")
+                writer.write(batch(2)).result()
+            assert client.query("ns", "t").num_rows == 2000
 
 
 def test_a_table_is_created_described_and_persisted(tmp_path: Path) -> None:

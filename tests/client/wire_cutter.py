@@ -1,4 +1,4 @@
-"""A TCP relay between client and daemon that can be cut, and led to another daemon."""
+"""A TCP relay between client and daemon: cut, led to another daemon, or later than the client."""
 
 import contextlib
 import socket
@@ -17,6 +17,9 @@ class WireCutter:
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._lock = threading.Lock()
+        self._held: dict[socket.socket, bytearray] = {}
+        """What each of these ends towards the daemon has not been given yet."""
+        self._far: list[socket.socket] = []
         self.connections = 0
         self._threads[0].start()
 
@@ -25,8 +28,27 @@ class WireCutter:
         with self._lock:
             self.target_port = target_port or self.target_port
             for end in self._open:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+                self._shut(end)
+
+    def hold(self) -> None:
+        """Keep back what is sent on the connections of now, also when they break."""
+        with self._lock:
+            self._held = {far: bytearray() for far in self._far}
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is kept back."""
+        return sum(map(len, self._held.values()))
+
+    def release(self) -> None:
+        """Give the daemon what was kept back."""
+        for far, data in self._held.items():
+            far.sendall(data)
+
+    def _shut(self, end: socket.socket) -> None:
+        if end not in self._held:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -44,6 +66,7 @@ class WireCutter:
                 continue
             with self._lock:
                 self._open.append(far)
+                self._far.append(far)
             for source, sink in ((near, far), (far, near)):
                 relay = threading.Thread(target=self._relay, args=(source, sink))
                 self._threads.append(relay)
@@ -52,10 +75,12 @@ class WireCutter:
     def _relay(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(data)
+                if sink in self._held:
+                    self._held[sink] += data
+                else:
+                    sink.sendall(data)
         for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            self._shut(end)
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +91,7 @@ class WireCutter:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
+        self._held = {}
         self.cut()
         for thread in self._threads:
             thread.join()
