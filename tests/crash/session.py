@@ -2,7 +2,9 @@
 
 Law of this file: a stream is given up before its deadline is near, so that a deadline that passes
 says that the daemon stood still; what of it had no answer then may still be applied. A refusal is
-final for everything without an answer only where all answers before it could be read.
+final for everything without an answer only where all answers before it could be read. A daemon that
+stood still may serve the newer stream first, which the one that was given up then ends: nobody else
+has the writer's origin.
 """
 
 from __future__ import annotations
@@ -55,9 +57,11 @@ class Stream:
 class Session:
     """The streams of one connection, one per table."""
 
-    def __init__(self, client: fl.FlightClient, origin: str | None) -> None:
+    def __init__(self, client: fl.FlightClient, origin: str | None, *, gave_up: bool) -> None:
+        """``gave_up``: the writer has given up a stream of an earlier session."""
         self._client = client
         self._origin = origin
+        self._gave_up = gave_up
         self._streams: dict[str, Stream] = {}
 
     def exchange(
@@ -83,8 +87,11 @@ class Session:
                 yield index, json.loads(answer.to_pybytes())
         except ERRORS as exc:
             self._streams.pop(table, None)
+            reason = _reason_of(stream.out, exc)
+            if self._gave_up and _told(reason).get("code") == "superseded":
+                raise Unclear from exc
             try:
-                raise_what_it_means(_reason_of(stream.out, exc), exc)
+                raise_what_it_means(reason, exc)
             except Refused:
                 if not cut:
                     raise
@@ -134,13 +141,18 @@ class Session:
 
 def raise_what_it_means(reason: Exception, cause: Exception) -> None:
     """``Refused`` after a moment, ``Unclear``, or the reason itself: the connection is gone."""
-    extra = json.loads(getattr(reason, "extra_info", None) or b"{}")
+    extra = _told(reason)
     if extra.get("code") in RETRYABLE:
         time.sleep(min(extra.get("retry_after_s", 0.1), LONGEST_RETRY_S))
         raise Refused from cause
     if isinstance(reason, fl.FlightTimedOutError):
         raise Unclear from cause
     raise reason from cause
+
+
+def _told(reason: Exception) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(getattr(reason, "extra_info", None) or b"{}")
+    return told
 
 
 def _reason_of(out: Any, first: Exception) -> Exception:

@@ -61,13 +61,15 @@ class Writer:
 
     def work(self, endpoint: str, paused: threading.Event) -> str | None:
         """Write until paused (``None``) or until the daemon is gone (what was seen of that)."""
+        gave_up = False
         while True:
             try:
                 with fl.connect(endpoint) as client:
-                    self._write(Session(client, self._origin), endpoint, paused)
+                    session = Session(client, self._origin, gave_up=gave_up)
+                    self._write(session, endpoint, paused)
                 return None
             except Unclear:
-                continue
+                gave_up = True
             except ERRORS as exc:
                 return f"{type(exc).__name__}: {exc}"[:300]
 
