@@ -125,13 +125,40 @@ def write(
     first_sequence: Annotated[
         int | None, typer.Option("--first-sequence", min=1, help="Repeat from this sequence.")
     ] = None,
+    column_types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column-types",
+            metavar="NAME=TYPE,...",
+            help="Of CSV and JSON lines, as zip=string,price=decimal(20,4); may be repeated.",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", help="Of CSV: one character; default: looked for.")
+    ] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option("--null", help="Of CSV: a text that is null in any column; may be repeated."),
+    ] = None,
+    decimal_comma: Annotated[
+        bool, typer.Option("--decimal-comma", help="Of CSV: 1,5 is one and a half.")
+    ] = False,
+    encoding: Annotated[
+        str | None,
+        typer.Option("--encoding", help="Of text, as latin-1 or utf-16; default: utf-8."),
+    ] = None,
     retry_for: Annotated[
         str, typer.Option("--retry-for", help="How long to retry what a retry helps.")
     ] = "10s",
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Send files to a table and print what was acknowledged."""
+    """Send files to a table and print what was acknowledged.
+
+    Types of CSV and JSON lines are the table's, if it exists; else such as hold all that is
+    written: a file is looked at whole before its first row is sent, a pipe's first 4 MiB decide.
+    """
+    from .text_source import text_options
     from .writing import Sending, write_files
 
     if first_sequence is not None and origin is None:
@@ -142,6 +169,7 @@ def write(
         batch_rows=batch_rows,
         origin=origin,
         first_sequence=first_sequence,
+        texts=text_options(column_types, delimiter, null, decimal_comma, encoding),
     )
     write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)
 

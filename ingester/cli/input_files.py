@@ -1,7 +1,7 @@
 """Files as streams of record batches, in memory that does not grow with the file.
 
-Where the table exists, text formats are read with its column types: a file alone does not tell
-that ``007`` is a text.
+Where the table exists, text formats are read with its column types, and where it does not with such
+as hold all that is written: :mod:`.csv_input` and :mod:`.json_input`.
 """
 
 import contextlib
@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 
 from ingester.client.splitting import cut_table
 
+from .csv_input import CsvRows
 from .exits import USAGE, CommandFailed
+from .json_input import JsonLines
+from .text_source import STANDARD_INPUT, TextOptions, TextSource, shown
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 _BY_EXTENSION = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
+    ".tsv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -34,8 +36,7 @@ _BY_EXTENSION = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-STANDARD_INPUT = "-"
-BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 MAX_BATCH_BYTES = 16 * 1024**2
 _ARROW_FILE_MAGIC = b"ARROW1"
 
@@ -68,7 +69,7 @@ class InputFile:
 
 
 def format_of(name: str, given: str | None) -> str:
-    """The format of an input: the one given, else by the file's extension (``.gz`` aside).
+    """The format of an input: the one given, else by the file's extension, ``.gz`` aside.
 
     Raises:
         CommandFailed: neither tells, with exit code 2.
@@ -79,7 +80,8 @@ def format_of(name: str, given: str | None) -> str:
             raise CommandFailed(f"--input-format {given!r} is not one of {known}", USAGE)
         return given
     path = Path(name)
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    packed = path.suffix.lower() in _PACKED
+    suffix = Path(path.stem).suffix if packed else path.suffix
     if suffix.lower() not in _BY_EXTENSION:
         where = "standard input" if name == STANDARD_INPUT else repr(name)
         raise CommandFailed(f"{where}: give --input-format ({', '.join(FORMATS)})", USAGE)
@@ -87,39 +89,57 @@ def format_of(name: str, given: str | None) -> str:
 
 
 @contextlib.contextmanager
-def opened(name: str, kind: str, table_schema: pa.Schema | None) -> Iterator[InputFile]:
+def opened(
+    name: str, kind: str, table_schema: pa.Schema | None, options: TextOptions
+) -> Iterator[InputFile]:
     """The input, open while in the ``with`` block.
 
     Raises:
         CommandFailed: it is not there or not of this format.
     """
-    with contextlib.ExitStack() as stack:
-        with _readable(name):
-            source = _source(name, kind, stack)
-            opener = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "arrow": _arrow}[kind]
-            schema, batches, rows = opener(source, table_schema)
+    with contextlib.ExitStack() as stack, _readable(name):
+        if kind in ("csv", "jsonl"):
+            text = TextSource(name, options.encoding)
+            made = (CsvRows if kind == "csv" else JsonLines)(text, options, table_schema)
+            schema, batches, rows = made.schema, made.batches(), made.rows
+        else:
+            opener = {"parquet": _parquet, "arrow": _arrow}[kind]
+            schema, batches, rows = opener(_source(name, kind, stack))
+            _check_names(schema)
+        # What fails from here on is not the file's opening.
+        closing = stack.pop_all()
+    with closing:
         yield InputFile(name, schema, batches, rows)
 
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    shown = "standard input" if name == STANDARD_INPUT else name
     try:
         yield
-    except (OSError, pa.ArrowException) as exc:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as exc:
         reason = getattr(exc, "strerror", None) or str(exc)
-        raise CommandFailed(f"cannot read {shown}: {reason}") from exc
+        if isinstance(exc, UnicodeDecodeError):
+            reason = f"a name or text in it is not UTF-8: {exc.object[:80]!r}"
+        raise CommandFailed(f"cannot read {shown(name)}: {reason}") from exc
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError for names that are not UTF-8, as deep as they are."""
+    str(schema)
+    assert all(name is not None for name in schema.names)
 
 
 def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
-    if name != STANDARD_INPUT:
-        if kind in ("csv", "jsonl"):
-            Path(name).open("rb").close()  # for the system's own words where it fails
-            return stack.enter_context(pa.input_stream(name))  # unpacks .gz
-        return stack.enter_context(Path(name).open("rb"))
-    if kind == "parquet" or (kind == "arrow" and _is_arrow_file(sys.stdin.buffer)):
-        return _spooled(sys.stdin.buffer, stack)  # the index is at the end
-    return stack.enter_context(pa.PythonFile(sys.stdin.buffer, mode="r"))
+    if name == STANDARD_INPUT:
+        raw: Any = sys.stdin.buffer
+    else:
+        raw = Path(name).open("rb")  # noqa: SIM115 (the stack closes it)
+        stack.enter_context(raw)
+        if Path(name).is_file():
+            return raw
+    if kind == "parquet" or _is_arrow_file(raw):
+        return _spooled(raw, stack)  # the index is at the end
+    return stack.enter_context(pa.PythonFile(raw, mode="r"))
 
 
 def _spooled(stream: BinaryIO, stack: contextlib.ExitStack) -> Any:
@@ -135,34 +155,14 @@ def _is_arrow_file(stream: Any) -> bool:
     return len(head) > 0 and _ARROW_FILE_MAGIC.startswith(head)
 
 
-def _parquet(source: Any, _: pa.Schema | None) -> Opened:
+def _parquet(source: Any) -> Opened:
     file = pyarrow.parquet.ParquetFile(source)
     # One row group is decoded in parts, so that a large one does not fill the memory.
     batches = file.iter_batches(batch_size=16_384)
     return file.schema_arrow, batches, int(file.metadata.num_rows)
 
 
-def _csv(source: Any, table_schema: pa.Schema | None) -> Opened:
-    types = {} if table_schema is None else {field.name: field.type for field in table_schema}
-    reader = pyarrow.csv.open_csv(
-        source,
-        read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=types),
-    )
-    return reader.schema, iter(reader), None
-
-
-def _jsonl(source: Any, table_schema: pa.Schema | None) -> Opened:
-    parse = pyarrow.json.ParseOptions(
-        explicit_schema=table_schema, unexpected_field_behavior="infer"
-    )
-    reader = pyarrow.json.open_json(
-        source, read_options=pyarrow.json.ReadOptions(block_size=BLOCK_BYTES), parse_options=parse
-    )
-    return reader.schema, iter(reader), None
-
-
-def _arrow(source: Any, _: pa.Schema | None) -> Opened:
+def _arrow(source: Any) -> Opened:
     if not isinstance(source, pa.PythonFile) and _is_arrow_file(source):
         file = pa.ipc.open_file(source)
         batches = (file.get_batch(n) for n in range(file.num_record_batches))

@@ -23,6 +23,7 @@ from ingester.config_units import parse_duration
 from .exits import USAGE, CommandFailed
 from .facts import print_json, print_line
 from .input_files import InputFile, format_of, opened
+from .text_source import TextOptions
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     batch_rows: int
     origin: str | None
     first_sequence: int | None
+    texts: TextOptions
 
 
 class FileResult(msgspec.Struct, frozen=True):
@@ -94,7 +96,7 @@ def _send(
     table_schema = None
     with contextlib.suppress(NotFound):
         table_schema = client.schema(sending.namespace, sending.table)
-    with opened(name, kind, table_schema) as file:
+    with opened(name, kind, table_schema, sending.texts) as file:
         writer = client.writer(
             sending.namespace,
             sending.table,

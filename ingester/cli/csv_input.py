@@ -1,0 +1,199 @@
+"""CSV as record batches, of types that hold all that is written.
+
+    header ─▶ delimiter ─▶ all columns as texts, block by block ─▶ types ─▶ again ─▶ converted
+
+Law of this file: a file is looked at to its end before a row of it is given; of what comes once
+the first block decides. Columns that are known, from the table or by name, are read as told. A
+field with nothing in it is null, and with quotes around nothing an empty text, as in PostgreSQL.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+
+from .exits import CommandFailed
+from .text_source import BLOCK_BYTES, OTHERS, Rewound, TextOptions, TextSource, head_of
+from .text_types import TextColumn
+from .text_values import Reading, Unreadable, converted
+
+DELIMITERS = (",", ";", "\t", "|")
+HELD_BYTES = 32 * 1024**2  # of texts; a file of so many is not read twice
+_SAMPLE_ROWS = 100
+
+
+class Dialect(NamedTuple):
+    """How the file is cut into columns."""
+
+    delimiter: str
+    skipped_lines: int
+    names: list[str]
+
+
+class CsvRows:
+    """One input of CSV. Its ``schema`` is known from the start, ``rows`` for a file."""
+
+    def __init__(
+        self, source: TextSource, options: TextOptions, table_schema: pa.Schema | None
+    ) -> None:
+        """Look at the input: at all of it, if it can be read again.
+
+        Raises:
+            CommandFailed: it cannot be read.
+        """
+        self._source = source
+        self._options = options
+        self._reading = Reading(options.decimal_comma)
+        self.rows: int | None = None
+        table = {} if table_schema is None else {f.name: f.type for f in table_schema}
+        file = source.open()
+        head = head_of(source, file)
+        self._dialect = dialect_of(source.shown, head, options.delimiter)
+        told = table | options.column_types
+        self._types = {n: told[n] for n in self._dialect.names if n in told}
+        self._given = set(self._types)
+        texts = self._texts(pa.PythonFile(io.BufferedReader(Rewound(head, file)), mode="r"))
+        self._blocks = self._look(texts)
+        self.schema = pa.schema([(name, self._types[name]) for name in self._dialect.names])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in order, a batch per block.
+
+        Raises:
+            CommandFailed: what comes once has something else further on.
+        """
+        rows_before = 0
+        for texts in self._blocks:
+            columns = [
+                self._converted(name, column, rows_before)
+                for name, column in zip(self._dialect.names, texts.columns, strict=True)
+            ]
+            rows_before += texts.num_rows
+            yield pa.record_batch(columns, schema=self.schema)
+
+    def _look(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Find the types, and give the blocks to be read."""
+        names = self._dialect.names
+        found = {n: TextColumn(reading=self._reading) for n in names if n not in self._given}
+        rows = size = 0
+        held: list[pa.RecordBatch] = []
+        for texts in islice(blocks, 1) if self._source.comes_once else blocks:
+            for name, column in zip(names, texts.columns, strict=True):
+                if name in found:
+                    found[name].add(column)
+                else:
+                    # Told to be of a type: every value has to be one, before a row is sent.
+                    self._converted(name, column, rows)
+            rows += texts.num_rows
+            size += texts.nbytes
+            held = [*held, texts] if size <= HELD_BYTES or not held else []
+        self._types |= {name: column.type() for name, column in found.items()}
+        if self._source.comes_once:
+            return chain(held, blocks)
+        self.rows = rows
+        return iter(held) if size <= HELD_BYTES else self._texts(self._source.open())
+
+    def _texts(self, file: Any) -> Iterator[pa.RecordBatch]:
+        """All columns as texts, block by block."""
+        dialect = self._dialect
+        names = dict.fromkeys(dialect.names, pa.string())
+        rows = 0
+        with file:
+            try:
+                reader = pyarrow.csv.open_csv(
+                    file,
+                    pyarrow.csv.ReadOptions(
+                        block_size=BLOCK_BYTES, skip_rows=dialect.skipped_lines
+                    ),
+                    # Else a quoted line end at the end of a block cuts a row in two.
+                    pyarrow.csv.ParseOptions(
+                        delimiter=dialect.delimiter,
+                        newlines_in_values=True,
+                        # Of a single column, an empty line is a row without a value.
+                        ignore_empty_lines=len(names) > 1,
+                    ),
+                    pyarrow.csv.ConvertOptions(
+                        column_types=names,
+                        null_values=["", *self._options.null_words],
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                    ),
+                )
+                for batch in reader:
+                    rows += batch.num_rows
+                    yield batch
+            except pa.ArrowException as exc:
+                raise self._broken(str(exc), rows) from exc
+
+    def _converted(self, name: str, texts: pa.Array, before: int) -> pa.Array:
+        try:
+            return converted(texts, self._types[name], self._reading)
+        except Unreadable as exc:
+            row, hint = before + exc.index + 1, ""
+            if name not in self._given:
+                hint = f"; --column-types {name}=string keeps what is written"
+            elif not self._options.decimal_comma and _has_comma(str(exc)):
+                hint = "; --decimal-comma reads numbers with a comma"
+            raise CommandFailed(
+                f"{self._source.shown}: row {row:,}, column {name!r}: {exc}{hint}"
+            ) from exc
+
+    def _broken(self, message: str, rows: int) -> CommandFailed:
+        where = f"behind row {rows:,}: " if rows else ""
+        if "invalid UTF8" in message:
+            message = f"{message}; {OTHERS}"
+        return CommandFailed(f"cannot read {self._source.shown}: {where}{message}")
+
+
+def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
+    """The delimiter and the columns, from the first bytes.
+
+    Raises:
+        CommandFailed: it has no header, or the delimiter cannot be told.
+    """
+    text = head.decode(errors="ignore")
+    skipped = 0
+    if found := re.match(r"sep=(.)\r?\n", text):  # as Excel understands it
+        delimiter, skipped, text = delimiter or found[1], 1, text[found.end() :]
+    if not text.strip():
+        raise CommandFailed(f"cannot read {name}: it is empty, and a CSV file begins with a header")
+    if delimiter is None:
+        delimiter = _told(name, text)
+    names = next(csv.reader(io.StringIO(text), delimiter=delimiter))
+    twice = sorted({column for column in names if names.count(column) > 1})
+    if twice:
+        raise CommandFailed(f"cannot read {name}: its header has {twice[0]!r} more than once")
+    return Dialect(delimiter, skipped, names)
+
+
+def _told(name: str, text: str) -> str:
+    """The one by which all rows at the head have as many columns as the header."""
+    lines = text.splitlines(keepends=True)
+    sample = "".join(lines[: max(1, len(lines) - 1)][:_SAMPLE_ROWS])
+    widths = {one: _widths(sample, one) for one in DELIMITERS}
+    even = [one for one, rows in widths.items() if rows[0] > 1 and len(set(rows)) == 1]
+    if len(even) == 1:
+        return even[0]
+    if not even and max(rows[0] for rows in widths.values()) == 1:
+        return ","  # one column
+    several = even or [one for one, rows in widths.items() if rows[0] > 1]
+    if len(several) == 1:
+        return several[0]  # with rows of another width, which the reader names
+    options = " or ".join(repr(one) for one in several)
+    raise CommandFailed(f"cannot read {name}: its columns may end at {options}: give --delimiter")
+
+
+def _widths(sample: str, delimiter: str) -> list[int]:
+    rows = list(csv.reader(io.StringIO(sample), delimiter=delimiter))
+    # The last may end in quotes that were cut off.
+    found = [len(row) for row in (rows[:-1] if len(rows) > 2 else rows) if row]
+    return found or [1]
+
+
+def _has_comma(message: str) -> bool:
+    return re.match(r"'-?\d+,\d+'", message) is not None

@@ -1,0 +1,274 @@
+"""JSON lines as record batches, of types that hold all that is written.
+
+    blocks of whole lines ──▶ types so far ──▶ all blocks again ──▶ parsed ──▶ of those types
+
+Law of this file: a file is looked at to its end before a row of it is given; of what comes once
+the first block decides. Columns that are known, from the table or by name, are read as told.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .exits import CommandFailed
+from .json_types import JsonTypes, TypeClash
+from .json_values import MEMBER, Types, apart, cell_column, finished, parsed, split_off, wire_type
+from .text_source import (
+    BLOCK_BYTES,
+    STANDARD_INPUT,
+    TextOptions,
+    TextSource,
+    check_utf8,
+    head_of,
+    shown,
+)
+from .text_values import Unreadable, is_text
+
+MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
+HELD_BYTES = 32 * 1024**2  # a file of so many is not read twice
+
+
+class JsonLines:
+    """One input of JSON lines. Its ``schema`` is known from the start, ``rows`` for a file."""
+
+    def __init__(
+        self, source: TextSource, options: TextOptions, table_schema: pa.Schema | None
+    ) -> None:
+        """Look at the input: at all of it, if it can be read again.
+
+        Raises:
+            CommandFailed: it cannot be read.
+        """
+        self._source = source
+        table = {} if table_schema is None else {f.name: f.type for f in table_schema}
+        self._known: Types = table | options.column_types
+        self._required = {f.name for f in table_schema or () if not f.nullable}
+        self._cells = {name for name, kind in self._known.items() if apart(kind)}
+        self._looked_at = 0
+        self._found = JsonTypes({n: k for n, k in self._known.items() if n not in self._cells})
+        self._seen: set[str] = set()
+        self.rows: int | None = None
+        self._blocks = self._look()
+        self._types = self._decided()
+        self.schema = pa.schema(list(self._types.items()))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in order, a batch per block.
+
+        Raises:
+            CommandFailed: what comes once has something else further on.
+        """
+        rows_before = 0
+        for text in self._blocks:
+            batch = self._batch(text, rows_before)
+            rows_before += batch.num_rows
+            yield batch
+
+    # ---------------------------------------------------------------------------------- the types
+
+    def _look(self) -> Iterator[bytes]:
+        """Look at what there is to look at, and give the blocks to be read."""
+        blocks = self._read()
+        if self._source.comes_once:
+            held = [text for text in (next(blocks, None),) if text is not None]
+            for text in held:
+                self._look_at(text)
+            self._count(held)
+            return chain(held, blocks)
+        held, whole, size = [], True, 0
+        for text in blocks:
+            self._look_at(text)
+            size += len(text)
+            whole = size <= HELD_BYTES
+            held = [*held, text] if whole else []
+        self.rows = self._looked_at
+        self._count(held if whole else self._read())
+        return iter(held) if whole else self._read()
+
+    def _count(self, blocks: Any) -> None:
+        if self._found.unsure:
+            for text in blocks:
+                self._found.count(split_off(text, self._cells)[0])
+
+    def _look_at(self, text: bytes) -> None:
+        rows_before = self._looked_at
+        try:
+            rest, cells = split_off(text, self._cells)
+            table = self._found.add(rest)
+        except TypeClash as exc:
+            raise self._clash(exc.name, str(exc), rows_before) from exc
+        except (pa.ArrowException, msgspec.DecodeError) as exc:
+            if not self._reads_by_cell(str(exc)):
+                raise self._malformed(text, exc, rows_before) from exc
+            self._look_at(text)
+            return
+        for name in table.column_names:
+            if table.column(name).null_count < table.num_rows:
+                self._seen.add(name)
+                if name in self._known:
+                    self._finished(name, table.column(name), self._known[name], rows_before)
+        for name, column in cells.items():
+            if any(column):
+                self._seen.add(name)
+                self._cell_column(name, column, rows_before)
+        self._looked_at += table.num_rows
+
+    def _decided(self) -> Types:
+        found = self._found.types()
+        for name, kind in found.items():
+            if self._found.found[name] != kind and is_text(kind):
+                self._cells.add(name)  # numbers that no type holds but text
+        self._known |= {name: found[name] for name in self._cells if name in found}
+        types = {**{n: k for n, k in self._known.items() if n not in found}, **found}
+        if self._source.comes_once:
+            return types
+        needed = self._seen | self._required | set(found)
+        if not needed and self._looked_at:  # rows all the same
+            needed = set(list(types)[:1])
+        decided = {name: kind for name, kind in types.items() if name in needed}
+        if not decided and self._looked_at:
+            raise CommandFailed(f"cannot read {self._source.shown}: its objects have no fields")
+        return decided
+
+    def _reads_by_cell(self, message: str) -> bool:
+        """Whether a column that is told to be text has what is none: it is read cell by cell."""
+        found = re.search(r"Column\(/([^/)]+)", message)
+        name = found[1] if found else ""
+        if name in self._cells or not is_text(self._known.get(name, pa.null())):
+            return False
+        self._cells.add(name)
+        self._found.known.pop(name, None)
+        return True
+
+    # ----------------------------------------------------------------------------------- the rows
+
+    def _batch(self, text: bytes, rows_before: int) -> pa.RecordBatch:
+        try:
+            rest, cells = split_off(text, self._cells)
+            fields = {n: wire_type(k) for n, k in self._types.items() if n not in self._cells}
+            table = parsed(rest, fields)
+        except (pa.ArrowException, msgspec.DecodeError) as exc:
+            if self._reads_by_cell(str(exc)):
+                return self._batch(text, rows_before)
+            raise self._malformed(text, exc, rows_before) from exc
+        for name in table.column_names:
+            column = table.column(name)
+            if name not in fields and name != MEMBER and column.null_count < len(column):
+                raise self._new_column(name, column, rows_before)
+        columns = []
+        for name, kind in self._types.items():
+            if name in cells:
+                columns.append(self._cell_column(name, cells[name], rows_before))
+            elif name in table.column_names:
+                columns.append(self._finished(name, table.column(name), kind, rows_before))
+            else:
+                columns.append(pa.nulls(table.num_rows, kind))
+        return pa.record_batch(columns, schema=self.schema)
+
+    def _finished(self, name: str, column: Any, kind: pa.DataType, before: int) -> pa.Array:
+        try:
+            return finished(column.combine_chunks(), kind)
+        except Unreadable as exc:
+            raise self._unreadable(name, exc, before) from exc
+
+    def _cell_column(self, name: str, cells: list[bytes | None], before: int) -> pa.Array:
+        try:
+            return cell_column(cells, self._known[name])
+        except Unreadable as exc:
+            raise self._unreadable(name, exc, before) from exc
+
+    # ----------------------------------------------------------------------------------- failures
+
+    def _unreadable(self, name: str, exc: Unreadable, before: int) -> CommandFailed:
+        row = before + exc.index + 1
+        hint = (
+            "" if name in self._known else f"; --column-types {name}=string keeps what is written"
+        )
+        return CommandFailed(f"{self._source.shown}: row {row:,}, column {name!r}: {exc}{hint}")
+
+    def _clash(self, name: str, message: str, before: int) -> CommandFailed:
+        column = name.partition(".")[0]
+        if column in self._known:
+            return CommandFailed(
+                f"{self._source.shown}: {message} that is told, behind row {before:,}"
+            )
+        return CommandFailed(
+            f"{self._source.shown}: {message}, behind row {before:,};"
+            f" --column-types {column}=string keeps both as they are written"
+        )
+
+    def _malformed(self, text: bytes, exc: Exception, before: int) -> CommandFailed:
+        first = text.lstrip().split(b"\n", 1)[0].strip()
+        if first.startswith(b"{") and _is_cut(first):
+            return CommandFailed(
+                f"cannot read {self._source.shown}: its objects go over several lines;"
+                f" one a line is wanted: jq -c . {self._source.name}"
+            )
+        message = str(exc)
+        if found := re.search(r" in row (\d+)$", message):
+            message = f"row {before + int(found[1]) + 1:,}: {message[: found.start()]}"
+        elif before:
+            message = f"behind row {before:,}: {message}"
+        if column := re.search(r"Column\(/([^/)]+)", message):
+            message += f"; --column-types {column[1]}=string keeps all as they are written"
+        return CommandFailed(f"cannot read {self._source.shown}: {message}")
+
+    def _new_column(self, name: str, column: pa.ChunkedArray, before: int) -> CommandFailed:
+        row = before + pc.index(column.is_valid(), True).as_py() + 1
+        return CommandFailed(
+            f"{self._source.shown}: row {row:,} is the first with column {name!r}, and the first"
+            f" rows of a pipe decide the columns; --column-types {name}=TYPE tells of it before,"
+            " and a file is looked at whole"
+        )
+
+    # -------------------------------------------------------------------------------------- bytes
+
+    def _read(self) -> Iterator[bytes]:
+        """Blocks of whole lines."""
+        name, lines = self._source.shown, 0
+        with contextlib.closing(self._source.open()) as file:
+            pending = head_of(self._source, file)
+            if pending.lstrip().startswith(b"["):
+                raise CommandFailed(_array(self._source.name))
+            while True:
+                more = file.read(BLOCK_BYTES)
+                cut = len(pending) if not more else more.rfind(b"\n") + 1
+                if more and not cut:
+                    pending += more
+                    if len(pending) > MAX_LINE_BYTES:
+                        raise CommandFailed(
+                            f"cannot read {name}: line {lines + 1:,} is over 64 MiB"
+                        )
+                    continue
+                text, pending = (pending + more[:cut], more[cut:]) if more else (pending, b"")
+                check_utf8(name, text, rows_before=lines)
+                lines += text.count(b"\n")
+                if text.strip():
+                    yield text
+                if not more:
+                    return
+
+
+def _array(name: str) -> str:
+    source = "" if name == STANDARD_INPUT else f" {name}"
+    return (
+        f"cannot read {shown(name)}: it is one JSON array, and lines are wanted, one object each:"
+        f" jq -c '.[]'{source} | ingester write … - --input-format jsonl"
+    )
+
+
+def _is_cut(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as exc:
+        return exc.pos >= len(line)
+    except ValueError:
+        return False
+    return False

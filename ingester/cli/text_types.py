@@ -1,0 +1,223 @@
+"""What type the texts of a column have, seen block by block, losing nothing that was written.
+
+    nothing ──▶ bool | number | date ─▶ timestamp | timestamp with zone ──▶ text
+
+Law of this file: pure. A text becomes a value only where the value says all that the text says:
+leading zeros stay text, an integer beyond 64 bits becomes a decimal, and a number becomes a double
+only if a double printed with as many digits is that number again.
+"""
+
+import enum
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .text_values import PLAIN, Reading, cleaned, readable_as
+
+_EXACT_DIGITS = 15  # of any decimal number, a double keeps so many
+_EXACT_INTEGER = 2**53
+_MOST_DIGITS = 38  # of a decimal128
+_NUMBER = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
+_HEAD = 8
+
+
+class Kind(enum.Enum):
+    """What all texts so far can be read as."""
+
+    NOTHING = enum.auto()
+    BOOL = enum.auto()
+    NUMBER = enum.auto()
+    DATE = enum.auto()
+    LOCAL = enum.auto()
+    INSTANT = enum.auto()
+    TEXT = enum.auto()
+
+
+class Numbers:
+    """The numbers of a column: which of the number types hold all of them."""
+
+    def __init__(self) -> None:
+        self.whole = True
+        self.in_int64 = True
+        self.in_double = True
+        self.plain = True
+        """Without exponents and without NaN: what a decimal may hold."""
+        self.whole_digits = 0
+        self.scale = 0
+
+    def add(self, texts: pa.Array) -> bool:
+        """Whether all of these are numbers; if so, they are counted."""
+        try:
+            values = texts.cast(pa.int64())
+            if values.cast(pa.string()).equals(texts):
+                self._add_integers(values)
+                return True
+        except pa.ArrowException:
+            pass
+        if not pc.all(pc.match_substring_regex(texts, _NUMBER)).as_py():
+            return False
+        try:
+            values = texts.cast(pa.float64())
+        except pa.ArrowException:
+            return False
+        self._add_numbers(texts, values)
+        return True
+
+    def type(self) -> pa.DataType:
+        """The narrowest that holds all of them without loss."""
+        if self.whole and self.plain and self.in_int64:
+            return pa.int64()
+        if self.whole and self.plain and self.whole_digits <= _MOST_DIGITS:
+            return pa.decimal128(_MOST_DIGITS, 0)
+        if self.in_double:
+            return pa.float64()
+        if self.plain and self.whole_digits + self.scale <= _MOST_DIGITS:
+            return pa.decimal128(_MOST_DIGITS, self.scale)
+        return pa.string()
+
+    def _add_integers(self, values: pa.Array) -> None:
+        ends = pc.min_max(values).as_py()
+        largest = max(abs(ends["min"]), abs(ends["max"]))
+        self.whole_digits = max(self.whole_digits, len(str(largest)))
+        if largest > _EXACT_INTEGER:
+            self.in_double = False
+
+    def _add_numbers(self, texts: pa.Array, values: pa.Array) -> None:
+        lengths = pc.utf8_length(texts)
+        points = pc.find_substring(texts, ".")
+        has_point = pc.greater_equal(points, 0)
+        exponents = pc.match_substring_regex(texts, r"[eEnN]")
+        if pc.any(exponents).as_py():
+            self.plain = False
+        if not pc.all(has_point).as_py() and not pc.any(exponents).as_py():
+            # Integers among them, which int64 may hold or not.
+            self.in_int64 = self.in_int64 and self._fits_int64(texts, has_point)
+        if pc.any(pc.or_(pc.or_(has_point, exponents), pc.equal(texts, "-0"))).as_py():
+            self.whole = False
+        signs = pc.cast(pc.starts_with(texts, "-"), pa.int32())
+        before = pc.subtract(pc.if_else(has_point, points, lengths), signs)
+        behind = pc.if_else(has_point, pc.subtract(pc.subtract(lengths, points), 1), 0)
+        self.whole_digits = max(self.whole_digits, pc.max(before).as_py())
+        self.scale = max(self.scale, pc.max(behind).as_py())
+        if self.in_double:
+            doubtful = pc.or_(pc.greater(lengths, _EXACT_DIGITS), exponents)
+            self.in_double = _survive(texts.filter(doubtful), values.filter(doubtful))
+
+    @staticmethod
+    def _fits_int64(texts: pa.Array, has_point: pa.Array) -> bool:
+        try:
+            pc.cast(pc.filter(texts, pc.invert(has_point)), pa.int64())
+        except pa.ArrowException:
+            return False
+        return True
+
+
+class TextColumn:
+    """The texts of one column so far.
+
+    Args:
+        numbers: whether they may be numbers and truth values; texts of JSON are none.
+        reading: how they are written.
+    """
+
+    def __init__(self, *, numbers: bool = True, reading: Reading = PLAIN) -> None:
+        self.kind = Kind.NOTHING
+        self._numbers = Numbers() if numbers else None
+        self._comma = reading.comma
+        self._unit = "us"
+        self._words = False
+
+    def add(self, texts: pa.Array) -> None:
+        """See these, too. Nulls say nothing."""
+        if self.kind is Kind.TEXT:
+            return
+        texts = texts.drop_null()
+        if not len(texts) or self._adds(texts):
+            return
+        rest = cleaned(texts) if self._numbers is not None else texts
+        rest = rest.drop_null()
+        self._words = self._words or len(rest) < len(texts)
+        if len(rest) and not self._adds(rest):
+            self.kind = Kind.TEXT
+
+    def type(self) -> pa.DataType:
+        """The type that holds all of them; null where there was none."""
+        if self.kind is Kind.NOTHING:
+            return pa.string() if self._words else pa.null()
+        if self.kind is Kind.NUMBER:
+            assert self._numbers is not None
+            return self._numbers.type()
+        return {
+            Kind.BOOL: pa.bool_(),
+            Kind.DATE: pa.date32(),
+            Kind.LOCAL: pa.timestamp(self._unit),
+            Kind.INSTANT: pa.timestamp(self._unit, "UTC"),
+            Kind.TEXT: pa.string(),
+        }[self.kind]
+
+    def _adds(self, texts: pa.Array) -> bool:
+        """Whether they go with what was seen before."""
+        known = self.kind
+        if known in (Kind.NOTHING, Kind.NUMBER) and self._add_numbers(texts):
+            self.kind = Kind.NUMBER
+        elif known in (Kind.NOTHING, Kind.BOOL) and self._numbers and _are_bool(texts):
+            self.kind = Kind.BOOL
+        elif known in (Kind.NOTHING, Kind.DATE) and _are_dates(texts):
+            self.kind = Kind.DATE
+        elif known in (Kind.NOTHING, Kind.DATE, Kind.LOCAL) and self._are_times(texts, None):
+            self.kind = Kind.LOCAL
+        elif known in (Kind.NOTHING, Kind.INSTANT) and self._are_times(texts, "UTC"):
+            self.kind = Kind.INSTANT
+        else:
+            return False
+        return True
+
+    def _add_numbers(self, texts: pa.Array) -> bool:
+        if self._numbers is None or not _might_be(_NUMBER, texts, self._comma):
+            return False
+        if self._comma:
+            texts = pc.replace_substring(texts, ",", ".")
+        return self._numbers.add(texts)
+
+    def _are_times(self, texts: pa.Array, zone: str | None) -> bool:
+        units = ("us", "ns") if self._unit == "us" else ("ns",)
+        if not readable_as(texts.slice(0, _HEAD), pa.timestamp("ns", zone)) and not readable_as(
+            texts.slice(0, _HEAD), pa.timestamp("us", zone)
+        ):
+            return False
+        for unit in units:
+            if readable_as(texts, pa.timestamp(unit, zone)):
+                self._unit = unit
+                return True
+        return False
+
+
+def survives(number: str) -> bool:
+    """Whether a double that is printed with as many digits is this number again."""
+    value, exact = float(number), Decimal(number)
+    if not exact.is_finite():
+        return True
+    digits = len(exact.as_tuple().digits)
+    return Decimal(f"{value:.{max(digits - 1, 0)}e}") == exact
+
+
+def _survive(texts: pa.Array, values: pa.Array) -> bool:
+    # Most programs print the shortest number that is the double again, as Arrow does.
+    other = pc.not_equal(values.cast(texts.type), texts)
+    return all(map(survives, texts.filter(other).to_pylist()))
+
+
+def _might_be(pattern: str, texts: pa.Array, comma: bool) -> bool:
+    """Whether the first few match: most texts that are no numbers show it there."""
+    head = texts.slice(0, _HEAD).to_pylist()
+    return all(re.match(pattern, text.replace(",", ".") if comma else text) for text in head)
+
+
+def _are_bool(texts: pa.Array) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, r"^(?i:true|false)$")).as_py())
+
+
+def _are_dates(texts: pa.Array) -> bool:
+    return readable_as(texts.slice(0, _HEAD), pa.date32()) and readable_as(texts, pa.date32())

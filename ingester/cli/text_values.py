@@ -1,0 +1,210 @@
+"""Texts become values of a type, exactly, or it is said which text does not.
+
+Law of this file: pure, and nothing is changed without a word. Beside the texts that Arrow reads,
+blanks around a value and words for a missing one are understood where the type is not text.
+"""
+
+import base64
+import binascii
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
+"""What stands for a missing value in columns that are not text, as other tools write it."""
+_INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
+_SHOWN_CHARACTERS = 80
+
+
+class Unreadable(Exception):
+    """A text that its column's type cannot hold; ``index`` counts from 0 in what was given."""
+
+    def __init__(self, index: int, text: str | None, why: str) -> None:
+        super().__init__(f"{shortened(text)} {why}")
+        self.index = index
+
+
+class Reading(NamedTuple):
+    """How texts are written; ``comma`` is for decimal commas (``1,5``)."""
+
+    comma: bool = False
+
+
+PLAIN = Reading()
+
+
+def shortened(text: str | None) -> str:
+    """A text as a message shows it."""
+    if text is not None and len(text) > _SHOWN_CHARACTERS:
+        return f"{text[:_SHOWN_CHARACTERS]!r}…"
+    return repr(text)
+
+
+def converted(texts: pa.Array, kind: pa.DataType, reading: Reading = PLAIN) -> pa.Array:
+    """The values that the texts say; nulls stay.
+
+    Raises:
+        Unreadable: the first text that is no value of the type.
+    """
+    if pa.types.is_null(kind):
+        return pa.nulls(len(texts))
+    if is_text(kind):
+        return texts if texts.type == kind else texts.cast(kind)
+    if pa.types.is_nested(kind) or is_binary(kind):
+        return _by_cell(texts, kind)
+    if reading.comma and is_fractional(kind):
+        texts = pc.replace_substring(texts, ",", ".")
+    try:
+        return _cast(texts, kind)
+    except (pa.ArrowException, Unreadable):
+        texts = cleaned(texts)
+    try:
+        return _cast(texts, kind)
+    except pa.ArrowException:
+        index = _first_unreadable(texts, kind)
+        raise Unreadable(index, texts[index].as_py(), f"is not {_named(kind)}") from None
+
+
+def cleaned(texts: pa.Array) -> pa.Array:
+    """Without blanks around, and null where only a word for a missing value stands."""
+    texts = pc.utf8_trim_whitespace(texts)
+    missing = pc.is_in(texts, value_set=pa.array(NO_VALUE, texts.type))
+    return pc.if_else(missing, pa.scalar(None, texts.type), texts)
+
+
+def readable_as(texts: pa.Array, kind: pa.DataType) -> bool:
+    """Whether all of the texts are values of the type."""
+    try:
+        _cast(texts, kind)
+    except (pa.ArrowException, Unreadable):
+        return False
+    return True
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether texts are kept as they are."""
+    t = pa.types
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes, written in base64."""
+    t = pa.types
+    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind))
+
+
+def is_fractional(kind: pa.DataType) -> bool:
+    """Whether values may have a fraction."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def from_json(value: Any, kind: pa.DataType) -> Any:
+    """A decoded JSON value as :func:`pyarrow.array` takes it for :func:`carrier` of the type."""
+    t = pa.types
+    if value is None:
+        return None
+    if is_binary(kind):
+        return base64.b64decode(value, validate=True)
+    if t.is_map(kind):
+        pairs = value.items() if isinstance(value, dict) else map(_pair, value)
+        return [(from_json(k, kind.key_type), from_json(v, kind.item_type)) for k, v in pairs]
+    if t.is_struct(kind):
+        fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+        if strangers := set(value) - set(fields):
+            raise ValueError(f"has fields that {kind} lacks: {sorted(strangers)}")
+        return {name: from_json(value.get(name), inner) for name, inner in fields.items()}
+    if t.is_list(kind) or t.is_large_list(kind):
+        return [from_json(item, kind.value_type) for item in value]
+    return value
+
+
+def carrier(kind: pa.DataType) -> pa.DataType:
+    """The type in which JSON brings a type's values: times and decimals are texts there."""
+    t = pa.types
+    if t.is_temporal(kind) or t.is_decimal(kind):
+        return pa.string()
+    if t.is_map(kind):
+        return pa.map_(carrier(kind.key_type), carrier(kind.item_type))
+    if t.is_struct(kind):
+        return pa.struct([f.with_type(carrier(f.type)) for f in fields_of(kind)])
+    if t.is_list(kind) or t.is_large_list(kind):
+        return pa.list_(carrier(kind.value_type))
+    return kind
+
+
+def fields_of(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a struct type."""
+    return [kind.field(i) for i in range(kind.num_fields)]
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, dict):
+        return item["key"], item.get("value")
+    key, value = item
+    return key, value
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        # Zeros behind the digits that the unit has say nothing.
+        digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+        try:
+            return texts.cast(kind)
+        except pa.ArrowException:
+            pattern = rf"(\.\d{{{digits}}})0+" if digits else r"(\.)0+"
+            return pc.replace_substring_regex(texts, pattern, r"\1").cast(kind)
+    values = texts.cast(kind)
+    if pa.types.is_floating(kind) and pc.any(pc.is_inf(values)).as_py():
+        words = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(_INFINITE, texts.type))
+        beyond = pc.and_(pc.is_inf(values), pc.invert(words))
+        if pc.any(beyond).as_py():
+            index = pc.index(beyond, True).as_py()
+            raise Unreadable(index, texts[index].as_py(), f"is beyond {_named(kind)}")
+    return values
+
+
+def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
+    """By halves: the texts before ``good`` can be read, those before ``bad`` cannot."""
+    good, bad = 0, len(texts)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            _cast(texts.slice(good, middle - good), kind)
+            good = middle
+        except pa.ArrowException:
+            bad = middle
+    return good
+
+
+def _by_cell(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists, structs and maps from JSON, bytes from base64, as ``query`` writes them."""
+    values, inner = [], carrier(kind)
+    for index, text in enumerate(texts.to_pylist()):
+        if not text:
+            values.append(None if text is None or not is_binary(kind) else b"")
+            continue
+        try:
+            found = text if is_binary(kind) else msgspec.json.decode(text)
+            value = from_json(found, kind)
+            pa.array([value], inner)
+        except (msgspec.DecodeError, binascii.Error, TypeError, ValueError, KeyError) as exc:
+            raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
+        except pa.ArrowException as exc:
+            raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
+        values.append(value)
+    try:
+        return pa.array(values, inner).cast(kind)
+    except pa.ArrowException as exc:
+        raise Unreadable(0, None, f"is not {_named(kind)}: {exc}") from exc
+
+
+def _named(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        if kind.tz is not None:
+            return f"{kind} (ISO 8601 with a zone, as 2026-11-21T10:00:00Z)"
+        return f"{kind} (ISO 8601 without a zone, as 2026-11-21 10:00:00)"
+    if pa.types.is_decimal(kind):
+        return f"{kind} without loss"
+    return str(kind)

@@ -1,0 +1,129 @@
+"""Types by the names that people give them: ``int64``, ``decimal(20,4)``, ``list<string>``.
+
+Law of this file: pure. The names are those of Spark and of Arrow, as ``describe_table`` prints
+them; ``timestamp`` has a zone (UTC) and ``timestamp_ntz`` has none, as in Spark.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from .exits import USAGE, CommandFailed
+
+_PLAIN: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float": pa.float32(),
+    "float64": pa.float64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "date32": pa.date32(),
+    "date32[day]": pa.date32(),
+}
+KNOWN = (
+    "bool, int8 to int64, uint8 to uint64, float32, float64, string, binary, date,"
+    " timestamp (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>,"
+    " struct<a:int64,b:string>, map<string,int64>"
+)
+_DECIMAL = re.compile(r"decimal(?:128)?\((\d+)(?:,(-?\d+))?\)")
+_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:,tz=([^\]]+))?\]")
+_NESTED = re.compile(r"(list|array|struct|map)<(.*)>", re.DOTALL)
+
+
+def parse_type(text: str, unit: str = "us") -> pa.DataType:
+    """The type of this name; times without a unit of their own have ``unit``.
+
+    Raises:
+        CommandFailed: there is none, with the list of those that there are and exit code 2.
+    """
+    name = re.sub(r"\s+", "", text)
+    lower = name.lower()
+    if lower in _PLAIN:
+        return _PLAIN[lower]
+    if lower in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp(unit, None if lower.endswith("ntz") else "UTC")
+    if found := _DECIMAL.fullmatch(lower):
+        return _decimal(text, int(found[1]), int(found[2] or 0))
+    if found := _TIMESTAMP.fullmatch(name):
+        return pa.timestamp(found[1], found[2])
+    if found := _NESTED.fullmatch(name):
+        return _nested(text, found[1].lower(), list(split_outside(found[2])), unit)
+    raise CommandFailed(f"type {text.strip()!r} is not known; there are {KNOWN}", USAGE)
+
+
+def parse_field(text: str, separator: str, what: str, unit: str = "us") -> tuple[str, pa.DataType]:
+    """A column and its type, from ``name:type`` or ``name=type``; the name may be in quotes.
+
+    Raises:
+        CommandFailed: it is not of this form, with exit code 2.
+    """
+    quoted = re.fullmatch(rf'\s*"(.*)"\s*{separator}(.*)', text, re.DOTALL)
+    name, found, kind = (quoted[1], separator, quoted[2]) if quoted else text.partition(separator)
+    if not found or not name.strip() or not kind.strip():
+        raise CommandFailed(f"{what} {text!r} is not name{separator}type", USAGE)
+    return name if quoted else name.strip(), parse_type(kind, unit)
+
+
+def parse_column_types(texts: list[str]) -> dict[str, pa.DataType]:
+    """Columns and their types, from texts such as ``zip=string,price=decimal(20,4)``.
+
+    Raises:
+        CommandFailed: not of this form, or a column twice, with exit code 2.
+    """
+    types: dict[str, pa.DataType] = {}
+    for text in texts:
+        for item in split_outside(text):
+            name, kind = parse_field(item, "=", "--column-types")
+            if name in types:
+                raise CommandFailed(f"--column-types names {name!r} twice", USAGE)
+            types[name] = kind
+    return types
+
+
+def split_outside(text: str) -> Iterator[str]:
+    """The parts of a text between commas that are in no bracket and no quotes."""
+    depth, start, quoted = 0, 0, False
+    for at, char in enumerate(text):
+        if char == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in "(<[":
+            depth += 1
+        elif char in ")>]":
+            depth -= 1
+        elif char == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+def _decimal(text: str, precision: int, scale: int) -> pa.DataType:
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise CommandFailed(
+            f"type {text.strip()!r}: a decimal has 1 to 38 digits, of which 0 to all are fraction",
+            USAGE,
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _nested(text: str, kind: str, parts: list[str], unit: str) -> pa.DataType:
+    if kind in ("list", "array") and len(parts) == 1:
+        return pa.list_(parse_type(parts[0].removeprefix("item:").removeprefix("element:"), unit))
+    if kind == "map" and len(parts) == 2:
+        return pa.map_(*(parse_type(part, unit) for part in parts))
+    if kind == "struct":
+        return pa.struct([pa.field(*parse_field(part, ":", "field", unit)) for part in parts])
+    raise CommandFailed(f"type {text.strip()!r} is not known; there are {KNOWN}", USAGE)

@@ -1,0 +1,265 @@
+"""CSV and JSON lines from outside: types that lose nothing, or a refusal that helps."""
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingester.cli.exits import CommandFailed
+from ingester.cli.input_files import format_of, opened
+from ingester.cli.text_source import text_options
+from tests.cli.conftest import ROOT
+
+UTC = pa.timestamp("us", "UTC")
+BIG = ["12345678901234567890", "12345678901234567891", "12345678901234567892"]
+BLOCK = 4 * 1024**2
+Read = Callable[..., pa.Table]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """What a file of this name with these bytes is read as."""
+
+    def rows(name: str, text: str | bytes, table: Any = None, **options: Any) -> pa.Table:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        said = text_options(
+            options.get("types"),
+            options.get("delimiter"),
+            options.get("null"),
+            options.get("comma", False),
+            options.get("encoding"),
+        )
+        schema = None if table is None else pa.schema(table)
+        with opened(str(path), format_of(name, None), schema, said) as file:
+            return pa.Table.from_batches(list(file.batches(10_000)), file.schema)
+
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["00501", "10001"], pa.string()),
+        (['"00501"', '"10001"'], pa.string()),
+        (["-007", "1"], pa.string()),
+        (["+5", "6"], pa.string()),
+        (["0x1F", "16"], pa.string()),
+        (["1", "9223372036854775807"], pa.int64()),
+        (BIG, pa.decimal128(38, 0)),
+        (["1" * 39, "2"], pa.string()),
+        (["1", "1.5"], pa.float64()),
+        (["0.30000000000000004", "1e5", "5e-324"], pa.float64()),
+        (["0.10000000000000001", "1.000000000000000056e-01"], pa.float64()),
+        (["0.1234567890123456789", "1.5"], pa.decimal128(38, 19)),
+        (["9007199254740993", "1.5"], pa.decimal128(38, 1)),
+        (["12345678901234567.5", "1e5"], pa.string()),
+        (["1e400", "1"], pa.string()),
+        (["1e-400", "1"], pa.string()),
+        (["-0", "1"], pa.float64()),
+        (["nan", "1.5"], pa.float64()),
+        (["NA", "1"], pa.int64()),
+        (["NA", "DE"], pa.string()),
+        (["true", "False"], pa.bool_()),
+        (["2026-11-21", "1969-12-31"], pa.date32()),
+        (["2026-02-30", "2026-02-28"], pa.string()),
+        (["2026-11-21 10:00:00", "2026-11-21T10:00:00.5"], pa.timestamp("us")),
+        (["2026-11-21T10:00:00Z", "2026-11-21T10:00:00.123456Z"], UTC),
+        (["2026-11-21T10:00:00+02:00", "2026-11-21T10:00:00.500000000Z"], UTC),
+        (["2026-11-21T10:00:00.123456789Z"], pa.timestamp("ns", "UTC")),
+        (["2026-11-21T10:00:00Z", "2026-11-21T10:00:00"], pa.string()),
+        (["12:34:56", "23:59:59"], pa.string()),
+        (["'1,5'", "2"], pa.string()),
+    ],
+)
+def test_a_text_becomes_a_value_only_if_that_says_all_of_it(
+    read: Read, texts: list[str], kind: pa.DataType
+) -> None:
+    lines = [text.replace("'1,5'", '"1,5"') for text in texts]
+    table = read("a.csv", "v,w\n" + "".join(f"{line},x\n" for line in lines))
+    assert table.column("v").type == kind
+    written = [line.strip('"') for line in lines]
+    if pa.types.is_string(kind):
+        assert table.column("v").to_pylist() == written
+    elif pa.types.is_decimal(kind):
+        assert table.column("v").to_pylist() == [Decimal(text) for text in written]
+    assert len(set(table.column("v").cast(pa.string()).to_pylist())) == len(set(texts)) or (
+        texts[0].startswith("0.1000") or "+02:00" in texts[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (['{"v":"2026-11-21T10:00:00Z"}', '{"v":"2026-11-21T10:00:00.25Z"}'], UTC),
+        (['{"v":"2026-11-21T10:00:00"}'], pa.timestamp("us")),
+        ([f'{{"v":{big}}}' for big in BIG], pa.decimal128(38, 0)),
+        ([f'{{"v":[{big}]}}' for big in BIG], pa.list_(pa.decimal128(38, 0))),
+        ([f'{{"v":{{"w":{big}}}}}' for big in BIG], pa.struct([("w", pa.decimal128(38, 0))])),
+        (['{"v":9007199254740993}', '{"v":1.5}'], pa.decimal128(38, 1)),
+        (['{"v":0.1234567890123456789}', '{"v":2}'], pa.decimal128(38, 19)),
+        (['{"v":0.30000000000000004}', '{"v":2}'], pa.float64()),
+        (['{"v":' + "1" * 42 + "}", '{"v":1}'], pa.string()),
+        (['{"v":"007"}', '{"v":"5"}'], pa.string()),
+    ],
+)
+def test_json_lines_keep_what_is_written(read: Read, lines: list[str], kind: pa.DataType) -> None:
+    table = read("a.jsonl", "\n".join(lines))
+    assert table.column("v").type == kind
+    assert len({str(value) for value in table.column("v").to_pylist()}) == len(lines)
+
+
+def test_what_comes_late_in_a_file_counts_from_its_first_row(read: Read) -> None:
+    rows = BLOCK // 10
+    table = read("a.csv", "v,w\n" + "1,123456\n" * rows + "007,1.5\n")
+    assert table.schema == pa.schema([("v", pa.string()), ("w", pa.float64())])
+    assert table.column("v")[-1].as_py() == "007"
+    lines = '{"v":1,"w":12}\n' * rows + '{"v":1.5,"w":12345678901234567890,"late":"x"}\n'
+    table = read("a.jsonl", lines)
+    kinds = {"v": pa.float64(), "w": pa.decimal128(38, 0), "late": pa.string()}
+    assert {field.name: field.type for field in table.schema} == kinds
+    assert table.num_rows == rows + 1
+    assert table.column("late").null_count == rows
+    with pytest.raises(CommandFailed, match=rf"row {rows + 1:,}.*changed from number to string"):
+        read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":"007"}\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('a;b\n1;"x,y"\n2;z\n', ["a", "b"]),
+        ("a\tb\n1\t2\n", ["a", "b"]),
+        ("a|b\n1|2\n", ["a", "b"]),
+        ("sep=;\r\na;b\r\n1;2\r\n", ["a", "b"]),
+        ("day;amount;who\n08/01/2016;-21.419,06;A\n19/01/2016;-53,9;A\n29/01/2016;2;A\n", 3),
+        ("when;id\nApril 15, 2023;4\nMay 2;5\n", ["when", "id"]),
+        ("name,type,values\nalgorithm,string,one/two\nthreads,int,1;2:3;4\n", 3),
+        ("v\n1\n", ["v"]),
+    ],
+)
+def test_the_delimiter_is_recognised(read: Read, text: str, names: Any) -> None:
+    found = read("a.csv", text).column_names
+    assert (found if isinstance(names, list) else len(found)) == names
+
+
+def test_texts_are_read_as_they_are_told_to_be(read: Read) -> None:
+    german = "id;betrag;seit\n007;1,50;-\n008;-2,25;2026-11-21\n"
+    table = read("a.csv", german, comma=True, null=["-"])
+    assert table.to_pydict()["betrag"] == [1.5, -2.25]
+    assert table.column("seit").null_count == 1
+    table = read("a.csv", german, types=["betrag=decimal(20,4),id=int32"], comma=True)
+    assert table.schema.types == [pa.int32(), pa.decimal128(20, 4), pa.string()]
+    told = read("a.csv", "a;b,c\n1;2,3\n", delimiter=";")
+    assert told.column_names == ["a", "b,c"]
+    for encoding in ("latin-1", "utf-16", "utf-16-le", "cp1252"):
+        table = read("a.csv", "name\nJosé\n".encode(encoding), encoding=encoding)
+        assert table.to_pydict() == {"name": ["José"]}
+        lines = read("a.jsonl", '{"name":"José"}\n'.encode(encoding), encoding=encoding)
+        assert lines.to_pydict() == {"name": ["José"]}
+    marked = b"\xef\xbb\xbf"
+    assert read("a.csv", marked + b"v\n1\n").to_pydict() == {"v": [1]}
+    assert read("a.jsonl", marked + b'{"v":1}\n').to_pydict() == {"v": [1]}
+    assert read("a.csv.gz", gzip.compress(b"v\n007\n")).to_pydict() == {"v": ["007"]}
+    mixed = read("a.jsonl", '{"v":1.50}\n{"v":"x"}\n{"v":{"a":1}}\n', types=["v=string"])
+    assert mixed.to_pydict() == {"v": ["1.50", "x", '{"a":1}']}
+
+
+def test_an_empty_field_is_null_and_quotes_around_nothing_an_empty_text(read: Read) -> None:
+    assert read("a.csv", 'v,w\n,""\nx,1\n').to_pydict() == {"v": [None, "x"], "w": [None, 1]}
+    assert read("a.csv", 'v,w\n"",x\n,y\n').column("v").to_pylist() == ["", None]
+    assert read("a.csv", 'v\n1\n\n"a\nb"\n').to_pydict() == {"v": ["1", None, "a\nb"]}
+
+
+def test_the_table_decides_before_the_file_does(read: Read) -> None:
+    table = [("zip", pa.string()), ("v", pa.float64()), ("at", UTC), ("n", pa.decimal128(10, 2))]
+    found = read("a.csv", "zip,v,at,n,new\n501,1,2026-11-21T10:00:00Z,1.5,00501\n", table)
+    assert found.schema == pa.schema([*table, ("new", pa.string())])
+    line = '{"zip":"501","v":1,"at":"2026-11-21T10:00:00Z","n":1.5}\n{"zip":502,"n":"2.25"}\n'
+    found = read("a.jsonl", line, table)
+    assert found.schema == pa.schema(table)
+    assert found.column("zip").to_pylist() == ["501", "502"]
+    odd = [
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("b", pa.binary()),
+        ("l", pa.list_(UTC)),
+    ]
+    one = '{"m":[["k",1]],"b":"AAEC","l":["2026-11-21T10:00:00Z"]}'
+    of_json = read("a.jsonl", one, odd)
+    of_csv = read("a.csv", 'm,b,l\n"[[""k"",1]]",AAEC,"[""2026-11-21T10:00:00Z""]"\n', odd)
+    assert of_json.schema == of_csv.schema == pa.schema(odd)
+    assert of_json.to_pylist() == of_csv.to_pylist()
+    assert of_json.column("b").to_pylist() == [b"\0\1\2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message"),
+    [
+        ("a.csv", "v\nJosé\n".encode("latin-1"), {}, "line 2 is not UTF-8 (byte 0xe9); --encoding"),
+        ("a.csv", "v\nx\n".encode("utf-16"), {}, "UTF-16 and not UTF-8; --encoding utf-16"),
+        ("a.csv", "v\nx\n".encode("utf-16-le"), {}, "--encoding utf-16-le"),
+        ("a.csv", b"", {}, "a CSV file begins with a header"),
+        ("a.csv", b"a,a\n1,2\n", {}, "'a' more than once"),
+        ("a.csv", b"a;b,c\n1;2,3\n", {}, "',' or ';': give --delimiter"),
+        ("a.csv", b"a,b\n1,2,3\n", {}, "Expected 2 columns, got 3"),
+        (
+            "a.csv",
+            b"v\n1\nx\n",
+            {"table": [("v", pa.int64())]},
+            "row 2, column 'v': 'x' is not int64",
+        ),
+        ("a.csv", b"v;w\n1,5;1\n", {"table": [("v", pa.float64())]}, "--decimal-comma"),
+        ("a.csv", b"v\n1.555\n", {"types": ["v=decimal(5,2)"]}, "'1.555' is not decimal128(5, 2)"),
+        ("a.csv", b"v\n1e400\n", {"types": ["v=double"]}, "'1e400' is beyond double"),
+        ("a.csv", b"v\n2026-11-21 10:00:00\n", {"table": [("v", UTC)]}, "ISO 8601 with a zone"),
+        ("a.jsonl", b'{"v":"2026-11-21T10:00:00"}', {"table": [("v", UTC)]}, "with a zone"),
+        ("a.json", b'[{"v":1}]', {}, "one JSON array, and lines are wanted, one object each: jq"),
+        ("a.json", b'{\n"v":1\n}\n{\n"v": "x"}', {}, "objects go over several lines; one a line"),
+        ("a.jsonl", b'{"v":"Jos\xe9"}', {}, "line 1 is not UTF-8 (byte 0xe9); --encoding"),
+        ("a.jsonl", b'{"v":1}\n{"v":"x"}\n', {}, "--column-types v=string"),
+        ("a.jsonl", b'{"v":1}\n{"v":\n', {}, "row 2: JSON parse error"),
+        (
+            "a.jsonl",
+            b'{"v":{"x":1,"y":2}}',
+            {"table": [("v", pa.struct([("x", pa.int64())]))]},
+            "'v'",
+        ),
+        ("a.jsonl", b"{}\n", {}, "no fields"),
+        ("a.csv", b"v\n", {"types": ["v=integer"]}, "type 'integer' is not known; there are bool"),
+        ("a.csv", b"v\n", {"types": ["v"]}, "'v' is not name=type"),
+        ("a.csv", b"v\n", {"types": ["v=decimal(39,2)"]}, "1 to 38 digits"),
+        ("a.csv", b"v\n", {"delimiter": ";;"}, "not one ASCII character"),
+        ("a.csv", b"v\n", {"encoding": "utf-99"}, "'utf-99' is not known"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_helps(
+    read: Read, name: str, text: bytes, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        read(name, text, **options)
+    assert message in str(failed.value)
+
+
+def test_a_types_pass_does_not_hold_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("w") as file:
+        file.write("v,w\n")
+        for _ in range(100):
+            file.write("1234567890,abcdefghijklmnopqrstuvwxyz\n" * 50_000)
+    code = (
+        "import sys, pyarrow\n"
+        "from ingester.cli.input_files import opened\n"
+        "from ingester.cli.text_source import text_options\n"
+        "with opened(sys.argv[1], 'csv', None, text_options(None, None, None, False, None)) as f:\n"
+        "    assert f.rows == sum(b.num_rows for b in f.batches(10_000)) == 5_000_000\n"
+        "peak = pyarrow.default_memory_pool().max_memory() // 2**20\n"
+        "sys.exit(f'{peak} MiB' if peak > 250 else 0)\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
