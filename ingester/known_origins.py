@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 import trio
 
+from ingester.buffer import TableBuffer
 from ingester.catalog import Catalog
 from ingester.commits import TableKey
-from ingester.origins import Origins
-from persist.manifest import Origin, TableNotFound
+from ingester.lanes import Lane
+from ingester.origins import Origin, Origins
+from persist.manifest import Origin as OriginAction
+from persist.manifest import TableNotFound
 from persist.manifest.origins import durable_of
 
 READ_AGAIN_S = 5.0
@@ -61,6 +64,13 @@ class KnownOrigins:
             await self._read_closed()
         return [facts for facts in self.listed() if name in (None, facts.origin)]
 
+    def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
+        """How far one origin's writes into one table have come, as :meth:`Lane.standing`."""
+        known = table.state.origins.get(name)
+        origin = self._origins.find(name)
+        lane = None if origin is None else origin.lanes.get(table.key)
+        return (lane or Lane(Origin(name), table.key)).standing(known)
+
     def _facts(self, name: str, durable: int | None) -> OriginFacts:
         origin = self._origins.find(name)
         if origin is None:
@@ -94,7 +104,7 @@ class KnownOrigins:
         return _durable(state.origins.values())
 
 
-def _durable(origins: Iterable[Origin]) -> dict[str, int | None]:
+def _durable(origins: Iterable[OriginAction]) -> dict[str, int | None]:
     return {origin.name: durable_of(origin) for origin in origins}
 
 

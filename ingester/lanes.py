@@ -221,6 +221,33 @@ class Lane:
                 made.end = self._end_of(made)
         self.process, self.lost = process, False
 
+    def standing(self, known: OriginAction | None) -> tuple[int | None, list[int]]:
+        """Up to where everything is known to be here, and all marks.
+
+        Between two marks, and up to the first, all sequences are judged alike in every partition:
+        a client that puts its rows into other batches than before ends one at each mark.
+
+        Args:
+            known: what the newest manifest version says.
+        """
+        runs = [] if known is None else owned(known)
+        marks = set(self._under_way)
+        for run in runs:
+            marks.update((run.first - 1, -1 if run.complete is None else run.complete))
+            marks.update(run.ahead.values())
+        for one in self.taken:
+            marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
+        in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
+        upto = None
+        for mark in in_order:
+            if not (
+                any(one.first <= mark <= one.last for one in self.taken)
+                or (runs and _is_complete(run_at(runs, mark), mark))
+            ):
+                break
+            upto = mark
+        return upto, in_order
+
     @property
     def next_sequence(self) -> int:
         """One above all that this daemon has taken and nobody took over since."""
@@ -283,3 +310,8 @@ class Lane:
     def _end_of(self, one: Taken) -> int:
         assert self.view is not None
         return end_of(self.view, one.first, (one.owner_id, one.epoch))
+
+
+def _is_complete(run: Run | None, sequence: int) -> bool:
+    """Whether all of a sequence is in files, by the run that it is of; below all runs it is."""
+    return run is None or (run.complete is not None and sequence <= run.complete)

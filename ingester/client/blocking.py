@@ -135,6 +135,7 @@ class Client:
         exactly_once: bool = True,
         keep_until_durable: bool = False,
         deletes: bool = False,
+        numbers_rows: bool = False,
     ) -> Writer:
         """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
 
@@ -151,11 +152,14 @@ class Client:
                 in object storage (about ``persist.max_age``), and send again what a daemon does not
                 have that takes its place, or comes back with an empty disk. Needs an origin.
             deletes: the batches are keys, and their rows are deleted.
+            numbers_rows: a batch's sequence is the number of its last row, and ``first_sequence``
+                that of the first row. Rows may then come in other batches when they come again,
+                if one ends at each of the marks that :meth:`origins` tells of the table.
 
         Raises:
             ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
         """
-        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable)
+        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable, numbers_rows)
         return self._writers.open(
             namespace, table, schema, who, max_unanswered=max_unanswered, deletes=deletes
         )
@@ -266,9 +270,15 @@ class Client:
         results = self.action("persist", body, timeout_s=timeout_s + self._connection.timeout_s)
         return msgspec.convert(results, list[Persisted])
 
-    def origins(self, origin: str | None = None) -> list[OriginState]:
-        """How far each origin has come, or the one named (empty when it is not known)."""
-        return self._connection.origins(origin)
+    def origins(
+        self, origin: str | None = None, table: tuple[str, str] | None = None
+    ) -> list[OriginState]:
+        """How far each origin has come, or the one named (empty when it is not known).
+
+        Args:
+            table: namespace and name; how far the one named has come in it, too.
+        """
+        return self._connection.origins(origin, table)
 
     def status(self) -> dict[str, Any]:
         """What ``/api/status`` has."""

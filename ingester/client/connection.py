@@ -117,10 +117,14 @@ class Connection:
 
         return self._call(action)
 
-    def origins(self, origin: str | None = None) -> list[OriginState]:
+    def origins(
+        self, origin: str | None = None, table: tuple[str, str] | None = None
+    ) -> list[OriginState]:
         """How far each origin has come, or the one named (empty when it is not known)."""
+        namespace, name = table or (None, None)
+        body = given({"origin": origin, "namespace": namespace, "table": name})
         try:
-            results = self.act("origins", given({"origin": origin}))
+            results = self.act("origins", body)
         except NotFound:
             return []
         return msgspec.convert(results, list[OriginState])

@@ -85,7 +85,7 @@ class Delivery:
 
     def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: "Ack") -> None:
         """Add the newest batch, under the origin's next sequence. The window must have room."""
-        sequence = None if self._lease is None else self._lease.take()
+        sequence = None if self._lease is None else self._lease.take(batch.num_rows)
         metadata = None
         if sequence is not None or checkpoint is not None:
             metadata = encode(BatchMetadata(sequence, checkpoint))

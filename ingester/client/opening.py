@@ -28,6 +28,7 @@ class WhoWrites(NamedTuple):
     first_sequence: int | None
     exactly_once: bool
     keep_until_durable: bool = False
+    numbers_rows: bool = False
 
 
 class Writers:
@@ -65,7 +66,12 @@ class Writers:
             start = who.first_sequence
             if start is None:
                 start = (self._position(who.origin) or 0) + 1
-            lease = OriginLease(who.origin, start, exclusive=who.first_sequence is None)
+            lease = OriginLease(
+                who.origin,
+                start,
+                exclusive=who.first_sequence is None,
+                numbers_rows=who.numbers_rows,
+            )
         elif who.exactly_once:
             lease = self._origins.lease(namespace, table)
         kind = "delete" if deletes else "write"

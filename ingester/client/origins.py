@@ -14,6 +14,7 @@ class OriginLease:
 
     ``exclusive``: the sequences are of our own choosing, so a batch that the daemon calls a
     duplicate though it was sent only once was never written.
+    ``numbers_rows``: a sequence is the number of a batch's last row.
     """
 
     def __init__(
@@ -23,10 +24,12 @@ class OriginLease:
         *,
         exclusive: bool,
         on_release: Callable[["OriginLease"], None] | None = None,
+        numbers_rows: bool = False,
     ) -> None:
         self.origin = origin
         self.next_sequence = next_sequence
         self.exclusive = exclusive
+        self.numbers_rows = numbers_rows
         self._on_release = on_release
 
     @property
@@ -34,10 +37,10 @@ class OriginLease:
         """Whether the origin is ours alone, and of one table."""
         return self._on_release is not None
 
-    def take(self) -> int:
-        """The next sequence."""
-        sequence = self.next_sequence
-        self.next_sequence += 1
+    def take(self, rows: int = 1) -> int:
+        """The sequence of the next batch, of so many rows."""
+        sequence = self.next_sequence + (rows - 1 if self.numbers_rows else 0)
+        self.next_sequence = sequence + 1
         return sequence
 
     def release(self) -> None:

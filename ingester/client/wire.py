@@ -116,12 +116,18 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class OriginState(msgspec.Struct, frozen=True):
-    """How far an origin has come, and whether it has an open stream."""
+    """How far an origin has come, and whether it has an open stream.
+
+    Where a table was named, everything up to ``table_sequence`` is in it, and between two ``marks``
+    all sequences are judged alike.
+    """
 
     origin: str
     memory_sequence: int | None = None
     durable_sequence: int | None = None
     open: bool = False
+    table_sequence: int | None = None
+    marks: tuple[int, ...] = ()
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):

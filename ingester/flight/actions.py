@@ -23,6 +23,7 @@ from ingester.flight.requests import (
     TableBody,
     parse_body,
 )
+from ingester.known_origins import OriginFacts
 from ingester.schema.definition import define_table
 
 if TYPE_CHECKING:
@@ -99,7 +100,18 @@ async def _persist(runtime: Runtime, body: PersistBody) -> Objects:
 
 
 async def _origins(runtime: Runtime, body: OriginsBody) -> Objects:
-    return [facts._asdict() for facts in await runtime.known_origins.find(body.origin)]
+    known = runtime.known_origins
+    if body.namespace is None and body.table is None:
+        return [facts._asdict() for facts in await known.find(body.origin)]
+    if body.origin is None or body.namespace is None or body.table is None:
+        raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
+    table = await runtime.catalog.open(body.namespace, body.table)
+    # Without the newest version a part that another daemon has put into files would be missing.
+    await runtime.catalog.refresh(table, -1.0)
+    found = await known.find(body.origin)
+    facts = found[0] if found else OriginFacts(body.origin, None, None, False)
+    upto, marks = known.standing(body.origin, table)
+    return [facts._asdict() | {"table_sequence": upto, "marks": marks}]
 
 
 async def _status(runtime: Runtime, _body: EmptyBody) -> Objects:

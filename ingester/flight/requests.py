@@ -88,9 +88,11 @@ class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``origins``; without a name all of them."""
+    """``origins``; without a name all of them, with a table one of them in it."""
 
     origin: str | None = None
+    namespace: str | None = None
+    table: str | None = None
 
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
