@@ -120,11 +120,21 @@ def write(
         int, typer.Option("--batch-rows", min=1, help="Rows per operation, at most.")
     ] = 10_000,
     origin: Annotated[
-        str | None, typer.Option("--origin", help="Who writes, to go on after a failure.")
+        str | None,
+        typer.Option("--origin", help="Who writes: its rows are numbered, to be repeatable."),
     ] = None,
     first_sequence: Annotated[
-        int | None, typer.Option("--first-sequence", min=1, help="Repeat from this sequence.")
+        int | None,
+        typer.Option(
+            "--first-sequence",
+            min=1,
+            help="The number of the first row, to repeat exactly what may be there in part;"
+            " default: one after the last known.",
+        ),
     ] = None,
+    skip_rows: Annotated[
+        int, typer.Option("--skip-rows", min=0, help="Leave out so many rows at the beginning.")
+    ] = 0,
     column_types: Annotated[
         list[str] | None,
         typer.Option(
@@ -157,6 +167,10 @@ def write(
 
     Types of CSV and JSON lines are the table's, if it exists; else such as hold all that is
     written: a file is looked at whole before its first row is sent, a pipe's first 4 MiB decide.
+
+    With --origin and --first-sequence a command may be repeated, whatever the batch size and also
+    with files that have grown: what is there already is not written again. Sequences are row
+    numbers, so an origin that another program gave sequences of its own does not belong here.
     """
     from .text_source import text_options
     from .writing import Sending, write_files
@@ -169,6 +183,7 @@ def write(
         batch_rows=batch_rows,
         origin=origin,
         first_sequence=first_sequence,
+        skip_rows=skip_rows,
         texts=text_options(column_types, delimiter, null, decimal_comma, encoding),
     )
     write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)

@@ -145,9 +145,9 @@ def test_a_file_sent_again_under_its_origin_adds_nothing(
 ) -> None:
     path = write_file("parquet", tmp_path / "rows.parquet")
     origin = ["--origin", namespace, "--first-sequence", "1"]
-    for expected in (0, 1):
+    for expected in (0, 3):
         done = run("write", namespace, "t", path, *origin, "--json")
-        assert json.loads(done.stdout)["duplicates"] == expected
+        assert json.loads(done.stdout)["known_rows"] == expected
     found = run("query", namespace, "t", "--json").stdout
     assert len(found.splitlines()) == 3
 
@@ -268,3 +268,55 @@ def test_help_imports_neither_pyarrow_nor_trio(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("first", "then"), [(10, 100), (100, 10)])
+def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
+    run: Run, namespace: str, tmp_path: Path, first: int, then: int
+) -> None:
+    origin = ["--origin", namespace, "--first-sequence", "1"]
+    for rows, batch_rows, known in ((50, first, 0), (1000, then, 50), (1000, 333, 1000)):
+        write_file("csv", tmp_path / "a.csv", pa.table({"v": range(rows), "tags": range(rows)}))
+        done = run("write", namespace, "t", "a.csv", *origin, "--batch-rows", batch_rows, "--json")
+        facts = json.loads(done.stdout)
+        assert (facts["rows"], facts["known_rows"]) == (rows, known)
+    (tmp_path / "b.csv").write_text("v\n1000\n1001\n")
+    done = run("write", namespace, "t", "a.csv", "b.csv", *origin)
+    assert b"acknowledged 1,002 rows in 2 operations, 1,000 rows of them known" in done.stdout
+    found = [
+        json.loads(line)["v"] for line in run("query", namespace, "t", "--json").stdout.splitlines()
+    ]
+    assert sorted(found) == list(range(1002))
+
+
+def test_what_breaks_in_the_middle_says_how_to_go_on(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    rows = 600_000  # more than the first block, which decides for a pipe
+    text = "v,w\n" + "1,123456\n" * rows
+    pipe = ["write", namespace, "t", "-", "--input-format", "csv"]
+    broken = run(*pipe, stdin=f"{text}1.5,2\n1,2\n".encode())
+    assert broken.returncode == 1
+    said = broken.stderr.decode().splitlines()
+    assert len(said) == 2
+    assert f"row {rows + 1:,}, column 'v': '1.5' is not int64" in said[1]
+    acknowledged = json.loads(run("tables", "--json").stdout)
+    there = next(one for one in acknowledged if one["namespace"] == namespace)["buffered"]["rows"]
+    go_on = f"go on from row {there + 1:,} with: ingester write {namespace} t - --skip-rows {there}"
+    assert said[0].startswith(f"ingester: {there:,} rows of standard input are in; {go_on}")
+    assert 0 < there <= rows
+    mended = run(*pipe, "--skip-rows", there, stdin=f"{text}2,2\n1,2\n".encode())
+    assert mended.returncode == 0, mended.stderr
+    found = run("query", namespace, "t", "--format", "csv", "--columns", "v").stdout
+    assert found.count(b"\n") == rows + 3
+
+
+def test_a_file_that_would_break_in_the_middle_is_refused_before_its_first_row(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("v\n1\n")
+    assert run("write", namespace, "t", "a.csv").returncode == 0
+    (tmp_path / "b.csv").write_text("v\n" + "1234567890\n" * 500_000 + "x\n")
+    failed = run("write", namespace, "t", "b.csv")
+    check_refused(failed, 1, "b.csv: row 500,001, column 'v': 'x' is not int64")
+    assert run("query", namespace, "t", "--format", "csv").stdout == b'"v"\n1\n'
