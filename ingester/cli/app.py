@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from ingester import __version__
-from ingester.config_sources import endpoint as default_endpoint
 
+from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed
 from .manifest_commands import manifest_app
 from .replicating_commands import replicate_app
+from .write_commands import create, write
 
 app = typer.Typer(
     name="ingester",
@@ -23,19 +24,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-ENDPOINT = default_endpoint()
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
 app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
-Endpoint = Annotated[
-    str, typer.Option("--endpoint", help="The daemon, grpc://HOST:PORT. [env: INGESTER_ENDPOINT]")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
-TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file. [env: INGESTER_CONFIG]")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
 Store = Annotated[str | None, typer.Option("--store", help="Object storage URL.")]
@@ -107,86 +101,8 @@ def config(
     print_settings(_flags(data_dir, store, flight, http, set_), config, json)
 
 
-@app.command()
-def write(
-    namespace: Namespace,
-    table: TableName,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Or - for standard input.")],
-    input_format: Annotated[
-        str | None,
-        typer.Option("--input-format", help="parquet, csv, jsonl or arrow; default: by extension."),
-    ] = None,
-    batch_rows: Annotated[
-        int, typer.Option("--batch-rows", min=1, help="Rows per operation, at most.")
-    ] = 10_000,
-    origin: Annotated[
-        str | None,
-        typer.Option("--origin", help="Who writes: its rows are numbered, to be repeatable."),
-    ] = None,
-    first_sequence: Annotated[
-        int | None,
-        typer.Option(
-            "--first-sequence",
-            min=1,
-            help="The number of the first row, to repeat exactly what may be there in part;"
-            " default: one after the last known.",
-        ),
-    ] = None,
-    skip_rows: Annotated[
-        int, typer.Option("--skip-rows", min=0, help="Leave out so many rows at the beginning.")
-    ] = 0,
-    column_types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column-types",
-            metavar="NAME=TYPE,...",
-            help="Of CSV and JSON lines, as zip=string,price=decimal(20,4); may be repeated.",
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="Of CSV: one character; default: looked for.")
-    ] = None,
-    null: Annotated[
-        list[str] | None,
-        typer.Option("--null", help="Of CSV: a text that is null in any column; may be repeated."),
-    ] = None,
-    decimal_comma: Annotated[
-        bool, typer.Option("--decimal-comma", help="Of CSV: 1,5 is one and a half.")
-    ] = False,
-    encoding: Annotated[
-        str | None,
-        typer.Option("--encoding", help="Of text, as latin-1 or utf-16; default: utf-8."),
-    ] = None,
-    retry_for: Annotated[
-        str, typer.Option("--retry-for", help="How long to retry what a retry helps.")
-    ] = "10s",
-    endpoint: Endpoint = ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Send files to a table and print what was acknowledged.
-
-    Types of CSV and JSON lines are the table's, if it exists; else such as hold all that is
-    written: a file is looked at whole before its first row is sent, a pipe's first 4 MiB decide.
-
-    With --origin and --first-sequence a command may be repeated, whatever the batch size and also
-    with files that have grown: what is there already is not written again. Sequences are row
-    numbers, so an origin that another program gave sequences of its own does not belong here.
-    """
-    from .text_source import text_options
-    from .writing import Sending, write_files
-
-    if first_sequence is not None and origin is None:
-        raise CommandFailed("--first-sequence needs --origin", USAGE)
-    sending = Sending(
-        namespace=namespace,
-        table=table,
-        batch_rows=batch_rows,
-        origin=origin,
-        first_sequence=first_sequence,
-        skip_rows=skip_rows,
-        texts=text_options(column_types, delimiter, null, decimal_comma, encoding),
-    )
-    write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)
+app.command()(write)
+app.command()(create)
 
 
 @app.command()

@@ -320,3 +320,60 @@ def test_a_file_that_would_break_in_the_middle_is_refused_before_its_first_row(
     failed = run("write", namespace, "t", "b.csv")
     check_refused(failed, 1, "b.csv: row 500,001, column 'v': 'x' is not int64")
     assert run("query", namespace, "t", "--format", "csv").stdout == b'"v"\n1\n'
+
+
+def test_a_table_is_made_before_its_first_row(run: Run, namespace: str, tmp_path: Path) -> None:
+    made = run(
+        "create", namespace, "t", "zip:string", "price:decimal(20,4)", "time:timestamp", "n:int32",
+        "tags:list<string>", "--primary-key", "zip,time", "--sort-by", "n", "--json",
+        "--partition-by", "day(time), bucket(4, zip)",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    facts = json.loads(made.stdout)
+    assert [(column["name"], column["type"]) for column in facts["schema"]] == [
+        ("zip", "string"),
+        ("price", "decimal128(20, 4)"),
+        ("time", "timestamp[us, tz=UTC]"),
+        ("n", "int32"),
+        ("tags", "list<item: string>"),
+    ]
+    assert (facts["primary_key"], facts["sort_by"]) == (["zip", "time"], ["n"])
+    assert facts["partition_by"] == ["day(time)", "bucket(4, zip)"]
+    (tmp_path / "a.csv").write_text("zip,price,time,n\n501,1.5,2026-11-21T10:00:00Z,7\n")
+    assert run("write", namespace, "t", "a.csv").returncode == 0
+    row = json.loads(run("query", namespace, "t", "--json").stdout)
+    assert (row["zip"], row["price"], row["n"]) == ("501", "1.5000", 7)
+
+
+def test_a_table_is_made_like_a_file(run: Run, namespace: str, tmp_path: Path) -> None:
+    write_file("parquet", tmp_path / "a.parquet")
+    like = run("create", namespace, "t", "--like", "a.parquet", "v:int32", "more:date", "--json")
+    assert like.returncode == 0, like.stderr
+    types = {column["name"]: column["type"] for column in json.loads(like.stdout)["schema"]}
+    assert (types["v"], types["more"], types["at"]) == ("int32", "date32[day]", "timestamp[us]")
+    again = run("create", namespace, "t", "--like", "a.parquet", "v:int32", "more:date")
+    assert b"partitioned by nothing" in again.stdout
+    other = run("create", namespace, "t", "--like", "a.parquet")
+    check_refused(other, 1, "exists")
+    (tmp_path / "a.csv").write_text("zip;empty\n007;\n")
+    check_refused(run("create", namespace, "u", "--like", "a.csv"), 1, "add empty:TYPE")
+    csv = run("create", namespace, "u", "--like", "a.csv", "empty:double", "--json")
+    assert [one["type"] for one in json.loads(csv.stdout)["schema"]] == ["string", "double"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give columns as name:type, or --like FILE"),
+        (["v"], "column 'v' is not name:type"),
+        (["v:integer"], "type 'integer' is not known; there are bool, int8 to int64"),
+        (["v:list<what>"], "type 'what' is not known"),
+        (["v:decimal(50)"], "1 to 38 digits"),
+        (["v:int64", "v:string"], "'v' is named twice"),
+        (["v:int64", "--timestamp-unit", "ms"], "'ms' is not us or ns"),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_said_to_be_wrong_usage(
+    run: Run, arguments: list[str], message: str
+) -> None:
+    check_refused(run("create", "n", "made", *arguments), 2, message)
