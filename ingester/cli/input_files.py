@@ -5,6 +5,7 @@ as hold all that is written: :mod:`.csv_input` and :mod:`.json_input`.
 """
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -119,14 +120,18 @@ def _readable(name: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, UnicodeDecodeError) as exc:
         reason = getattr(exc, "strerror", None) or str(exc)
         if isinstance(exc, UnicodeDecodeError):
-            reason = f"a name or text in it is not UTF-8: {exc.object[:80]!r}"
+            reason = f"a name in it is not UTF-8: {exc.object[:80]!r}"
+        elif "ecrypt" in reason:
+            reason += "; it is encrypted: write it without, as keys are not taken here"
         raise CommandFailed(f"cannot read {shown(name)}: {reason}") from exc
 
 
-def _check_names(schema: pa.Schema) -> None:
+def _check_names(kind: Any) -> None:
     """Raise UnicodeDecodeError for names that are not UTF-8, as deep as they are."""
-    str(schema)
-    assert all(name is not None for name in schema.names)
+    fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
+    for field in fields:
+        assert isinstance(field.name, str)
+        _check_names(field.type)
 
 
 def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
@@ -136,6 +141,8 @@ def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
         raw = Path(name).open("rb")  # noqa: SIM115 (the stack closes it)
         stack.enter_context(raw)
         if Path(name).is_file():
+            if not os.fstat(raw.fileno()).st_size:
+                raise CommandFailed(f"cannot read {name}: it is empty")
             return raw
     if kind == "parquet" or _is_arrow_file(raw):
         return _spooled(raw, stack)  # the index is at the end

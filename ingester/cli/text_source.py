@@ -106,6 +106,11 @@ class Rewound(io.RawIOBase):
         buffer[: len(found)] = found
         return len(found)
 
+    def close(self) -> None:
+        """Close the file, too."""
+        self._rest.close()
+        super().close()
+
 
 def head_of(source: TextSource, file: Any) -> bytes:
     """The first bytes, checked to be UTF-8 text, without a byte order mark.

@@ -1,0 +1,121 @@
+"""Parquet and Arrow files that are not what they should be: one clear line, never a traceback."""
+
+import base64
+import io
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pyarrow.parquet.encryption as encryption
+import pytest
+
+from ingester.cli.exits import CommandFailed
+from ingester.cli.input_files import opened
+from ingester.cli.text_source import text_options
+from tests.cli.conftest import Run, check_refused
+
+PLAIN = pa.table({"abcd": [1, 2, 3]})
+NESTED = pa.table({"outer": [{"abcd": 1}]})
+TEXTS = text_options(None, None, None, False, None)
+
+
+def as_bytes(kind: str, table: pa.Table = PLAIN, **options: Any) -> bytes:
+    """The table as a file of this kind."""
+    target = io.BytesIO()
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, target, **options)
+    else:
+        open_writer = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+        with open_writer(target, table.schema) as writer:
+            writer.write_table(table)
+    return target.getvalue()
+
+
+def renamed(data: bytes) -> bytes:
+    """With a name that is not UTF-8 in place of one that is."""
+    assert b"abcd" in data
+    return data.replace(b"abcd", b"ab\xff\xfe")
+
+
+def encrypted() -> bytes:
+    """A Parquet file of which even the footer needs a key."""
+
+    class Keys(encryption.KmsClient):  # type: ignore[misc]
+        def __init__(self, config: object) -> None:
+            super().__init__()
+
+        def wrap_key(self, key: bytes, name: str) -> bytes:
+            return base64.b64encode(key)
+
+        def unwrap_key(self, key: bytes, name: str) -> bytes:
+            return base64.b64decode(key)
+
+    target = io.BytesIO()
+    wanted = encryption.EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["abcd"]}, double_wrapping=False
+    )
+    properties = encryption.CryptoFactory(Keys).file_encryption_properties(
+        encryption.KmsConnectionConfig(), wanted
+    )
+    with pyarrow.parquet.ParquetWriter(
+        target, PLAIN.schema, encryption_properties=properties
+    ) as writer:
+        writer.write_table(PLAIN)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("parquet", renamed(as_bytes("parquet")), "a name in it is not UTF-8"),
+        ("parquet", renamed(as_bytes("parquet", store_schema=False)), "b'ab\\xff\\xfe'"),
+        ("parquet", renamed(as_bytes("parquet", NESTED, store_schema=False)), "not UTF-8"),
+        ("arrow", renamed(as_bytes("arrow")), "not UTF-8"),
+        ("arrow", renamed(as_bytes("stream")), "not UTF-8"),
+        ("arrow", renamed(as_bytes("stream", NESTED)), "not UTF-8"),
+        ("parquet", encrypted(), "it is encrypted"),
+        ("parquet", b"", "it is empty"),
+        ("arrow", b"", "it is empty"),
+        ("parquet", as_bytes("parquet")[:-20], "magic bytes not found"),
+        ("parquet", as_bytes("parquet")[:-8] + b"\xff\xff\xff\x7fPAR1", "smaller than the size"),
+        ("parquet", b"PAR1" + bytes(60) + as_bytes("parquet")[64:], "thrift"),
+        ("parquet", as_bytes("arrow"), "magic bytes not found"),
+        ("arrow", as_bytes("parquet"), "cannot read"),
+        ("arrow", as_bytes("stream")[:150], "cannot read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, kind: str, data: bytes, message: str
+) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(data)
+    with (
+        pytest.raises(CommandFailed) as failed,
+        opened(str(path), kind, None, TEXTS) as file,
+    ):
+        list(file.batches(10))
+    assert str(failed.value).startswith(f"cannot read {path}: ")
+    assert message in str(failed.value)
+
+
+def test_names_that_are_not_utf8_end_in_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(renamed(as_bytes("parquet")))
+    check_refused(run("write", "n", "names", "a.parquet"), 1, "a name in it is not UTF-8")
+    (tmp_path / "b.parquet").mkdir()
+    check_refused(run("write", "n", "names", "b.parquet"), 1, "b.parquet: Is a directory")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "csv", "jsonl"])
+def test_a_named_pipe_is_read_as_standard_input_is(tmp_path: Path, kind: str) -> None:
+    data = {"csv": b"abcd\n1\n2\n3\n", "jsonl": b'{"abcd":1}\n{"abcd":2}\n{"abcd":3}\n'}.get(kind)
+    whole = tmp_path / "whole"
+    whole.write_bytes(data or as_bytes(kind))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(f"cat {whole} > {pipe}", shell=True) as writer:
+        with opened(str(pipe), "arrow" if kind == "stream" else kind, None, TEXTS) as file:
+            assert [b.to_pydict() for b in file.batches(10)] == [PLAIN.to_pydict()]
+        assert writer.wait() == 0
