@@ -24,6 +24,7 @@ from ingester.flight.requests import (
     parse_body,
 )
 from ingester.known_origins import OriginFacts
+from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
     """
     action = ACTIONS.get(name)
     if action is None:
-        is_sql = name in _FLIGHT_SQL
-        why = "is of Flight SQL, which is not available" if is_sql else "does not exist"
-        raise NotAvailable(f"action {name!r} {why}; there are {', '.join(ACTIONS)}")
+        if name in _FLIGHT_SQL:
+            raise no_flight_sql(name)
+        raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
     return await action.run(runtime, parse_body(f"action {name}", body, action.body))

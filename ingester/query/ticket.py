@@ -73,10 +73,15 @@ def refuse_flight_sql(body: bytes) -> None:
     if found:
         word = re.match(rb"\w*", name)
         assert word is not None, "it may be empty"
-        raise NotAvailable(
-            f"Flight SQL is not available, and {word[0].decode()} is of it: query by DoGet with a"
-            " JSON ticket, write by DoPut with a path or a JSON command"
-        )
+        raise no_flight_sql(word[0].decode())
+
+
+def no_flight_sql(name: str) -> NotAvailable:
+    """What a client is told that speaks Flight SQL: a driver of JDBC's, ODBC's or ADBC's."""
+    return NotAvailable(
+        f"Flight SQL is not available, and {name} is of it: query by DoGet with a JSON ticket,"
+        " write by DoPut with a path or a JSON command"
+    )
 
 
 def encode_ticket(ticket: Ticket) -> bytes:
