@@ -41,6 +41,8 @@ def plain(array: Any) -> Any:
     kind, t = array.type, pa.types
     if is_plain(kind):
         return array
+    if isinstance(kind, pa.Bool8Type):
+        return array.storage.cast(pa.bool_())
     if isinstance(kind, pa.BaseExtensionType):
         return plain(array.storage)
     if t.is_dictionary(kind):

@@ -1,8 +1,8 @@
 """The Arrow types that tables keep, and the form in which each sent type is kept.
 
 Law of this file: a pure mapping. Strings, binaries and lists are kept in their plain form, whatever
-form was sent; a dictionary is kept as its values, an extension type as its storage, a decimal of up
-to 38 digits as decimal128; timestamps take the table's unit.
+form was sent; a dictionary is kept as its values, an extension type as its storage (bool8 as bool),
+a decimal of up to 38 digits as decimal128; timestamps take the table's unit.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
     t = pa.types
     if depth > _MAX_DEPTH:
         raise InvalidRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(kind, pa.Bool8Type):
+        return pa.bool_()
     if isinstance(kind, pa.BaseExtensionType):
         return _kept(column, sent, kind.storage_type, unit, depth + 1)
     if t.is_decimal(kind):

@@ -49,7 +49,7 @@ LEAVES: dict[str, Any] = {
     "dictionary of decimals": _dictionary([Decimal("1.50"), Decimal(2)], pa.decimal64(10, 2)),
     "uuid": _stored(pa.uuid(), [UUIDS[0], None, UUIDS[1], UUIDS[0]]),
     "json": _stored(pa.json_(pa.string_view()), ['{"a":1}', None, "[]", LONG]),
-    "bool8": _stored(pa.bool8(), [1, 0, None, 1]),
+    "bool8": _stored(pa.bool8(), [1, 0, None, -3]),
     "opaque": _stored(pa.opaque(pa.binary(), "geometry", "postgis"), [b"a", None, b"b", b""]),
     "tensor": _stored(pa.fixed_shape_tensor(pa.int32(), [2]), [[1, 2], [3, 4], [5, 6], [7, 8]]),
     "decimal32": pa.array(
@@ -95,7 +95,7 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
 
 def _values(array: Any) -> list[Any]:
     """As Python has them, of extension types as well: of their storage."""
-    if isinstance(array.type, pa.BaseExtensionType):
+    if isinstance(array.type, pa.BaseExtensionType) and array.type != pa.bool8():
         return _values(array.storage)
     values: list[Any] = array.to_pylist()
     return values
