@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingester.schema.plain import is_plain
+
 Bytes = npt.NDArray[np.float64]
 """Per row. Floating, because what a hostile column stands for may overflow any integer."""
 MOST_VALUES = 1 << 24
@@ -41,7 +43,7 @@ def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
     if pa.types.is_null(column.type):
         return rows * max(_NULL_BYTES, fixed_bytes(kept))
     try:
-        return float(_row_bytes(column).sum())
+        return float(_row_bytes(column).sum()) + _whole_bytes(column)
     except _TooMany:
         return float("inf")
 
@@ -98,6 +100,25 @@ def _row_bytes(array: Any) -> Bytes:
     for child in children:
         rows += _range_bytes(child, starts, stops)
     return rows
+
+
+def _whole_bytes(array: Any) -> float:
+    """Of values that are made plain themselves, whole, whatever rows refer to."""
+    kind, t = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _whole_bytes(array.storage)
+    if t.is_dictionary(kind) or t.is_list_view(kind) or t.is_large_list_view(kind):
+        values = array.dictionary if t.is_dictionary(kind) else array.values
+        if is_plain(values.type):
+            return 0.0
+        return float(_row_bytes(values).sum()) + _whole_bytes(values)
+    if not kind.num_fields:
+        return 0.0
+    if t.is_struct(kind):
+        children = [array.field(i) for i in range(kind.num_fields)]
+    else:
+        children = [array.keys, array.items] if t.is_map(kind) else [array.values]
+    return sum(map(_whole_bytes, children))
 
 
 def _lengths(array: Any) -> Bytes:

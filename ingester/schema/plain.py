@@ -4,6 +4,8 @@ Arrow's own casts know some of these and not others: a dictionary of string view
 nor has a list of dictionaries of structs, and list views with nulls come out invalid.
 
 Law of this file: pure; values and nulls stay what they are, and nothing becomes a Python object.
+Only what a row refers to is made, but for values of dictionaries and of list views, which are made
+once, whole: as `expansion` reckons before.
 Columns must have been validated in full: offsets and indices are followed.
 """
 
@@ -52,20 +54,22 @@ def plain(array: Any) -> Any:
     if t.is_binary_view(kind):
         return array.cast(pa.binary())
     if t.is_struct(kind):
-        fields = [plain(array.field(i)) for i in range(kind.num_fields)]
+        # Flattened: what lies under a null of the struct is null, too.
+        fields = [plain(field) for field in array.flatten()]
         names = [kind.field(i).name for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, names, mask=array.is_null())
-    if t.is_map(kind):
-        keys, items = plain(array.keys), plain(array.items)
-        offsets = pa.array(_integers(array.offsets), pa.int32())
-        return pa.MapArray.from_arrays(offsets, keys, items, mask=array.is_null())
     if t.is_list_view(kind) or t.is_large_list_view(kind):
         return _from_views(array)
-    values = plain(array.values)
     if t.is_fixed_size_list(kind):
         offsets = (np.arange(len(array) + 1) + array.offset) * kind.list_size
-        return _lists(offsets, values, array)
-    return _lists(_integers(array.offsets), values, array)
+    else:
+        offsets = _integers(array.offsets)
+    first, length = offsets[0], offsets[-1] - offsets[0]
+    if t.is_map(kind):
+        keys, items = (plain(each.slice(first, length)) for each in (array.keys, array.items))
+        starts = pa.array(offsets - first, pa.int32())
+        return pa.MapArray.from_arrays(starts, keys, items, mask=array.is_null())
+    return _lists(offsets - first, plain(array.values.slice(first, length)), array)
 
 
 def _from_views(array: Any) -> Any:
@@ -73,12 +77,13 @@ def _from_views(array: Any) -> Any:
     sizes = _integers(array.sizes) * array.is_valid().to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     before = np.repeat(_integers(array.offsets) - offsets[:-1], sizes)
-    indices = before + np.arange(offsets[-1])
-    return _lists(offsets, plain(array.values).take(pa.array(indices)), array)
+    indices = pa.array(before + np.arange(offsets[-1]))
+    return _lists(offsets, plain(array.values).take(indices), array)
 
 
 def _lists(offsets: Offsets, values: Any, of: Any) -> Any:
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, mask=of.is_null())
+    starts = pa.array(offsets, pa.int64())
+    return pa.LargeListArray.from_arrays(starts, values, mask=of.is_null())
 
 
 def _integers(array: pa.Array) -> Offsets:

@@ -71,6 +71,8 @@ EXPANDING = {
     "list views": list_views(2_000),
     "a list of dictionaries": pa.ListArray.from_arrays([0, 3_000], dictionary(3_000, pa.string())),
     "a struct of views": pa.StructArray.from_arrays([views(8_000)], ["v"]),
+    "a dictionary of views": pa.DictionaryArray.from_arrays(pa.nulls(5, pa.int16()), views(8_000)),
+    "json in views": pa.ExtensionArray.from_storage(pa.json_(pa.string_view()), views(8_000)),
 }
 
 

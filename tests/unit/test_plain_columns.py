@@ -12,7 +12,7 @@ import pytest
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser, table_type
 from ingester.schema.expansion import plain_bytes
-from ingester.schema.plain import is_plain
+from ingester.schema.plain import is_plain, plain
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 
@@ -127,6 +127,45 @@ def test_a_column_keeps_its_values_in_the_type_of_the_table(name: str, around: s
         assert found["c"].to_pylist() == expected[start:]
     # Its size is known before it is made.
     assert 0 < plain_bytes(sent, kept) < 1000
+
+
+HUGE = pa.array(["x" * (1 << 20)] * 3, pa.string_view())
+
+
+def _codes(codes: Any) -> Any:
+    """A dictionary of three texts of a megabyte."""
+    return pa.DictionaryArray.from_arrays(codes, HUGE)
+
+
+FIFTY = _codes(pa.array([0] * 50))
+UNREFERRED: dict[str, Any] = {
+    "null structs": pa.StructArray.from_arrays([FIFTY], ["f"], mask=pa.array([True] * 50)),
+    "empty lists": pa.ListArray.from_arrays([5, 5], FIFTY),
+    "empty maps": pa.MapArray.from_arrays([7, 7], pa.array([""] * 50), FIFTY),
+    "empty views": pa.ListViewArray.from_arrays(
+        pa.array([0, 9], pa.int32()), pa.array([0, 0], pa.int32()), FIFTY
+    ),
+    "null views": pa.ListViewArray.from_arrays(
+        pa.array([0], pa.int32()), pa.array([50], pa.int32()), FIFTY, mask=pa.array([True])
+    ),
+    "a dictionary": _codes(pa.nulls(5, pa.int8())),
+    "a list of a dictionary": pa.ListArray.from_arrays([0, 5], _codes(pa.nulls(5, pa.int8()))),
+}
+
+
+@pytest.mark.parametrize("name", UNREFERRED)
+def test_no_more_is_made_of_a_column_than_was_reckoned(name: str) -> None:
+    """Values that no row refers to may be any number of times as large as the batch."""
+    column = UNREFERRED[name]
+    reckoned = plain_bytes(column, table_type("c", column.type, "us"))
+    counted = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(counted)
+    try:
+        assert len(plain(column)) == len(column)
+    finally:
+        pa.set_memory_pool(before)
+    assert counted.max_memory() <= 2 * reckoned + (64 << 10)
 
 
 def test_a_dictionary_of_dictionaries_is_refused_by_name() -> None:
