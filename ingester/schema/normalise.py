@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
+from ingester.schema import remedies
 from ingester.schema.expansion import expands, fixed_bytes, plain_bytes
 from ingester.schema.names import check_column_names
 from ingester.schema.plain import plain
@@ -194,7 +195,10 @@ class Normaliser:
 
     def _check_type(self, field: pa.Field, sent: pa.DataType) -> None:
         if not widens(table_type(field.name, sent, self._unit), field.type):
-            raise InvalidRequest(f"column {field.name!r}: table has {field.type}, batch has {sent}")
+            raise InvalidRequest(
+                f"column {field.name!r}: table has {field.type}, batch has {sent}"
+                f"{remedies.for_clash(sent, field.type)}"
+            )
 
     def _convert(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:

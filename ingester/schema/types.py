@@ -10,6 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
+from ingester.schema import remedies
 from ingester.schema.zones import is_zone
 
 _MAX_DEPTH = 32
@@ -73,19 +74,7 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
         )
     if _is_list(kind):
         return pa.list_(_kept(column, sent, kind.value_type, unit, depth + 1))
-    remedy = next((text for is_kind, text in _REMEDIES if is_kind(kind)), "send another type")
-    raise _not_supported(column, sent, kind, remedy)
-
-
-_REMEDIES = (
-    (pa.types.is_float16, "cast it to float32, which has all of its values"),
-    (pa.types.is_date64, "cast it to date32, or to timestamp('ms') where it has times"),
-    (pa.types.is_time, "send an integer of the same unit, or a string"),
-    (pa.types.is_duration, "send an integer of the same unit"),
-    (pa.types.is_interval, "send integers, or a string"),
-    (pa.types.is_union, "send a struct with a field for each of its types"),
-    (pa.types.is_run_end_encoded, "decode it, in pyarrow by compute.run_end_decode"),
-)
+    raise _not_supported(column, sent, kind, remedies.for_type(kind))
 
 
 def _not_supported(
