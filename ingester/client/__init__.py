@@ -3,16 +3,18 @@
     from ingester.client import Client
 
     with Client("grpc://127.0.0.1:8082") as client:
-        client.write("sensors", "readings", table)           # on disk and visible when it returns
+        client.write("sensors", "readings", frame)           # on disk and visible when it returns
         client.query("sensors", "readings", filter=[("host", "=", "h1")])
 
         with client.writer("sensors", "readings", schema) as writer:   # pipelined
             for batch in batches:
                 writer.write(batch)
 
-Writes are exactly once through lost connections and restarts of the daemon. ``TrioClient`` in
-:mod:`ingester.client.trio_client` has the same names for trio. Every failure is a
-:class:`ClientError`; see :mod:`ingester.client.errors` for who must act on which.
+Writes are exactly once through lost connections and restarts of the daemon. ``AsyncClient`` in
+:mod:`ingester.client.aio` and ``TrioClient`` in :mod:`ingester.client.trio_client` have the same
+names for asyncio and trio. What ``write`` takes says :mod:`ingester.client.inputs`: Arrow in every
+form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
+:mod:`ingester.client.errors` for who must act on which.
 """
 
 from .ack import Ack
@@ -20,6 +22,7 @@ from .blocking import DEFAULT_ENDPOINT, Client
 from .errors import (
     ClientError,
     Forbidden,
+    Forked,
     Internal,
     InvalidRequest,
     NotFound,
@@ -31,14 +34,17 @@ from .errors import (
     UnknownOutcome,
     Unreachable,
 )
+from .inputs import Data
 from .reading import QueryStream
 from .retry import NEVER, RetryPolicy
 from .wire import (
     Answer,
     BatchSource,
     Checkpoint,
+    Filter,
     OriginState,
     Persisted,
+    Scope,
     SnapshotInfo,
     TableDescription,
     TableSummary,
@@ -55,7 +61,10 @@ __all__ = [
     "Checkpoint",
     "Client",
     "ClientError",
+    "Data",
+    "Filter",
     "Forbidden",
+    "Forked",
     "Internal",
     "InvalidRequest",
     "NotFound",
@@ -64,6 +73,7 @@ __all__ = [
     "Persisted",
     "QueryStream",
     "RetryPolicy",
+    "Scope",
     "SnapshotInfo",
     "TableDescription",
     "TableSummary",

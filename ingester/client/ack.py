@@ -2,26 +2,31 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
+import msgspec
+
+from . import lifetime
 from .errors import ClientError
 from .wire import Answer
 
 
 class Ack:
-    """What :meth:`Writer.write` returns: the answer once it is there, or the error."""
+    """What :meth:`Writer.write` returns: the answer once it is there, or the error.
+
+    Threads wait with :meth:`result`; a task of asyncio with ``await``, which is the same.
+    """
 
     __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "_watch")
 
-    # How often a waiter looks whether the daemon has fallen silent, in seconds.
-    WATCH_EVERY_S = 0.5
-
-    def __init__(self, watch: Callable[[], None]) -> None:
+    def __init__(self, watch: Callable[[], float]) -> None:
+        """``watch`` looks whether the daemon has fallen silent, and says when to ask again."""
         self._answer: Answer | None = None
         self._error: ClientError | None = None
         # Made by the first who waits: most answers are awaited by nobody in particular.
         self._event: threading.Event | None = None
-        self._callbacks: list[Callable[[Ack], None]] = []
+        self._callbacks: list[Callable[[Ack], object]] = []
         self._lock = threading.Lock()
         self._watch = watch
 
@@ -45,35 +50,91 @@ class Ack:
     def exception(self, timeout_s: float | None = None) -> ClientError | None:
         """The error, or None when the batch was accepted. Waits as :meth:`result` does."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self.done():
+            self._wait(deadline)
+        if not self.done():
+            raise TimeoutError(f"no answer within {timeout_s} s")
+        return self._error
+
+    def _wait(self, deadline: float | None) -> None:
+        lifetime.check()
         with self._lock:
             if not self.done() and self._event is None:
                 self._event = threading.Event()
             event = self._event
         while not self.done():
-            remaining = self.WATCH_EVERY_S
+            wait_s = self._watch()
             if deadline is not None:
-                remaining = min(remaining, deadline - time.monotonic())
-                if remaining <= 0:
-                    raise TimeoutError(f"no answer within {timeout_s} s")
+                wait_s = min(wait_s, deadline - time.monotonic())
+                if wait_s <= 0:
+                    return
             assert event is not None
-            if not event.wait(remaining):
-                self._watch()
-        return self._error
+            event.wait(wait_s)
 
-    def add_done_callback(self, callback: Callable[["Ack"], None]) -> None:
-        """Call ``callback(self)`` when done: at once, or later in the writer's thread."""
-        with self._lock:
-            if not self.done():
-                self._callbacks.append(callback)
-                return
+    def __await__(self) -> Generator[Any, None, Answer]:
+        from .asyncio_loop import ASYNCIO  # not needed by threads, and slow to import
+
+        return ASYNCIO.result(self).__await__()
+
+    def watch(self) -> float:
+        """Give up on a daemon that owes the answer for too long; seconds until that may be so."""
+        return self._watch()
+
+    def add_done_callback(self, callback: Callable[["Ack"], object]) -> None:
+        """Call ``callback(self)`` when done: at once, or later in the writer's thread.
+
+        What it raises there is logged and changes nothing.
+        """
+        if not self.done():
+            lifetime.check()
+            with self._lock:
+                if not self.done():
+                    self._callbacks.append(callback)
+                    return
         callback(self)
 
     def settle(self, answer: Answer | None, error: ClientError | None) -> None:
-        """Set the outcome. For the writer only."""
+        """Set the outcome and wake who waits. :meth:`tell` must follow. For the writer only."""
         with self._lock:
             self._answer, self._error = answer, error
-            callbacks, self._callbacks = self._callbacks, []
             if self._event is not None:
                 self._event.set()
+
+    def tell(self) -> None:
+        """Call back, with no lock held: what is called may do anything. For the writer only."""
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                lifetime.CLIENT_LOG.exception("a callback of an acknowledgement failed")
+
+
+def all_of(acks: Sequence[Ack], watch: Callable[[], float]) -> Ack:
+    """One promise for several, which are of one writer: its answer is the last one's.
+
+    ``duplicate`` is true where all are. The error is the first one's.
+    """
+    whole = Ack(watch)
+    missing = len(acks)
+    lock = threading.Lock()
+
+    def settled(_ack: Ack) -> None:
+        nonlocal missing
+        with lock:
+            missing -= 1
+            if missing:
+                return
+        error = next((error for ack in acks if (error := ack.exception(0)) is not None), None)
+        if error is not None:
+            whole.settle(None, error)
+        else:
+            answers = [ack.result(0) for ack in acks]
+            duplicate = all(answer.duplicate for answer in answers)
+            whole.settle(msgspec.structs.replace(answers[-1], duplicate=duplicate), None)
+        whole.tell()
+
+    for ack in acks:
+        ack.add_done_callback(settled)
+    return whole

@@ -1,30 +1,33 @@
 """The blocking client: one method per thing the daemon does. Threads may share one client.
 
 A call turns its arguments into a body of the protocol and the daemon's results into values.
-:mod:`.connection` makes it: errors are those of :mod:`.errors`, and calls that change nothing, or
-the same thing again, are retried under the client's :class:`RetryPolicy`. Writes are retried by
-their :class:`Writer`, exactly once; :mod:`.opening` says under which origin.
+:mod:`.connection` makes it, and repeats what changes nothing, or the same thing again, under the
+client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exactly once.
 """
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 import pyarrow as pa
 
+from . import arguments
 from .connection import Connection
+from .inputs import Data
 from .opening import WhoWrites, Writers
 from .reading import QueryStream
 from .retry import RetryPolicy
-from .splitting import Data
 from .sync import SyncStream
 from .wire import (
+    Filter,
     OriginState,
     Persisted,
     Request,
+    Scope,
     TableDescription,
     TableSummary,
+    TimestampUnit,
     WriteResult,
     encode_schema,
     given,
@@ -38,10 +41,14 @@ class Client:
     """A connection to one daemon. Nothing is sent before the first call.
 
     Args:
-        endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``.
+        endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``: the Flight port.
         timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
             writer an answer.
         retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
+
+    A client belongs to the process that it was made in: gRPC does not work on both sides of a
+    fork, so in a child every call raises :class:`Forked`. Start processes with
+    ``multiprocessing.get_context("spawn")`` and make a client in each.
     """
 
     def __init__(
@@ -56,8 +63,11 @@ class Client:
         self._writers = Writers(self._connection)
 
     def close(self) -> None:
-        """Drop the connection. Open writers and streams end as if it was lost."""
+        """Drop the connection. Open writers and streams go on until it is lost or they end."""
         self._connection.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client belongs to its process: make one in each")
 
     def __enter__(self) -> Self:
         return self
@@ -86,9 +96,14 @@ class Client:
         """What was acknowledged, once all of it is on disk at the daemon and visible.
 
         Args:
-            data: a Table (chunks over 16 MiB are cut into several operations), a RecordBatch (one
-                operation), or an iterable of RecordBatches of one schema. Empty ones are skipped.
-            origin, first_sequence, exactly_once: as for :meth:`writer`.
+            data: a RecordBatch, which is one operation: visible whole or not at all; a reader or an
+                iterable of RecordBatches of one schema, each of which is one; or a Table, a pandas
+                or Polars DataFrame, a dict of columns, a list of dicts, or whatever has
+                ``__arrow_c_stream__`` or ``__arrow_c_array__``: one operation if it fits 16 MiB,
+                else cut into several of about that size. Without rows nothing is written.
+                Integers that the table's type can hold, and times in another zone, are converted.
+            origin, first_sequence, exactly_once: as for :meth:`writer`; with ``first_sequence``
+                what would be cut is refused.
 
         Raises:
             InvalidRequest: a type clash, a bad name, a batch over the daemon's limit.
@@ -143,8 +158,8 @@ class Client:
             origin: who writes. At most one writer at a time per origin and table: a newer one
                 ends the older. Without one the client makes one up, unless ``exactly_once`` is
                 false: then a lost connection with batches on the way raises UnknownOutcome.
-            first_sequence: the first batch's sequence; pass it to repeat what an earlier process
-                may have written: batches the daemon has already are answered as duplicates.
+            first_sequence: the first batch's sequence, of an ``origin``; pass it to repeat what an
+                earlier process may have written: what the daemon has already is a duplicate.
                 Default: one after the last that the daemon knows of this origin.
             max_unanswered: batches that may wait for their answer (default 512); the daemon's own
                 limit is ``flight.max_unanswered``.
@@ -171,10 +186,10 @@ class Client:
         namespace: str,
         table: str,
         columns: Sequence[str] | None = None,
-        filter: Any = None,  # the name that pyarrow.parquet's readers would have it
+        filter: Filter | None = None,
         limit: int | None = None,
         *,
-        scope: str = "all",
+        scope: Scope = "all",
         version: int | None = None,
         timeout_s: float | None = None,
     ) -> pa.Table:
@@ -201,13 +216,13 @@ class Client:
         namespace: str,
         table: str,
         columns: Sequence[str] | None = None,
-        filter: Any = None,
+        filter: Filter | None = None,
         limit: int | None = None,
         *,
-        scope: str = "all",
+        scope: Scope = "all",
         version: int | None = None,
     ) -> QueryStream:
-        """The same rows as :meth:`query`, batch by batch, in little memory. Use it in ``with``."""
+        """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
         request = Request(namespace, table, columns, filter, limit, scope, version)
         return self._connection.stream(request.ticket())
 
@@ -235,7 +250,7 @@ class Client:
         primary_key: Sequence[str] | None = None,
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
-        timestamp_unit: str | None = None,
+        timestamp_unit: TimestampUnit | None = None,
     ) -> TableDescription:
         """The description of the table, made or found with the same definition.
 
@@ -246,13 +261,15 @@ class Client:
         Raises:
             InvalidRequest: the table exists with another definition, or this one is not possible.
         """
+        if timestamp_unit is not None:
+            arguments.one_of("timestamp_unit", timestamp_unit, ("us", "ns"))
         body = {
-            "namespace": namespace,
-            "table": table,
-            "schema": encode_schema(schema),
-            "primary_key": None if primary_key is None else list(primary_key),
-            "partition_by": None if partition_by is None else list(partition_by),
-            "sort_by": None if sort_by is None else list(sort_by),
+            "namespace": arguments.text("namespace", namespace),
+            "table": arguments.text("table", table),
+            "schema": encode_schema(arguments.schema(schema)),
+            "primary_key": arguments.names("primary_key", primary_key, "['id']"),
+            "partition_by": arguments.names("partition_by", partition_by, "['day(time)']"),
+            "sort_by": arguments.names("sort_by", sort_by, "['host']"),
             "timestamp_unit": timestamp_unit,
         }
         return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
@@ -265,10 +282,7 @@ class Client:
         Raises:
             TimedOut: not within ``timeout_s``; the work goes on.
         """
-        body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
-        # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
-        results = self.action("persist", body, timeout_s=timeout_s + self._connection.timeout_s)
-        return msgspec.convert(results, list[Persisted])
+        return self._connection.persist(namespace, table, timeout_s)
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None

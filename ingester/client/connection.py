@@ -13,11 +13,14 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from .errors import NotFound, Unimplemented, UnknownOutcome, from_arrow
+from . import lifetime
+from .arguments import seconds
+from .endpoint import parsed
+from .errors import InvalidRequest, NotFound, Unimplemented, UnknownOutcome, from_arrow
 from .link import Link
 from .reading import QueryStream
-from .retry import RetryPolicy, RetryState
-from .wire import OriginState, TableSummary, encode, given
+from .retry import NEVER, RetryPolicy, RetryState
+from .wire import OriginState, Persisted, TableSummary, encode, given
 
 # gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
 # back sooner. A pool of its own keeps one client's backoff away from another's.
@@ -35,17 +38,42 @@ class Connection:
     """Calls on one daemon, by any number of threads. Nothing is sent before the first."""
 
     def __init__(self, endpoint: str, timeout_s: float, retry: RetryPolicy) -> None:
-        self.endpoint = endpoint if "://" in endpoint else f"grpc://{endpoint}"
-        self.timeout_s = timeout_s
+        """Raises :class:`InvalidRequest`: not an address, a time or a policy."""
+        self.endpoint = parsed(endpoint)
+        self.timeout_s = seconds("timeout_s", timeout_s)
+        if not isinstance(retry, RetryPolicy):
+            raise InvalidRequest(
+                f"retry={retry!r}: expected a RetryPolicy, as RetryPolicy(for_s=5)"
+            )
         self.retry = retry
+        self._closed = False
+        lifetime.begin()
         try:
-            self._flight = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
+            client = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
         except (pa.ArrowException, OSError) as exc:
             raise from_arrow(exc) from exc
+        self._opened = lifetime.held(client)
 
     def close(self) -> None:
-        """Drop the connection. Open links and streams end as if it was lost."""
-        self._flight.close()
+        """Drop the connection. Open links and streams go on to their end, and open no other.
+
+        In a forked process nothing happens: the connection is the parent's.
+        """
+        self._closed = True
+        if lifetime.alive():
+            self._opened.close()
+
+    @property
+    def _flight(self) -> flight.FlightClient:
+        """For one call; see :meth:`check`."""
+        self.check()
+        return self._opened
+
+    def check(self) -> None:
+        """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        lifetime.check()
+        if self._closed:
+            raise InvalidRequest("the client is closed: make another one, or close it later")
 
     def link(self, command: bytes, schema: pa.Schema) -> Link:
         """A stream for writing, opened once and raising as :class:`Link`: its writer retries."""
@@ -60,7 +88,9 @@ class Connection:
         descriptor = flight.FlightDescriptor.for_command(command)
         options = _options(self.timeout_s)
         try:
-            writer, reader = self._flight.do_put(descriptor, batch.schema, options)
+            writer, reader = map(
+                lifetime.held, self._flight.do_put(descriptor, batch.schema, options)
+            )
             with writer:
                 if batch.num_columns:
                     writer.write_batch(batch)
@@ -95,11 +125,12 @@ class Connection:
 
         return self._call(listing)
 
-    def schema(self, namespace: str, table: str) -> pa.Schema:
-        """A table's Arrow schema."""
+    def schema(self, namespace: str, table: str, *, once: bool = False) -> pa.Schema:
+        """A table's Arrow schema. ``once`` for what goes on without it: nothing is retried."""
         descriptor = flight.FlightDescriptor.for_path(namespace, table)
         options = _options(self.timeout_s)
-        return self._call(lambda: self._flight.get_schema(descriptor, options).schema)
+        retry = NEVER if once else self.retry
+        return self._call(lambda: self._flight.get_schema(descriptor, options).schema, retry)
 
     def act(
         self, kind: str, body: Mapping[str, Any], timeout_s: float | None = None
@@ -117,6 +148,15 @@ class Connection:
 
         return self._call(action)
 
+    def persist(
+        self, namespace: str | None, table: str | None, timeout_s: float
+    ) -> list[Persisted]:
+        """As ``Client.persist``."""
+        body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
+        # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
+        results = self.act("persist", body, timeout_s + self.timeout_s)
+        return msgspec.convert(results, list[Persisted])
+
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
@@ -129,15 +169,14 @@ class Connection:
             return []
         return msgspec.convert(results, list[OriginState])
 
-    def _call(self, call: Callable[[], T]) -> T:
+    def _call(self, call: Callable[[], T], policy: RetryPolicy | None = None) -> T:
         """The result of ``call``, retried while a retry may help."""
-        retry = RetryState(self.retry, random.random)
+        retry = RetryState(policy or self.retry, random.random)
         while True:
             try:
                 return call()
             except (pa.ArrowException, OSError) as exc:
                 error = from_arrow(exc)
-                error.__cause__ = exc
             except Exception as exc:
                 error = from_arrow(exc)
                 if error is not exc:

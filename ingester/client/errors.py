@@ -2,6 +2,7 @@
 
     ClientError
     ├── InvalidRequest, NotFound, Unimplemented     change the request
+    │     └── Forked                                change how the process is started
     ├── Unauthenticated, Forbidden                  bring another token
     ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed
     ├── TimedOut, Unreachable                       retry; a write may or may not have happened
@@ -56,6 +57,12 @@ class InvalidRequest(ClientError):
     default_code = "invalid"
 
 
+class Forked(InvalidRequest):
+    """The process was forked off one that had a client: gRPC does not work in it any more."""
+
+    default_code = "forked"
+
+
 class NotFound(ClientError):
     """There is no such namespace or table."""
 
@@ -99,9 +106,9 @@ class Unreachable(ClientError):
 
 
 class UnknownOutcome(ClientError):
-    """A batch was sent without an origin and the connection was lost before its answer.
+    """A batch may have been applied, and nobody knows: sending it again may double its rows.
 
-    It may have been applied; sending it again may double its rows.
+    It had no origin and the connection was lost before its answer, or its writer was stopped.
     """
 
     default_code = "unknown_outcome"
@@ -159,6 +166,18 @@ _NO_CONNECTION = re.compile(
 _TRANSPORT = re.compile(
     r"Stream removed|RST_STREAM|Socket closed|GOAWAY|Connection reset|Broken pipe|recvmsg|sendmsg"
 )
+# What answers is no Flight server, and no retry helps. A proxy's 5xx is none of these: it passes.
+_WRONG_PORT = (
+    (
+        re.compile(r"http2 header with status: 4|http1\.x server", re.IGNORECASE),
+        "the endpoint speaks HTTP and not Flight: use the port of `flight.listen` (8082 if not"
+        " set), not that of `http.listen`",
+    ),
+    (
+        re.compile(r"(?:SSL|TLS).*wrong version number", re.IGNORECASE | re.DOTALL),
+        "the endpoint speaks no TLS: use grpc:// instead of grpc+tls://",
+    ),
+)
 
 
 def clean_message(text: str) -> str:
@@ -168,15 +187,27 @@ def clean_message(text: str) -> str:
 
 
 def from_arrow(exc: BaseException) -> ClientError:
-    """The typed error for whatever a pyarrow Flight call raised. A ClientError passes through."""
+    """The typed error for whatever a pyarrow Flight call raised, which is its cause.
+
+    A ClientError passes through.
+    """
     if isinstance(exc, ClientError):
         return exc
+    error = _typed(exc)
+    error.__cause__ = exc
+    return error
+
+
+def _typed(exc: BaseException) -> ClientError:
     kind = next((ours for theirs, ours in _BY_TYPE if isinstance(exc, theirs)), Internal)
     details = _details(exc)
     message = details.get("message") or clean_message(str(exc))
     if "code" in details:
         code = str(details["code"])
         return _BY_CODE.get(code, kind)(message, code=code, details=details)
+    for pattern, meaning in _WRONG_PORT:
+        if kind in (Unavailable, Unimplemented, Internal) and pattern.search(message):
+            return InvalidRequest(f"{meaning} ({message})", code="endpoint")
     # Without a code it was not our daemon that spoke, but the transport.
     if kind is Unavailable or (kind is Internal and _TRANSPORT.search(message)):
         kind = Unreachable

@@ -17,8 +17,8 @@ import re
 from typing import Any, NamedTuple
 
 from .errors import InvalidRequest
+from .wire import Term
 
-Term = tuple[str, str] | tuple[str, str, Any]
 Disjunction = list[list[Term]]
 
 # (a or b) and (c or d) and … doubles with every pair; a daemon would walk each conjunction.

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from . import lifetime
 from .errors import ClientError, from_arrow
 from .wire import Answer
 
@@ -26,7 +27,8 @@ class Link:
             pa.ArrowException, OSError: no connection. Convert with ``errors.from_arrow``.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
-        self._writer, self._reader = client.do_put(descriptor, schema)
+        writer, reader = client.do_put(descriptor, schema)
+        self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
         """Answers that were read."""

@@ -10,15 +10,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from . import arguments
 from .connection import Connection
+from .errors import ClientError, InvalidRequest
+from .fitting import Fitting
+from .inputs import TABLE_BATCH_BYTES, Data, batches_of, only_one
 from .origins import OriginLease, OriginPool
-from .splitting import Data, batches_of
 from .window import WindowLimits
 from .wire import WriteResult, put_command
 from .writer import Writer, WriterOptions
 
-# A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
-TABLE_BATCH_BYTES = 16 * 1024**2
+_UNKNOWN = pa.schema([])
 
 
 class WhoWrites(NamedTuple):
@@ -30,6 +32,23 @@ class WhoWrites(NamedTuple):
     keep_until_durable: bool = False
     numbers_rows: bool = False
 
+    def check(self) -> None:
+        """Refuse what does not go together, or is not of its form.
+
+        Raises:
+            InvalidRequest
+        """
+        if self.origin is not None:
+            arguments.text("origin", self.origin)
+        elif self.first_sequence is not None:
+            raise InvalidRequest(
+                "first_sequence needs an origin, as origin='station-7': a sequence says nothing"
+                " without who wrote it"
+            )
+        elif self.keep_until_durable and not self.exactly_once:
+            raise InvalidRequest("keep_until_durable needs an origin, or exactly_once")
+        arguments.integer("first_sequence", self.first_sequence, 0)
+
 
 class Writers:
     """Opens the writers of one client. Any thread."""
@@ -37,18 +56,43 @@ class Writers:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._origins = OriginPool()
+        self._known: dict[tuple[str, str], pa.Schema] = {}
+        """Of tables that were written to: a column's type never changes."""
 
     def write_all(
         self, namespace: str, table: str, data: Data, who: WhoWrites, *, deletes: bool = False
     ) -> WriteResult:
         """What was acknowledged of ``data``, once that is all of it; as ``Client.write``."""
-        schema, batches = batches_of(data, TABLE_BATCH_BYTES)
-        if schema is None:
+        who.check()
+        schema, batches, drawn = batches_of(data, TABLE_BATCH_BYTES)
+        if who.first_sequence is not None and not drawn:
+            batches = only_one(batches)
+        first = next(batches, None)
+        if first is None:
             return WriteResult()
-        with self.open(namespace, table, schema, who, deletes=deletes) as writer:
-            for batch in batches:
-                writer.write(batch)
-            return writer.close()
+        fitted = Fitting(schema, self._known_schema(namespace, table))
+        first = fitted(first)
+        try:
+            with self.open(namespace, table, fitted.schema, who, deletes=deletes) as writer:
+                writer.write(first)
+                for batch in batches:
+                    writer.write(fitted(batch))
+                return writer.close()
+        except InvalidRequest:
+            self._known.pop((namespace, table), None)
+            raise
+
+    def _known_schema(self, namespace: str, table: str) -> pa.Schema:
+        """The table's, as far as it is known: the daemon judges the rest."""
+        key = arguments.text("namespace", namespace), arguments.text("table", table)
+        if key not in self._known:
+            try:
+                self._known[key] = self._connection.schema(*key, once=True)
+            except InvalidRequest:
+                raise  # of the client, or the name: a write would meet the same
+            except ClientError:
+                return _UNKNOWN
+        return self._known[key]
 
     def open(
         self,
@@ -61,6 +105,11 @@ class Writers:
         deletes: bool = False,
     ) -> Writer:
         """A writer; as ``Client.writer``."""
+        self._connection.check()
+        who.check()
+        schema = arguments.schema(schema)
+        arguments.text("namespace", namespace), arguments.text("table", table)
+        max_unanswered = arguments.integer("max_unanswered", max_unanswered, 1)
         lease: OriginLease | None = None
         if who.origin is not None:
             start = who.first_sequence

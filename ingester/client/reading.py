@@ -1,5 +1,8 @@
 """An answer to a query, batch by batch: one snapshot, however long the reading takes.
 
+It is an Arrow stream to whoever speaks the C data interface: ``polars.DataFrame(stream)``,
+``duckdb.sql("from stream")``, ``pyarrow.table(stream)`` read it without a copy of the whole.
+
 The daemon holds one small part per stream and waits for the reader; a reader that makes no progress
 for ``query.client_timeout`` finds :class:`TimedOut`.
 """
@@ -13,7 +16,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from .errors import from_arrow
+from . import lifetime
+from .errors import InvalidRequest, from_arrow
 from .wire import BatchSource, SnapshotInfo, snapshot_info
 
 
@@ -25,13 +29,14 @@ class QueryStream:
 
     def __init__(self, reader: flight.FlightStreamReader) -> None:
         """Raises a :class:`ClientError` where the query is refused."""
-        self._reader = reader
+        self._reader = lifetime.held(reader)
         try:
             self.schema: pa.Schema = reader.schema
         except (pa.ArrowException, OSError) as exc:
             raise from_arrow(exc) from exc
         self.snapshot: SnapshotInfo = snapshot_info(self.schema)
-        self._ended = False
+        self._ended = self._begun = self._cancelled = False
+        lifetime.end_at_exit(self)
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, BatchSource]]:
         """Each batch with its partition and whether it came from a buffer or a file.
@@ -43,7 +48,17 @@ class QueryStream:
             yield item
 
     def read(self) -> tuple[pa.RecordBatch, BatchSource] | None:
-        """The next batch with its source, or None at the end."""
+        """The next batch with its source, or None at the end.
+
+        Raises:
+            InvalidRequest: the stream was closed before its end: what was read is a part.
+        """
+        lifetime.check()
+        if self._cancelled:
+            raise InvalidRequest(
+                "the answer was closed before its end: read it before it is closed"
+            )
+        self._begun = True
         if self._ended:
             return None
         try:
@@ -60,12 +75,47 @@ class QueryStream:
             source = msgspec.json.decode(raw.to_pybytes(), type=BatchSource)
         return chunk.data, source
 
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches without their sources, for what reads Arrow; they come as they are asked for.
+
+        Raises:
+            InvalidRequest: some have been read already, or the stream is closed. A stream is read
+                once: ask again for another one.
+        """
+        lifetime.check()
+        if self._begun or self._ended:
+            raise InvalidRequest(
+                "the answer has been read already, or closed, and is there once: ask again with"
+                " query_stream, or keep it with query"
+            )
+        self._begun = True
+        batches = (batch for batch, _ in self)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema, for Arrow's C data interface."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The batches, for Arrow's C data interface; as :meth:`reader`."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
     def close(self) -> None:
-        """Cancel what has not been read."""
-        if not self._ended:
-            self._ended = True
+        """Cancel what has not been read.
+
+        In a forked process nothing happens: the stream is the parent's.
+        """
+        if not self._ended and lifetime.alive():
+            self._ended = self._cancelled = True
             with contextlib.suppress(pa.ArrowException, OSError):
                 self._reader.cancel()
+
+    def leave(self) -> None:
+        """At the end of the process; see :mod:`.lifetime`."""
+        self.close()
+
+    def left(self, within_s: float) -> None:
+        """What was cancelled ends by itself."""
 
     def __enter__(self) -> Self:
         return self

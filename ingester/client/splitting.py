@@ -1,44 +1,41 @@
-"""What a caller hands to ``write``, as record batches of one schema. Pure.
+"""Batches of a size that a daemon takes, from those that nobody has drawn lines in. Pure.
 
-A record batch is one operation and is never cut. Only a table is: its author drew no lines in it
-but those of its chunks.
+A record batch that a caller hands over is one operation and is never cut. A table is: as much of it
+as fits goes into one batch, so that a small one is one operation, however many chunks it has.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from .errors import InvalidRequest
 
-# A Table, a RecordBatch, a RecordBatchReader or an iterable of RecordBatches: pyarrow is untyped.
-Data: TypeAlias = Any
+def regrouped(batches: Iterable[pa.RecordBatch], max_batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in order, in as few batches of at most about ``max_batch_bytes`` as follow."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        nbytes = int(batch.nbytes)
+        if held and held_bytes + nbytes > max_batch_bytes:
+            yield from _joined(held)
+            held, held_bytes = [], 0
+        if nbytes > max_batch_bytes:
+            yield from cut_table(pa.Table.from_batches([batch]), max_batch_bytes)
+        else:
+            held.append(batch)
+            held_bytes += nbytes
+    yield from _joined(held)
 
 
-def batches_of(
-    data: Data, max_batch_bytes: int
-) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """The schema and the non-empty batches of ``data``; no schema where there is no batch.
-
-    A table's chunks larger than ``max_batch_bytes`` are cut into pieces of about that size.
-
-    Raises:
-        InvalidRequest: not one of the types that are taken.
-    """
-    if isinstance(data, pa.RecordBatch):
-        return data.schema, iter([data] if data.num_rows else [])
-    if isinstance(data, pa.Table):
-        return data.schema, cut_table(data, max_batch_bytes)
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, (batch for batch in data if batch.num_rows)
-    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        kind = type(data).__name__
-        raise InvalidRequest(f"write takes a Table, a RecordBatch or batches, not a {kind}")
-    batches = (_checked(batch) for batch in data)
-    first = next(batches, None)
-    if first is None:
-        return None, iter(())
-    return first.schema, _chained(first, batches)
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch; or as they are where Arrow cannot join their type."""
+    if len(batches) < 2:
+        return batches
+    try:
+        return [pa.concat_batches(batches)]
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return batches
 
 
 def cut_table(table: pa.Table, max_batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -55,17 +52,3 @@ def cut_table(table: pa.Table, max_batch_bytes: int) -> Iterator[pa.RecordBatch]
                 yield from cut_table(pa.Table.from_batches([piece]), max_batch_bytes)
             else:
                 yield piece
-
-
-def _checked(batch: object) -> pa.RecordBatch:
-    if not isinstance(batch, pa.RecordBatch):
-        raise InvalidRequest(f"write takes record batches, not a {type(batch).__name__}")
-    return batch
-
-
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if first.num_rows:
-        yield first
-    for batch in rest:
-        if batch.num_rows:
-            yield batch

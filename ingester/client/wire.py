@@ -7,13 +7,22 @@ What we read ignores unknown fields: a newer daemon may say more.
 import base64
 import datetime
 import decimal
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import pyarrow as pa
 
+from . import arguments
 from .errors import InvalidRequest
+
+Scope = Literal["all", "version", "buffered"]
+TimestampUnit = Literal["us", "ns"]
+Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
+"""``(column, operator, value)``, or ``(column, "is null")``."""
+Filter: TypeAlias = Sequence[tuple[Any, ...]] | Sequence[Sequence[tuple[Any, ...]]]
+"""Terms (:data:`Term`) that must all hold, or a list of such lists of which one must."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -153,22 +162,30 @@ class Request(msgspec.Struct, frozen=True):
     namespace: str
     table: str
     columns: Sequence[str] | None = None
-    filter: Any = None
+    filter: Filter | None = None
     limit: int | None = None
-    scope: str = "all"
+    scope: Scope = "all"
     version: int | None = None
 
     def ticket(self) -> bytes:
-        """The DoGet ticket. ``version`` alone means ``scope="version"``."""
-        scope = "version" if self.scope == "all" and self.version is not None else self.scope
+        """The DoGet ticket. ``version`` alone means ``scope="version"``.
+
+        Raises:
+            InvalidRequest: an argument is not of its form; the message says which is.
+        """
+        arguments.one_of("scope", self.scope, get_args(Scope))
+        version = arguments.integer("version", self.version, 0)
+        scope = "version" if self.scope == "all" and version is not None else self.scope
+        if scope == "version" and version is None:
+            raise InvalidRequest("scope='version' needs a version, as version=3")
         body = {
-            "namespace": self.namespace,
-            "table": self.table,
-            "columns": None if self.columns is None else list(self.columns),
+            "namespace": arguments.text("namespace", self.namespace),
+            "table": arguments.text("table", self.table),
+            "columns": arguments.names("columns", self.columns, "['host', 'v']"),
             "filter": None if self.filter is None else encode_filter(self.filter),
-            "limit": self.limit,
+            "limit": arguments.integer("limit", self.limit, 0),
             "scope": None if scope == "all" else scope,
-            "version": self.version,
+            "version": version,
         }
         return encode(given(body))
 
@@ -211,11 +228,26 @@ def encode_filter(filter_: Any) -> list[list[list[Any]]]:
     Raises:
         InvalidRequest: not of this form, or a value that has no JSON form.
     """
+    if isinstance(filter_, str):
+        raise InvalidRequest(
+            f"filter={filter_!r}: text is made into a filter by"
+            " ingester.client.filter_text.parse_filter"
+        )
     if not isinstance(filter_, list | tuple) or not filter_:
-        raise InvalidRequest(f"filter: expected a list of terms, got {filter_!r}")
+        raise InvalidRequest(f"filter: expected a list of terms, {_AS_TERMS}, got {filter_!r}")
+    if isinstance(filter_[0], str):
+        raise InvalidRequest(f"filter: {filter_!r} is one term: put it into a list, {_AS_TERMS}")
     first = filter_[0]
     conjunctions = [filter_] if first and isinstance(first[0], str) else filter_
+    if not all(isinstance(each, list | tuple) and each for each in conjunctions):
+        raise InvalidRequest(
+            f"filter={filter_!r}: a list of no terms would hold for every row: leave the filter"
+            f" out for all rows, else name terms, {_AS_TERMS}"
+        )
     return [[_encode_term(term) for term in conjunction] for conjunction in conjunctions]
+
+
+_AS_TERMS = "as [('host', '=', 'h1'), ('v', '>', 3)]"
 
 
 def _encode_term(term: Any) -> list[Any]:
@@ -234,6 +266,8 @@ def _encode_value(value: Any) -> Any:
         value = value.as_py()
     elif hasattr(value, "item") and not isinstance(value, Iterable):
         value = value.item()  # a numpy scalar
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidRequest(f"filter: {value} has no place in a filter")
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime.datetime | datetime.date):

@@ -10,17 +10,19 @@ The caller's threads never touch the network: they append to a window and wait f
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 import pyarrow as pa
 
-from .ack import Ack
+from .ack import Ack, all_of
 from .delivery import Delivery
 from .driver import Driver
 from .errors import InvalidRequest, UnknownOutcome
+from .fitting import aligned
+from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
 from .link import Link
 from .origins import OriginLease
 from .retry import RetryPolicy, RetryState
@@ -73,33 +75,61 @@ class Writer:
         """What was acknowledged so far."""
         return self._driver.total()
 
-    def write(
-        self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None = None
-    ) -> Ack:
+    def write(self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None) -> Ack:
         """A promise of the answer. Waits while the window is full, not for the answer.
 
         Args:
-            batch: one operation: visible whole or not at all. At most the daemon's
-                ``flight.max_batch_bytes``; it is held until answered.
-            checkpoint: a source partition and its state, stored with the batch.
+            data: a RecordBatch, which is one operation: visible whole or not at all. At most the
+                daemon's ``flight.max_batch_bytes``; it is held until answered. Or what
+                ``Client.write`` takes, brought to the writer's schema: one operation if it fits
+                16 MiB, else several, and the promise is of all of them.
+            checkpoint: a source partition and its state, stored with the (last) batch.
 
         Raises:
-            InvalidRequest: the batch has another schema than the writer.
+            InvalidRequest: no rows, or of another schema than the writer; or what makes several
+                batches, where ``first_sequence`` says which sequence each has.
             ClientError: the writer has failed; what it raised then.
         """
-        while (ack := self.try_write(batch, checkpoint)) is None:
+        if self._fits(data):
+            return self._append(data, checkpoint)
+        batches = self._batches(data)
+        acks = []
+        batch = next(batches)
+        for following in batches:
+            acks.append(self._append(batch, None))
+            batch = following
+        acks.append(self._append(batch, checkpoint))
+        return acks[0] if len(acks) == 1 else all_of(acks, self._driver.check_silence)
+
+    def try_write(
+        self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
+    ) -> Ack | None:
+        """Like :meth:`write`, but None at once where that would wait; of one batch only."""
+        if not self._fits(data):
+            data, *more = self._batches(data)
+            if more:
+                raise InvalidRequest("try_write takes what fits one batch of 16 MiB; use write")
+        return self._driver.append(data, _checkpoint(checkpoint))
+
+    def _append(
+        self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None
+    ) -> Ack:
+        stored = _checkpoint(checkpoint)
+        while (ack := self._driver.append(batch, stored)) is None:
             self._driver.wait_for_room(batch.nbytes)
         return ack
 
-    def try_write(
-        self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None = None
-    ) -> Ack | None:
-        """Like :meth:`write`, but None at once where that would wait."""
-        if not batch.schema.equals(self._schema):
-            raise InvalidRequest(f"batch has another schema:\n{batch.schema}\nnot\n{self._schema}")
-        if isinstance(checkpoint, tuple):
-            checkpoint = Checkpoint(*checkpoint)
-        return self._driver.append(batch, checkpoint)
+    def _fits(self, data: Data) -> bool:
+        return isinstance(data, pa.RecordBatch) and data.schema.equals(self._schema)
+
+    def _batches(self, data: Data) -> Iterator[pa.RecordBatch]:
+        """At least one, of the writer's schema."""
+        if isinstance(data, pa.RecordBatch):
+            return iter([aligned(data, self._schema)])
+        given = batches_of(data, TABLE_BATCH_BYTES)
+        batches = (aligned(batch, self._schema) for batch in given.batches)
+        numbered = self._lease is not None and not self._lease.exclusive
+        return at_least_one(only_one(batches) if numbered else batches, self._schema)
 
     def flush(self) -> WriteResult:
         """What was acknowledged so far, once everything written is answered.
@@ -135,6 +165,17 @@ class Writer:
         else:
             self.abort()
 
-    def check_silence(self) -> None:
-        """Give up on the stream when the daemon owes an answer for too long. Waiters call this."""
-        self._driver.check_silence()
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a writer belongs to its process: open one in each")
+
+
+def _checkpoint(given: Any) -> Checkpoint | None:
+    if given is None:
+        return None
+    parts = (given.partition, given.state) if isinstance(given, Checkpoint) else given
+    if not isinstance(parts, tuple) or [type(part) for part in parts] != [str, bytes]:
+        raise InvalidRequest(
+            f"checkpoint={given!r}: expected a source partition and its state, as"
+            " ('topic-0', b'offset 17')"
+        )
+    return Checkpoint(*parts)

@@ -31,7 +31,7 @@ def delivery(origin: str | None = "o", *, exclusive: bool = True) -> Delivery:
 
 def append(to: Delivery, count: int) -> None:
     for n in range(count):
-        to.append(batch(n), None, Ack(lambda: None))
+        to.append(batch(n), None, Ack(lambda: 30.0))
 
 
 def test_a_lost_stream_is_sent_again_from_its_oldest_unanswered_batch() -> None:

@@ -4,7 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.client.splitting import batches_of, cut_table
+from ingester.client.inputs import batches_of
+from ingester.client.splitting import cut_table
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), max_size=20), max_size=4), st.integers(1, 2000))
@@ -21,7 +22,7 @@ def test_a_cut_table_has_the_same_rows_in_batches_within_the_limit(
 
 def test_a_record_batch_is_never_cut() -> None:
     batch = pa.record_batch({"v": list(range(100_000))})
-    schema, batches = batches_of(batch, 1000)
+    schema, batches, _ = batches_of(batch, 1000)
     assert (schema, list(batches)) == (batch.schema, [batch])
 
 

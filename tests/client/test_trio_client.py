@@ -1,13 +1,11 @@
 """The same client for trio."""
 
-import inspect
-
 import pyarrow as pa
 import pytest
 import trio
 
-from ingester.client import Client, InvalidRequest, UnknownOutcome
-from ingester.client.trio_client import TrioClient, TrioQueryStream, TrioSyncStream, TrioWriter
+from ingester.client import InvalidRequest, UnknownOutcome
+from ingester.client.trio_client import TrioClient
 from tests.client.conftest import QUICK
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import LostAnswer, SmallDaemon
@@ -86,22 +84,3 @@ def test_a_cancelled_writer_stops_without_waiting(daemon: SmallDaemon) -> None:
             go_on.set()
 
     trio.run(main)
-
-
-def test_every_call_of_the_blocking_client_is_there_with_its_parameters() -> None:
-    own_results = {
-        "writer": TrioWriter,
-        "query_stream": TrioQueryStream,
-        "sync": TrioSyncStream,
-    }
-    calls = {name for name in vars(Client) if not name.startswith("_")}
-    assert calls == {name for name in vars(TrioClient) if not name.startswith("_")}
-    for name in calls - {"close"}:
-        blocking, call = getattr(Client, name), getattr(TrioClient, name)
-        expected = inspect.signature(blocking)
-        if name in own_results:
-            expected = expected.replace(return_annotation=own_results[name])
-        assert inspect.iscoroutinefunction(call)
-        assert inspect.signature(call) == expected
-        first_line = (inspect.getdoc(blocking) or "").splitlines()[0]
-        assert (inspect.getdoc(call) or "").startswith(first_line)

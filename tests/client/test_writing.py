@@ -99,8 +99,6 @@ def test_another_schema_is_refused_before_it_is_sent(daemon: SmallDaemon, client
     other = pa.record_batch({"w": [1]})
     with pytest.raises(InvalidRequest, match="another schema"):
         client.write("ns", "t", [batch(1), other])
-    with pytest.raises(InvalidRequest, match="not a dict"):
-        client.write("ns", "t", {"v": [1]})
 
 
 def test_several_threads_share_a_writer(daemon: SmallDaemon, client: Client) -> None:

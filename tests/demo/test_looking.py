@@ -36,7 +36,7 @@ def acknowledged(ack: Ack, *batches: pa.RecordBatch) -> Meter:
 
 @pytest.fixture
 def ack() -> Ack:
-    settled = Ack(lambda: None)
+    settled = Ack(lambda: 30.0)
     settled.settle(Answer(accepted=True), None)
     return settled
 

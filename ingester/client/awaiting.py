@@ -1,0 +1,257 @@
+"""The blocking client, awaited: what the clients for trio and for asyncio share.
+
+pyarrow has no asynchronous client, so every call runs the blocking one in a worker thread. A
+cancelled call leaves its thread behind: what it was doing may still happen. Acknowledgements need
+no thread each: the writer's reading thread wakes the waiting task.
+
+The calls of :class:`AwaitedClient` are made from those of :class:`Client`, so that their
+parameters, types and docstrings are written once.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from .ack import Ack
+from .blocking import DEFAULT_ENDPOINT, Client
+from .inputs import Data
+from .reading import QueryStream
+from .retry import RetryPolicy
+from .sync import SyncAnswer, SyncColumn, SyncStream
+from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
+from .writer import Writer
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Loop(Protocol):
+    """What an event loop does for a client."""
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """The result of ``call``, made in a thread, which is left behind when cancelled."""
+
+    async def result(self, ack: Ack) -> Answer:
+        """As :meth:`Ack.result`; no thread waits."""
+
+    async def pause(self) -> None:
+        """Let other tasks run."""
+
+
+class AsyncAck:
+    """A promise of one batch's answer: ``await ack`` gives it."""
+
+    def __init__(self, ack: Ack, loop: Loop) -> None:
+        self._ack = ack
+        self._loop = loop
+
+    def done(self) -> bool:
+        """Whether the answer or the error is there."""
+        return self._ack.done()
+
+    async def wait(self) -> Answer:
+        """The answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
+        answer = await self._loop.result(self._ack)
+        await self._loop.pause()
+        return answer
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self.wait().__await__()
+
+
+class AsyncWriter:
+    """A :class:`Writer` of a loop. An async context manager: it closes on the way out."""
+
+    def __init__(self, writer: Writer, loop: Loop) -> None:
+        self._writer = writer
+        self._loop = loop
+
+    @property
+    def origin(self) -> str | None:
+        """The origin that the batches carry."""
+        return self._writer.origin
+
+    @property
+    def acknowledged(self) -> WriteResult:
+        """What was acknowledged so far."""
+        return self._writer.acknowledged
+
+    async def write(
+        self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
+    ) -> AsyncAck:
+        """A promise of the answer; see :meth:`Writer.write`. Waits while the window is full.
+
+        Not cancelled halfway: whoever is cancelled here may or may not have written the batch.
+        """
+        await self._loop.pause()
+        ack = None
+        if isinstance(data, pa.RecordBatch):
+            ack = self._writer.try_write(data, checkpoint)
+        if ack is None:
+            ack = await self._loop.in_thread(partial(self._writer.write, data, checkpoint))
+        return AsyncAck(ack, self._loop)
+
+    async def flush(self) -> WriteResult:
+        """What was acknowledged so far, once everything written is answered."""
+        return await self._loop.in_thread(self._writer.flush)
+
+    async def close(self) -> WriteResult:
+        """Flush, end the stream and return what was acknowledged."""
+        return await self._loop.in_thread(self._writer.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self._writer.abort()
+            return
+        try:
+            await self.close()
+        except BaseException:
+            self._writer.abort()
+            raise
+
+
+class AsyncSyncStream:
+    """A :class:`SyncStream` of a loop; see there. One task at a time."""
+
+    def __init__(self, stream: SyncStream, loop: Loop) -> None:
+        self._stream = stream
+        self._loop = loop
+
+    async def standing(self) -> SyncAnswer:
+        """Where the origin stands; nothing is changed."""
+        return await self._loop.in_thread(self._stream.standing)
+
+    async def send(
+        self,
+        table: str,
+        columns: Sequence[SyncColumn],
+        batch: pa.RecordBatch,
+        *,
+        begin: bool = False,
+        sequence: int | None = None,
+    ) -> SyncAnswer:
+        """One message, once it is taken. Whoever is cancelled here asks where it stands."""
+        send = partial(self._stream.send, begin=begin, sequence=sequence)
+        return await self._loop.in_thread(partial(send, table, columns, batch))
+
+
+class AsyncQueryStream:
+    """A :class:`QueryStream` of a loop: ``async for batch, source in stream``."""
+
+    def __init__(self, stream: QueryStream, loop: Loop) -> None:
+        self._stream = stream
+        self._loop = loop
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The answer's schema."""
+        return self._stream.schema
+
+    @property
+    def snapshot(self) -> SnapshotInfo:
+        """Which moment the answer shows."""
+        return self._stream.snapshot
+
+    async def __aiter__(self) -> AsyncIterator[tuple[pa.RecordBatch, BatchSource]]:
+        while (item := await self._loop.in_thread(self._stream.read)) is not None:
+            yield item
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._stream.close()  # only tells gRPC: does not wait
+        await self._loop.pause()
+
+
+# A call of Client, and what it is in AwaitedClient.
+_Call: TypeAlias = Callable[Concatenate[Client, P], T]
+_AwaitedCall: TypeAlias = Callable[Concatenate["AwaitedClient", P], Coroutine[Any, Any, T]]
+
+
+def _awaited(call: _Call[P, T], note: str = "") -> _AwaitedCall[P, T]:
+    """``call`` in a worker thread. Its docstring has ``note`` after the first paragraph."""
+
+    @wraps(call)
+    async def awaited(self: "AwaitedClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.loop.in_thread(lambda: call(self._client, *args, **kwargs))
+
+    first, _, rest = (inspect.getdoc(call) or "").partition("\n\n")
+    awaited.__doc__ = "\n\n".join(filter(None, (first, note, rest)))
+    return awaited
+
+
+def _awaited_as(kind: Callable[[S, Loop], T], call: _Call[P, S], note: str) -> _AwaitedCall[P, T]:
+    """As :func:`_awaited`; what ``call`` returns is handed out as ``kind``."""
+    plain = _awaited(call, note)
+
+    @wraps(plain)
+    async def awaited(self: "AwaitedClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(await plain(self, *args, **kwargs), self.loop)
+
+    # What help() shows would otherwise be the blocking result.
+    vars(awaited)["__signature__"] = inspect.signature(call).replace(return_annotation=kind)
+    return awaited
+
+
+class AwaitedClient:
+    """What the clients of both loops have in common; see :class:`ingester.client.Client`."""
+
+    loop: ClassVar[Loop]
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = 30.0,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
+    ) -> None:
+        self._client = Client(endpoint, timeout_s=timeout_s, retry=retry)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self.loop.in_thread(self._client.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    write = _awaited(Client.write, "An iterable is walked in a worker thread.")
+    delete = _awaited(Client.delete, "An iterable is walked in a worker thread.")
+    writer = _awaited_as(
+        AsyncWriter, Client.writer, "Here: ``async with await client.writer(…) as writer``."
+    )
+
+    sync = _awaited_as(AsyncSyncStream, Client.sync, "Here: ``await client.sync(…)``.")
+
+    query = _awaited(Client.query)
+    query_stream = _awaited_as(
+        AsyncQueryStream,
+        Client.query_stream,
+        "Here: ``async with await client.query_stream(…) as stream``.",
+    )
+    tables = _awaited(Client.tables)
+    schema = _awaited(Client.schema)
+
+    describe = _awaited(Client.describe)
+    create_table = _awaited(Client.create_table)
+    persist = _awaited(Client.persist)
+    origins = _awaited(Client.origins)
+    status = _awaited(Client.status)
+    action = _awaited(Client.action)

@@ -1,0 +1,301 @@
+"""The threads behind a writer: one sends, one per stream reads the answers.
+
+    Delivery ──sending thread──► Link ──► daemon
+       ▲                                    │
+       └────────── reading thread ◄── answers
+
+One lock guards the delivery; nobody holds it over the network, or while something of the caller's
+runs. What becomes of a batch is decided in :mod:`.delivery`.
+
+Every sending thread belongs to a generation. Giving up on a silent daemon raises the generation,
+and what threads of an older one still find is ignored. A thread that fails, whatever at, ends the
+writer with that as its cause: nobody waits for a thread that is not there.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from . import lifetime
+from .delivery import Delivery
+from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
+from .link import Link
+from .window import Pending
+from .wire import Answer
+
+Position = Callable[[], int | None]
+
+
+class StreamThreads:
+    """Delivers what is in the window. What is said to need the lock is called with it held."""
+
+    def __init__(
+        self, open_link: Callable[[], Link], delivery: Delivery, position: Position
+    ) -> None:
+        """``position`` asks the daemon for the last sequence that it has of the origin."""
+        self._open_link = open_link
+        self._position = position
+        self.delivery = delivery
+        self.lock = threading.RLock()
+        self.work = threading.Condition(self.lock)  # for the sending thread
+        self.room = threading.Condition(self.lock)  # for who waits to append
+        self.idle = threading.Condition(self.lock)  # for who waits for all answers
+        self.closing = False
+        self.sending: threading.Thread | None = None
+        self.reading: list[threading.Thread] = []
+        """Of all streams that have not ended yet."""
+        self._generation = 0
+        self._settled: list[Pending] = []
+        lifetime.end_at_exit(self)
+
+    # ------------------------------------------------------------------------- needing the lock
+
+    def start(self, delay_s: float) -> None:
+        """Begin to send, after a pause."""
+        generation = self._generation
+        try:
+            self.sending = self._started(
+                "ingester-send", lambda: self._drive(generation, delay_s), generation
+            )
+        except RuntimeError as exc:  # no more threads can be had, or the interpreter ends
+            self.fail(_failed(exc))
+
+    def give_up(self, error: ClientError) -> None:
+        """Leave the stream and its threads behind as lost, and begin anew if that helps."""
+        self._generation += 1
+        self.work.notify_all()
+        delay_s = self._lost(error)
+        if delay_s is not None:
+            self.start(delay_s)
+
+    def fail(self, error: ClientError) -> None:
+        """End with ``error``, which becomes of everything that is not answered."""
+        self._generation += 1
+        for pending in self.delivery.fail(error):
+            self._settle(pending, None, error)
+        for condition in (self.work, self.room, self.idle):
+            condition.notify_all()
+
+    def _lost(self, error: ClientError, deaf: bool = False) -> float | None:
+        """Seconds to wait before the next stream, or None when that was all."""
+        outcome = self.delivery.lost(error, time.monotonic(), deaf=deaf)
+        if isinstance(outcome, ClientError):
+            self.fail(outcome)
+            return None
+        return outcome
+
+    def _learned(self, taken: list[Pending], position: int | None) -> None:
+        for pending in taken:
+            again, pending.acknowledged = pending.acknowledged, True
+            if not again:
+                answer = Answer(accepted=True, memory_sequence=position)
+                self._settle(pending, answer, None)
+        self.room.notify_all()
+        if not len(self.delivery.window):
+            self.idle.notify_all()
+
+    def _settle(self, pending: Pending, answer: Answer | None, error: ClientError | None) -> None:
+        pending.ack.settle(answer, error)
+        self._settled.append(pending)
+
+    # ------------------------------------------------------------------------------ without it
+
+    def tell(self) -> None:
+        """Call back for what was settled; whoever had the lock does so when it is released."""
+        while True:
+            with self.lock:
+                settled, self._settled = self._settled, []
+            if not settled:
+                return
+            for pending in settled:
+                pending.ack.tell()
+
+    def leave(self) -> None:
+        """End the stream once everything is answered; does not wait for it."""
+        with self.lock:
+            self.closing = True
+            self.work.notify_all()
+
+    def left(self, within_s: float) -> None:
+        """Wait so long for that, then stop; what was not answered has an unknown outcome."""
+        give_up_at = time.monotonic() + within_s
+        with self.lock:
+            threads = [self.sending, *self.reading]
+        for thread in filter(None, threads):
+            thread.join(max(0.0, give_up_at - time.monotonic()))
+        with self.lock:
+            unanswered = len(self.delivery.window)
+            if self.delivery.failure is None:
+                self.fail(UnknownOutcome("the process ended before the answer came"))
+        self.tell()
+        if unanswered:
+            lifetime.CLIENT_LOG.warning(
+                "%d batches had no answer when the process ended", unanswered
+            )
+
+    def _started(self, name: str, run: Callable[[], None], generation: int) -> threading.Thread:
+        args = (run, generation)
+        thread = threading.Thread(target=self._guarded, args=args, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _guarded(self, run: Callable[[], None], generation: int) -> None:
+        try:
+            run()
+        except BaseException as exc:
+            with self.lock:
+                if generation == self._generation:
+                    self.fail(_failed(exc))
+        self.tell()
+
+    # ------------------------------------------------------------------------- the two threads
+
+    def _drive(self, generation: int, delay_s: float) -> None:
+        while self._wait_for_work(generation, delay_s):
+            error, unread = self._stream(generation)
+            position = self._ask(error) if unread is None else None
+            with self.lock:
+                if generation != self._generation:
+                    return
+                if error is None and self.closing and not len(self.delivery.window):
+                    return
+                if position is not None:
+                    self._learned(self.delivery.learned(position), position)
+                elif unread:
+                    self._learned(self.delivery.unread(unread), None)
+                ended_early = Unreachable("the daemon ended the stream before it answered")
+                deaf = unread is None and position is None
+                next_delay_s = self._lost(error or ended_early, deaf)
+            self.tell()
+            if next_delay_s is None:
+                return
+            delay_s = next_delay_s
+
+    def _wait_for_work(self, generation: int, delay_s: float) -> bool:
+        def changed() -> bool:
+            return generation != self._generation
+
+        window = self.delivery.window
+        with self.work:
+            if delay_s and self.work.wait_for(changed, delay_s):
+                return False
+            self.work.wait_for(lambda: changed() or self.closing or window.has_unsent)
+            return not changed() and window.has_unsent
+
+    def _ask(self, error: ClientError | None) -> int | None:
+        """How far the daemon has come that refused. None: it does not say, or is gone.
+
+        What it says of an origin of others' choosing may be of another table.
+        """
+        away = error is None or isinstance(error, Unreachable | TimedOut)
+        if away or not self.delivery.own_origin:
+            return None
+        try:
+            return self._position()
+        except ClientError:
+            return None
+
+    def _stream(self, generation: int) -> tuple[ClientError | None, int | None]:
+        """Open a stream and send until it ends. None: ended in good order, or given up.
+
+        And how many answers were lost, or None where nobody knows: a batch that is sent when the
+        daemon has ended the stream makes pyarrow throw away what was not read yet.
+        """
+        sending_error: ClientError | None = None
+        try:
+            self._resume(generation)
+            link = self._open_link()
+        except (pa.ArrowException, OSError, ClientError) as exc:
+            return from_arrow(exc), 0
+        try:
+            self._start_reading(link, generation)
+            while self._send_next(link, generation):
+                pass
+        except (pa.ArrowException, OSError) as exc:
+            sending_error = from_arrow(exc)  # the stream's own end says it better, if it does
+        finally:
+            link.finish_sending()
+        with self.work:
+            self.work.wait_for(lambda: link.ended or generation != self._generation)
+            if not link.ended:
+                return None, 0
+        if (error := link.end() or sending_error) is None or sending_error is None:
+            return error, 0
+        answered = error.details.get("answered")
+        return error, answered - link.answered if isinstance(answered, int) else None
+
+    def _resume(self, generation: int) -> None:
+        """Look whether the daemon still has what it answered, where that was kept."""
+        if not self.delivery.window.has_kept:
+            return
+        position = self._position()
+        with self.lock:
+            if generation == self._generation:
+                self.delivery.window.resume(position)
+
+    def _send_next(self, link: Link, generation: int) -> bool:
+        # A function of its own: who waits for the next batch holds on to none.
+        pending = self._next(link, generation)
+        if pending is None:
+            return False
+        link.send(pending.batch, pending.metadata)
+        return True
+
+    def _next(self, link: Link, generation: int) -> Pending | None:
+        window = self.delivery.window
+        with self.work:
+            self.work.wait_for(
+                lambda: (
+                    generation != self._generation
+                    or link.ended
+                    or self.closing
+                    or window.has_unsent
+                )
+            )
+            if generation != self._generation or link.ended or not window.has_unsent:
+                return None
+            return window.take(time.monotonic())
+
+    def _start_reading(self, link: Link, generation: int) -> None:
+        thread = self._started("ingester-answers", lambda: self._read(link, generation), generation)
+        with self.lock:
+            self.reading = [*(each for each in self.reading if each.is_alive()), thread]
+
+    def _read(self, link: Link, generation: int) -> None:
+        try:
+            for answer in link.answers():
+                self._answered(answer, generation)
+        finally:
+            with self.work:
+                link.ended = True
+                self.work.notify_all()
+
+    def _answered(self, answer: Answer, generation: int) -> None:
+        with self.lock:
+            if generation != self._generation:
+                return
+            settled = self.delivery.answered(answer, time.monotonic())
+            if settled is None:
+                return
+            pending, error = settled
+            again, pending.acknowledged = pending.acknowledged, True
+            if error is not None:
+                self._settle(pending, None, error)
+                self.fail(error)
+            elif not again:
+                pending.ack.settle(answer, None)
+            self.room.notify()
+            if not len(self.delivery.window):
+                self.idle.notify_all()
+        if error is not None:
+            self.tell()
+        elif not again:
+            pending.ack.tell()
+
+
+def _failed(exc: BaseException) -> ClientError:
+    error = UnknownOutcome(f"the writer's own thread failed: {type(exc).__name__}: {exc}")
+    error.__cause__ = exc
+    return error

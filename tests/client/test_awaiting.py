@@ -1,0 +1,32 @@
+"""The clients of both loops have what the blocking one has."""
+
+import inspect
+
+import pytest
+
+from ingester.client import Client
+from ingester.client.aio import AsyncClient, AsyncQueryStream, AsyncSyncStream, AsyncWriter
+from ingester.client.awaiting import AwaitedClient
+from ingester.client.trio_client import TrioClient
+
+
+@pytest.mark.parametrize("kind", [TrioClient, AsyncClient])
+def test_every_call_of_the_blocking_client_is_there_with_its_parameters(
+    kind: type[AwaitedClient],
+) -> None:
+    own_results = {
+        "writer": AsyncWriter,
+        "query_stream": AsyncQueryStream,
+        "sync": AsyncSyncStream,
+    }
+    calls = {name for name in dir(Client) if not name.startswith("_")}
+    assert calls == {name for name in dir(kind) if not name.startswith("_")} - {"loop"}
+    for name in calls - {"close"}:
+        blocking, call = getattr(Client, name), getattr(kind, name)
+        expected = inspect.signature(blocking)
+        if name in own_results:
+            expected = expected.replace(return_annotation=own_results[name])
+        assert inspect.iscoroutinefunction(call)
+        assert inspect.signature(call) == expected
+        first_line = (inspect.getdoc(blocking) or "").splitlines()[0]
+        assert (inspect.getdoc(call) or "").startswith(first_line)

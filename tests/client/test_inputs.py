@@ -1,0 +1,293 @@
+"""What ``write`` takes, and what a query's answer is read by: other libraries' data, both ways."""
+
+import datetime
+import decimal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from ingester.client import Client, InvalidRequest
+from ingester.client.inputs import batches_of, table_of_rows
+from tests.client.rows import SCHEMA, batch, values
+from tests.client.small_daemon import SmallDaemon
+from tests.daemon import Daemon
+
+MIB = 1024**2
+COLUMNS: dict[str, list[Any]] = {"host": ["a", "b", None], "v": [1.5, 2.5, 3.5]}
+ROWS = [{"host": "a", "v": 1.5}, {"host": "b", "v": 2.5}, {"v": 3.5}]
+
+
+class ArrayOnly:
+    """An object of a library that only hands out one batch."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        return pa.record_batch(COLUMNS).__arrow_c_array__(requested_schema)
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "batch": lambda: pa.record_batch(COLUMNS),
+    "table": lambda: pa.table(COLUMNS),
+    "chunks": lambda: pa.concat_tables([pa.table(COLUMNS)[:1], pa.table(COLUMNS)[1:]]),
+    "reader": lambda: pa.table(COLUMNS).to_reader(),
+    "array": ArrayOnly,
+    "polars": lambda: pl.DataFrame(COLUMNS),
+    "polars chunks": lambda: pl.concat(
+        [pl.DataFrame(COLUMNS)[:1], pl.DataFrame(COLUMNS)[1:]], rechunk=False
+    ),
+    "pandas": lambda: pd.DataFrame(COLUMNS),
+    "pandas filtered": lambda: pd.DataFrame({**COLUMNS, "x": [1, 2, 3]}).query("x > 0")[
+        ["host", "v"]
+    ],
+    "pandas index": lambda: pd.DataFrame(
+        {"v": COLUMNS["v"]}, pd.Index(COLUMNS["host"], name="host")
+    ),
+    "duckdb": lambda: duckdb.sql(
+        "select * from (values ('a', 1.5::double), ('b', 2.5), (null, 3.5)) rows(host, v)"
+    ),
+    "columns": lambda: COLUMNS,
+    "arrays": lambda: {"host": pl.Series(COLUMNS["host"]), "v": np.array(COLUMNS["v"])},
+    "series": lambda: {"host": pd.Series(COLUMNS["host"]), "v": pa.chunked_array([COLUMNS["v"]])},
+    "rows": lambda: ROWS,
+    "generator of rows": lambda: (row for row in ROWS),
+    "batches": lambda: [pa.record_batch(COLUMNS)],
+}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder: Path = tmp_path_factory.mktemp("inputs")
+    with Daemon.start(folder / "d") as daemon, Client(daemon.flight) as client:
+        yield client
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_written_as_one_operation(real: Client, form: str) -> None:
+    table = form.replace(" ", "-")
+    result = real.write("forms", table, FORMS[form]())
+    assert (result.rows, result.batches) == (3, 1)
+    found = real.query("forms", table)
+    assert found.select(["host", "v"]).to_pydict() == COLUMNS
+    assert sorted(found.column_names) == ["host", "v"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_writer_takes_every_form_in_its_schema(
+    daemon: SmallDaemon, client: Client, form: str
+) -> None:
+    schema = pa.schema([("v", pa.float64()), ("more", pa.int64()), ("host", pa.string())])
+    if form in ("batch", "batches", "reader"):
+        schema = pa.schema([("v", pa.float64()), ("host", pa.string())])
+    with client.writer("ns", "t", schema) as writer:
+        assert writer.write(FORMS[form]()).result(10).accepted
+    found = daemon.table("ns", "t")
+    assert found.schema == schema
+    assert found.select(["host", "v"]).to_pydict() == COLUMNS
+    assert daemon.seen == 1
+
+
+def test_what_is_deleted_is_said_in_every_form(real: Client) -> None:
+    schema = pa.schema([("id", pa.int32()), ("v", pa.int64())])
+    real.create_table("forms", "keyed", schema, primary_key=["id"])
+    real.write("forms", "keyed", {"id": [1, 2, 3, 4], "v": [1, 2, 3, 4]})
+    real.delete("forms", "keyed", [{"id": 1}])
+    real.delete("forms", "keyed", pl.DataFrame({"id": [2]}))
+    assert real.query("forms", "keyed").column("id").to_pylist() == [3, 4]
+
+
+def test_a_large_table_is_cut_and_its_ack_stands_for_all_of_it(
+    daemon: SmallDaemon, client: Client
+) -> None:
+    large = pa.table({"v": pa.array(range(5 * MIB), pa.int64())})  # 40 MiB
+    assert client.write("ns", "t", large).batches == 3
+    with client.writer("ns", "u", SCHEMA, origin="o") as writer:
+        ack = writer.write(large, checkpoint=("p", b"s"))
+        assert ack.result(30).memory_sequence == 3
+        assert writer.acknowledged.batches == 3
+        with pytest.raises(InvalidRequest, match="fits one batch"):
+            writer.try_write(large)
+    assert daemon.table("ns", "u").num_rows == 5 * MIB
+    assert [("checkpoint" in (each or {})) for each in daemon.metadata[3:]] == [False, False, True]
+
+
+def test_what_would_be_cut_has_no_first_sequence(daemon: SmallDaemon, client: Client) -> None:
+    large = pa.table({"v": pa.array(range(3 * MIB), pa.int64())})
+    with pytest.raises(InvalidRequest, match="cut in the same way each time"):
+        client.write("ns", "t", large, origin="o", first_sequence=1)
+    with pytest.raises(InvalidRequest, match="cut in the same way each time"):
+        client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1).write(large)
+    assert daemon.seen == 0
+    small = pa.concat_tables([pa.table({"v": [n]}) for n in range(100)])
+    assert client.write("ns", "t", small, origin="o", first_sequence=1).batches == 1
+    assert client.write("ns", "t", small.combine_chunks(), origin="o", first_sequence=1).duplicates
+    assert client.write("ns", "t", [batch(1), batch(2)], origin="o", first_sequence=2).batches == 2
+    assert values(daemon) == [*range(100), 1, 2]
+
+
+def test_an_ack_of_several_batches_has_the_first_error(daemon: SmallDaemon, client: Client) -> None:
+    def refuse(n: int) -> None:
+        if n == 2:
+            raise pa.ArrowInvalid("column 'v': no")
+
+    daemon.before = refuse
+    writer = client.writer("ns", "t", SCHEMA)
+    ack = writer.write(pa.table({"v": pa.array(range(5 * MIB), pa.int64())}))
+    with pytest.raises(InvalidRequest, match="column 'v': no"):
+        ack.result(30)
+
+
+def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
+    table = table_of_rows([{"a": 1}, {"b": "x", "a": 2}, {}])
+    assert table.to_pydict() == {"a": [1, 2, None], "b": [None, "x", None]}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (5, "write takes a pyarrow RecordBatch or Table, .*; not a int"),
+        ("text", "not a str"),
+        (pl.LazyFrame({"v": [1]}), r"collect\(\)|LazyFrame"),
+        ({"v": 1}, "column 'v' is a int: a dict is taken as columns, each a list or an array; one"),
+        ({"v": [1], "w": [1, 2]}, r"the columns differ in length: \{'v': 1, 'w': 2\}"),
+        ({"v": [1, "x"]}, "column 'v': .*give it one type"),
+        ([{"v": 1}, 5], "row 1 is a int, not a dict"),
+        ([{}], "every dict is empty"),
+        ([(1, 2)], "an iterable is taken of record batches or of dicts, not of a tuple"),
+        ([pa.table({"v": [1]})], "not of a Table: write each by itself"),
+        (pa.array([1]), "one column: say its name"),
+        (pl.Series([1]), "one column: say its name"),
+        (pa.chunked_array([[1]]), "one column: say its name"),
+        (pd.DataFrame({"v": [1]}, pd.DatetimeIndex(["2026-11-21"])), "no name: name it"),
+        (pd.DataFrame({"v": [1, "x"]}), "the DataFrame is not of one type in each column"),
+    ],
+)
+def test_what_is_not_taken_says_what_is(client: Client, data: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        client.write("ns", "t", data)
+
+
+def test_neither_pandas_nor_polars_is_needed() -> None:
+    assert batches_of(pa.table(COLUMNS), MIB).schema is not None
+    source = Path(__file__).resolve().parents[2] / "ingester" / "client"
+    for file in source.glob("*.py"):
+        for line in file.read_text().splitlines():
+            assert not line.strip().startswith(("import pandas", "import polars", "import duckdb"))
+
+
+# ------------------------------------------------------------------------------- a table's types
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
+TYPED = pa.schema(
+    [
+        ("time", pa.timestamp("us", "UTC")),
+        ("small", pa.int8()),
+        ("count", pa.int64()),
+        ("wide", pa.float64()),
+        ("money", pa.decimal128(10, 2)),
+        ("deep", pa.list_(pa.struct([("n", pa.int16())]))),
+    ]
+)
+
+
+def test_what_is_the_same_in_the_tables_types_is_converted(real: Client) -> None:
+    real.create_table("forms", "typed", TYPED)
+    row = {"time": NOON.astimezone(BERLIN), "small": 7, "wide": 3, "money": 5, "deep": [{"n": 1}]}
+    real.write("forms", "typed", [row])
+    real.write("forms", "typed", pd.DataFrame({"time": [NOON], "count": [2.0]}))
+    more = pl.DataFrame({"time": [NOON], "small": [8], "money": [decimal.Decimal("1.5")]})
+    real.write("forms", "typed", more)
+    assert real.schema("forms", "typed").remove_metadata() == TYPED
+    found = real.query("forms", "typed")
+    assert set(found.column("time").to_pylist()) == {NOON}
+    assert found.column("small").to_pylist() == [7, None, 8]
+    assert found.column("count").to_pylist() == [None, 2, None]
+    assert found.column("wide").to_pylist() == [3.0, None, None]
+    assert found.column("money").to_pylist() == [decimal.Decimal(5), None, decimal.Decimal("1.5")]
+    assert found.column("deep").to_pylist() == [[{"n": 1}], None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("small", 300, "table has int8, batch has int64, and not every value.*300.*round or cast"),
+        ("count", 1.5, "table has int64, batch has double, and not every value.*1.5"),
+        ("count", float("nan"), "not every value"),
+        ("wide", 2**53 + 1, "table has double, batch has int64, and not every value"),
+        ("money", decimal.Decimal("1.555"), "not every value.*data loss"),
+        ("time", NOON.replace(tzinfo=None), "say in which zone its times are"),
+        ("small", "7", "table has int8, batch has string; cast it to int8 before sending, or"),
+        ("new", datetime.time(1), r"type time64\[us\] is not supported; cast it to int64, or"),
+    ],
+)
+def test_what_is_not_the_same_is_refused_with_what_helps(
+    real: Client, name: str, value: Any, said: str
+) -> None:
+    real.create_table("forms", "refusing", TYPED)
+    with pytest.raises(InvalidRequest, match=f"column '{name}': .*{said}"):
+        real.write("forms", "refusing", [{name: value}])
+    assert real.query("forms", "refusing").num_rows == 0
+
+
+def test_a_writers_schema_says_its_types(daemon: SmallDaemon, client: Client) -> None:
+    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("v", pa.int8())])
+    with client.writer("ns", "t", schema) as writer:
+        writer.write({"v": [1], "time": [NOON.astimezone(BERLIN)]})
+        writer.write(pl.DataFrame({"time": [NOON], "v": [2]}))
+        writer.write(pa.record_batch({"time": [NOON], "v": [3]}))
+        with pytest.raises(InvalidRequest, match=r"\['w'\] are not in"):
+            writer.write({"w": [1]})
+        with pytest.raises(InvalidRequest, match="column 'v' is string, not int8; cast it"):
+            writer.write({"v": ["x"]})
+        with pytest.raises(InvalidRequest, match="not every value"):
+            writer.write({"v": [300]})
+    assert daemon.table("ns", "t").column("v").to_pylist() == [1, 2, 3]
+
+
+# ----------------------------------------------------------------------------------- what comes out
+
+
+def read_by_duckdb(stream: Any) -> Any:
+    relation: Any = duckdb.sql("from stream")
+    return relation.to_arrow_table()
+
+
+def test_an_answer_is_an_arrow_stream_for_whoever_reads_one(real: Client) -> None:
+    real.write("forms", "out", COLUMNS)
+    real.persist("forms", "out")
+    real.write("forms", "out", COLUMNS)
+    readers: list[Callable[[Any], Any]] = [
+        lambda stream: pl.DataFrame(stream).to_dict(as_series=False),
+        lambda stream: pa.table(stream).to_pydict(),
+        lambda stream: read_by_duckdb(stream).to_pydict(),
+        lambda stream: pa.RecordBatchReader.from_stream(stream).read_all().to_pydict(),
+        lambda stream: pl.DataFrame(pl.from_arrow(stream.reader())).to_dict(as_series=False),
+    ]
+    for read in readers:
+        with real.query_stream("forms", "out") as stream:
+            found = read(stream)
+        assert {name: found[name] for name in COLUMNS} == {n: v * 2 for n, v in COLUMNS.items()}
+    with real.query_stream("forms", "out") as stream:
+        assert real.write("forms", "copied", stream).rows == 6
+
+
+def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: Client) -> None:
+    client.write("ns", "t", (batch(n) for n in range(100)))
+    with client.query_stream("ns", "t") as stream:
+        reader = pa.RecordBatchReader.from_stream(stream)
+        assert reader.read_next_batch() == batch(0)
+        with pytest.raises(InvalidRequest, match="is there once: ask again"):
+            pa.table(stream)
+    # What is left when the stream is closed must not look like the end.
+    with pytest.raises(pa.ArrowException, match="closed before its end"):
+        reader.read_all()
+    with pytest.raises(InvalidRequest, match="closed before its end"):
+        stream.read()

@@ -1,0 +1,81 @@
+"""Forks and the end of a process: nothing hangs, nothing is lost without a word."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.client.rows import values
+from tests.client.small_daemon import SmallDaemon
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_forked_child_is_told_and_leaves_its_parents_streams_alone(daemon: SmallDaemon) -> None:
+    go_on = threading.Event()
+
+    def hold(n: int) -> None:
+        # The first is written before any client, the second is answered before the fork.
+        assert n != 3 or go_on.wait(50)
+
+    daemon.after = hold
+    command = [sys.executable, "-m", "tests.client.forked_program", daemon.endpoint]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        said = program.stdout.readline()
+        go_on.set()
+        _, stderr = program.communicate(timeout=60)
+    assert (said, program.returncode) == ("go on\n", 0), stderr
+    assert len(values(daemon)) == 5
+
+
+PROGRAM = """
+import sys
+import pyarrow as pa
+from ingester.client import Client
+
+client = Client(sys.argv[1])
+writer = client.writer("ns", "t", pa.schema([("v", pa.int64())]))
+batch = pa.record_batch({"v": [1]})
+for _ in range(100):
+    writer.write(batch)
+stream = client.query_stream("ns", "t") if writer.acknowledged.rows else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("sys.exit(3)", 3, ""),
+        ("raise LookupError('mine')", 1, "LookupError: mine"),
+        ("with writer: raise LookupError('mine')", 1, "LookupError: mine"),
+        ("import threading; threading.Thread(target=writer.flush, daemon=True).start()", 0, ""),
+    ],
+)
+def test_a_program_ends_in_order_with_a_writer_open(
+    daemon: SmallDaemon, end: str, code: int, said: str
+) -> None:
+    done = run("-c", PROGRAM + end, daemon.endpoint)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.strip().splitlines()[-1:] == ([said] if said else [])
+    if "with" not in end:
+        assert len(values(daemon)) == 100  # what was written is still acknowledged
+
+
+def test_what_had_no_answer_when_the_program_ended_is_told(daemon: SmallDaemon) -> None:
+    end = "import ingester.client.lifetime as l; l.EXIT_WITHIN_S = 0.2; sys.exit(3)"
+    daemon.before = lambda n: time.sleep(0.05)
+    done = run("-c", PROGRAM + end, daemon.endpoint)
+    assert done.returncode == 3, done.stderr
+    assert "batches had no answer when the process ended" in done.stderr
