@@ -109,7 +109,9 @@ app.command()(create)
 def query(
     namespace: Namespace,
     table: TableName,
-    columns: Annotated[str | None, typer.Option("--columns", help="a,b; default all.")] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all.')
+    ] = None,
     filter_: Annotated[
         str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
     ] = None,

@@ -1,5 +1,6 @@
 """``query``: the rows of one snapshot, printed or written to a file."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path |
     kind = format_of(format_, output)
     columns = None
     if asking.columns is not None:
-        columns = [name.strip() for name in asking.columns.split(",")]
+        columns = _names(asking.columns)
         if not all(columns):
             raise CommandFailed(f"--columns {asking.columns!r} has an empty name", USAGE)
     filter_ = _parsed(asking.filter)
@@ -56,6 +57,16 @@ def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path |
         else:
             _copy(stream, open_sink(kind, sys.stdout.buffer, stream.schema, seekable=False))
             sys.stdout.buffer.flush()
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas; one with a comma of its own stands in quotes, as in a CSV file."""
+    if '"' not in text:
+        return [name.strip() for name in text.split(",")]
+    try:
+        return next(csv.reader([text], strict=True, skipinitialspace=True))
+    except csv.Error as exc:
+        raise CommandFailed(f"--columns {text!r}: {exc}", USAGE) from exc
 
 
 def _parsed(text: str | None) -> Disjunction | None:

@@ -60,3 +60,18 @@ def test_an_answer_that_breaks_off_leaves_no_file(daemon: SmallDaemon, tmp_path:
     assert failed.returncode in (1, 3)
     assert b"Traceback" not in failed.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_column_with_a_comma_is_named_in_quotes(daemon: SmallDaemon, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('v,"a,b"\n1,2\n')
+    run_command("write", "n", "t", "a.csv", cwd=tmp_path, endpoint=daemon.endpoint)
+    for given, asked in (('v,"a,b"', ["v", "a,b"]), ('"a,b", v', ["a,b", "v"]), ("v", ["v"])):
+        done = run_command(
+            "query", "n", "t", "--columns", given, cwd=tmp_path, endpoint=daemon.endpoint
+        )
+        assert done.returncode == 0, done.stderr
+        assert daemon.tickets[-1]["columns"] == asked
+    wrong = run_command(
+        "query", "n", "t", "--columns", 'v,"a', cwd=tmp_path, endpoint=daemon.endpoint
+    )
+    assert wrong.returncode == 2, wrong.stderr
