@@ -32,13 +32,16 @@ def parsed(endpoint: Any) -> str:
         return whole
     try:
         parts = urlsplit(whole)
-        host, port = parts.hostname, parts.port
     except ValueError as exc:
         raise InvalidRequest(f"endpoint {endpoint!r}: {exc}, {_EXAMPLE}") from exc
     if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
         raise InvalidRequest(
             f"endpoint {endpoint!r}: an IPv6 address stands in brackets, as in 'grpc://[::1]:8082'"
         )
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as exc:
+        raise InvalidRequest(f"endpoint {endpoint!r}: {exc}, {_EXAMPLE}") from exc
     if not host or re.search(r"\s", whole):
         raise InvalidRequest(f"endpoint {endpoint!r} names no host, {_EXAMPLE}")
     if not port:
