@@ -94,13 +94,6 @@ def serve(settings: Settings, on_ready: Ready) -> int:
         return code
 
 
-def end_process(code: int) -> None:
-    """Leave now. Server threads of clients that stall cannot be joined, so nothing is."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
     empty_spill_folder(settings.data_dir / "spill")
     source = StatusSwitch(StartingStatus(settings, problems.newest_first))

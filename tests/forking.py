@@ -89,10 +89,10 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
         os.environ.update(order["environment"])
         os.chdir(order["cwd"])
         sys.argv = ["ingester", *order["arguments"]]
-        from ingester.cli import main
+        from ingester.cli import run
 
         try:
-            main(order["arguments"])
+            run(order["arguments"])
             code = 0
         except SystemExit as exc:
             code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)

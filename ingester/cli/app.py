@@ -11,6 +11,7 @@ import typer
 from ingester import __version__
 
 from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
+from .ending import end_on_signals
 from .exits import USAGE, CommandFailed
 from .manifest_commands import manifest_app
 from .replicating_commands import replicate_app
@@ -24,6 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# They run a loop or other processes, and end those on a signal.
+_OWN_SIGNALS = ("serve", "demo", "replicate", "wal")
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
@@ -63,11 +66,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand not in _OWN_SIGNALS:
+        end_on_signals()
 
 
 @app.command()

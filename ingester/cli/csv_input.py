@@ -7,6 +7,7 @@ the first block decides. Columns that are known, from the table or by name, are 
 field with nothing in it is null, and with quotes around nothing an empty text, as in PostgreSQL.
 """
 
+import contextlib
 import csv
 import io
 import re
@@ -103,7 +104,8 @@ class CsvRows:
         dialect = self._dialect
         names = dict.fromkeys(dialect.names, pa.string())
         rows = 0
-        with file:
+        # A pipe stays open: to close it waits for the thread that reads ahead, and so for more.
+        with contextlib.nullcontext() if self._source.comes_once else file:
             try:
                 reader = pyarrow.csv.open_csv(
                     file,

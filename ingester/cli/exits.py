@@ -2,9 +2,11 @@
 
 0 done    1 failed    2 wrong usage    3 the daemon cannot be reached    4 refused for now
 serve only: 5 damaged data    6 fenced    7 the stop deadline passed
+130, 143, 129: ended by SIGINT (Ctrl-C), SIGTERM, SIGHUP
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,14 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP, in the main thread; ``exit_code`` is what a shell has for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
 @contextmanager
 def ended() -> Iterator[None]:
     """Turn what a command raises into one line on standard error and the exit code."""
@@ -30,6 +40,8 @@ def ended() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Terminated as exc:
+        sys.exit(exc.exit_code)
     except BrokenPipeError:
         # The reader of our output left (``| head``): nothing more to say, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

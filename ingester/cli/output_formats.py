@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from .ending import half_written
 from .exits import USAGE, CommandFailed
 from .facts import print_table
 
@@ -92,7 +93,7 @@ def appearing(path: Path) -> Iterator[Any]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     part = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with half_written(part), os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -12,6 +12,7 @@ import typer
 from ingester.allocator import choose_allocator
 from ingester.config_sources import load, shown_values
 
+from .ending import end_process
 from .facts import print_json, print_line, print_table
 
 
@@ -25,7 +26,6 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
     choose_allocator()
     # What is imported stays: to look for garbage in it takes a tenth of the start.
     gc.disable()
-    from ingester.daemon import end_process
     from ingester.daemon import serve as run
 
     gc.enable()

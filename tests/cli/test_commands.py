@@ -255,8 +255,8 @@ def test_the_log_of_a_stopped_daemon_is_inspected(tmp_path: Path) -> None:
 def test_help_imports_neither_pyarrow_nor_trio(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from ingester.cli import main\n"
-        "try: main(['--help'])\n"
+        "from ingester.cli import run\n"
+        "try: run(['--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit(bool({'pyarrow', 'trio', 'fsspec'} & set(sys.modules)))\n"
     )

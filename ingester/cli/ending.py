@@ -1,0 +1,81 @@
+"""How the process ends: at one place and at once, whatever still runs in it.
+
+    the command returns or raises ─▶ what it opened is closed ─▶ output is flushed ─▶ _exit
+    a signal ─▶ an exception in the command ─▶ the same
+             └▶ not ended after GRACE_S, or a second signal ─▶ half-written files go ─▶ _exit
+
+Law of this file: the interpreter is not finalized. Threads of pyarrow and gRPC read ahead, answer
+late and cannot be joined. One that wants the interpreter's lock, to read from a Python file or to
+drop one, while the interpreter is finalized is ended there, in the middle of C++: the process ends
+in `terminate called without an active exception` or in a fatal error, with 134 or 139 in place of
+its exit code, or never. And a thread in C++ sees no signal: the main thread, waiting there for a
+daemon or a pipe that says nothing, would not hear of Ctrl-C.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from .exits import FAILED, Terminated, say_failure
+
+GRACE_S = 2.0
+"""How long a command may take to end in order after a signal."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_half_written: set[Path] = set()
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave now, with this exit code, or with 1 where what was printed cannot be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = code or FAILED  # its reader left, as ``| head`` does
+    except OSError as exc:
+        say_failure(f"standard output: {exc.strerror}")
+        code = code or FAILED
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def end_on_signals() -> None:
+    """From now on SIGINT, SIGTERM and SIGHUP end the process, by force where it does not itself."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # not where nohup has it ignored
+            signal.signal(number, _terminate)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), name="ingester-signals", daemon=True).start()
+
+
+@contextlib.contextmanager
+def half_written(path: Path) -> Iterator[None]:
+    """Have ``path`` removed when the process ends by force in the ``with`` block."""
+    _half_written.add(path)
+    try:
+        yield
+    finally:
+        _half_written.discard(path)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(number)
+
+
+def _watch(reading: int) -> None:
+    number = os.read(reading, 1)[0]
+    while number not in _ENDING:
+        number = os.read(reading, 1)[0]
+    select.select([reading], [], [], GRACE_S)
+    for path in list(_half_written):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    os._exit(128 + number)

@@ -1,0 +1,163 @@
+"""The process ends with its exit code, in order, also where a thread of pyarrow waits for ever."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from ingester.client import Client
+from tests.cli.conftest import ROOT
+from tests.daemon import Daemon
+
+WITHIN_S = 60.0
+ONE_BATCH = pa.record_batch({"v": pa.array(range(1000), pa.int64())})
+
+
+class Mute(flight.FlightServerBase):  # type: ignore[misc]
+    """Begins an answer, and then says nothing until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.endpoint = f"grpc://127.0.0.1:{self.port}"
+        self.asked = threading.Event()
+        self.let = threading.Event()
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        def answer() -> Iterator[pa.RecordBatch]:
+            yield ONE_BATCH
+            self.asked.set()
+            self.let.wait(WITHIN_S)
+
+        return flight.GeneratorStream(ONE_BATCH.schema, answer())
+
+
+@pytest.fixture
+def mute() -> Iterator[Mute]:
+    server = Mute()
+    yield server
+    server.let.set()
+    server.shutdown()
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a command with an interpreter of its own: the end of that is what is looked at."""
+    started = []
+
+    def command(*arguments: object, **streams: Any) -> "subprocess.Popen[bytes]":
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ingester", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            **(pipes | streams),
+        )
+        started.append(process)
+        return process
+
+    yield command
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_query_that_waits_and_leaves_no_half_a_file(
+    mute: Mute, start: Start, tmp_path: Path, number: int, code: int
+) -> None:
+    running = start("query", "n", "t", "--output", "rows.parquet", "--endpoint", mute.endpoint)
+    assert mute.asked.wait(WITHIN_S)
+    part = wait_for(lambda: list(tmp_path.iterdir()))
+    assert part[0].name.startswith(".rows.parquet.")
+    running.send_signal(number)
+    assert running.wait(WITHIN_S) == code
+    assert said(running) == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_signal_ends_it_at_once(mute: Mute, start: Start) -> None:
+    running = start("query", "n", "t", "--format", "csv", "--endpoint", mute.endpoint)
+    assert mute.asked.wait(WITHIN_S)
+    began = time.monotonic()
+    while running.poll() is None:
+        assert time.monotonic() < began + WITHIN_S
+        running.send_signal(signal.SIGINT)
+    assert running.returncode == 130
+
+
+def test_a_signal_ends_a_write_that_waits_for_a_pipe(served: Daemon, start: Start) -> None:
+    running = start(
+        "write", "ending", "pipe", "-", "--input-format", "csv", "--endpoint", served.flight
+    )
+    assert running.stdin is not None
+    # More than is read of a pipe before anything is sent: it is in the midst of reading.
+    running.stdin.write(b"v\n" + b"1000000\n" * 700_000)
+    running.stdin.flush()
+    running.send_signal(signal.SIGINT)
+    assert running.wait(WITHIN_S) == 130
+
+
+def test_a_fault_in_a_pipe_is_told_while_a_thread_waits_for_more(
+    served: Daemon, start: Start
+) -> None:
+    running = start(
+        "write", "ending", "bad", "-", "--input-format", "csv", "--endpoint", served.flight
+    )
+    assert running.stdin is not None
+    running.stdin.write(b"v,w\n" + b"1000000,1\n" * 700_000 + b"1,2,3\n" + b"1000000,1\n" * 700_000)
+    running.stdin.flush()
+    assert running.wait(WITHIN_S) == 1
+    assert b"Expected 2 columns, got 3" in said(running)
+
+
+def test_a_reader_that_leaves_ends_it_quietly(served: Daemon, start: Start) -> None:
+    with Client(served.flight) as client:
+        client.write("ending", "t", pa.table({"v": range(200_000)}))
+    head, tail = os.pipe()
+    running = start(
+        "query", "ending", "t", "--format", "csv", "--endpoint", served.flight, stdout=tail
+    )
+    os.close(tail)
+    with os.fdopen(head, "rb", buffering=0) as reader:
+        assert reader.read(3) == b'"v"'
+    assert (running.wait(WITHIN_S), said(running)) == (1, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["tables"], ["query", "ending", "full"]])
+def test_what_cannot_be_printed_is_told(served: Daemon, start: Start, arguments: list[str]) -> None:
+    with Client(served.flight) as client:
+        client.write("ending", "full", ONE_BATCH)
+    more = [] if arguments == ["--version"] else ["--endpoint", served.flight]
+    with Path("/dev/full").open("wb") as full:
+        running = start(*arguments, *more, stdout=full)
+        assert running.wait(WITHIN_S) == 1
+    assert b"No space left" in said(running)
+    assert b"Traceback" not in said(running)
+
+
+def wait_for(look: Callable[[], list[Path]]) -> list[Path]:
+    give_up_at = time.monotonic() + WITHIN_S
+    while not (found := look()):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    return found
+
+
+def said(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stderr is not None
+    return process.stderr.read()
