@@ -39,6 +39,32 @@ demo: setup java ## Start, stream in real rows, query, persist, read with Spark,
 test: setup java ## All tests, two files at a time (JOBS=1: one by one)
 	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
 
+# Other PySparks than that of requirements.lock, each in a folder of its own before the environment
+# on the path: nothing else differs. They are kept; `make distclean` takes them.
+SPARKS ?= $(patsubst tests/spark/versions/%.txt,%,$(sort $(wildcard tests/spark/versions/*.txt)))
+SPARK_TESTS := $(addprefix tests/spark/test_,source.py source_stream.py \
+	source_filters.py refusals.py append_writer.py keyed_writer.py four_ways.py)
+
+.PHONY: spark-versions
+spark-versions: setup java ## The data source's tests on other PySparks (SPARKS="4.0 4.1"; 480 MB each)
+	@$(MAKE) --no-print-directory --output-sync=target --jobs $(JOBS) \
+		$(addprefix spark-version-,$(SPARKS))
+
+# Their own sockets that nobody closes are no fault of what is tested.
+spark-version-%: $(VENV)/spark/%/.installed
+	@echo "PySpark $*"
+	@PYTHONPATH=$(abspath $(<D)) $(PY) -m pytest -p no:cacheprovider --quiet -m "not s3" \
+		-W default::ResourceWarning -W default::pytest.PytestUnraisableExceptionWarning \
+		$(SPARK_TESTS) $(ARGS)
+
+.PRECIOUS: $(VENV)/spark/%/.installed
+$(VENV)/spark/%/.installed: tests/spark/versions/%.txt
+	@echo "installing $$(sed -n 's/ .*//p;q' $<) into $(@D)"
+	@rm -rf $(@D)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		--target $(@D) -r $<
+	@touch $@
+
 .PHONY: check
 check: setup ## Lint, format, types, layers, documents
 	@$(PY) -m ruff check .

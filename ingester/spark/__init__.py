@@ -19,6 +19,7 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     tail           buffered rows, from the daemons    merging        by primary key
     source         format("ingester")                 options        what it is told
     source_reader, source_stream, source_rows         batch, stream, what both give
+    stream_offsets, stream_limits                     where a stream is, how far a batch goes
     said_filter, pushed_filters, pruning              what need not be read
     append_writer, keyed_writer                       format("ingester") to write
     sink_files, staged_files                          a task's rows until they are committed
@@ -26,8 +27,8 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     compaction     compact, rewrite, expire           compact        the first as a job
     compaction_plan, compaction_run, compaction_task  which files, in which commits, one of them
     registering    a session learns the format
-    connector      S3A, if the session has it         errors
-    session        a local session for a demo
+    connector      S3A, if the session has it         versions       what PySparks differ in
+    session        a local session for a demo         errors
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
 executors need this distribution and not its servers.

@@ -21,16 +21,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
-from ingester.spark.errors import WriteRefused
+from ingester.spark.errors import WriteRefused, plainly
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.sink_files import TARGET_FILE_BYTES, FileSink
 from ingester.spark.spark_commits import commit_patiently, identity
+from ingester.spark.versions import StreamArrowWriter
 from persist.manifest import Action, Add, Txn, UploadExpired
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -102,22 +102,26 @@ class TableWriter(_Appending, DataSourceArrowWriter):
         app_id, version = options.txn()
         self._txn = None if app_id is None or version is None else Txn(app_id, version)
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task's rows. On an executor."""
         return self._write(iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of the tasks' files become visible."""
         self._commit(_all(messages), self._txn)
 
 
-class TableStreamWriter(_Appending, DataSourceStreamArrowWriter):
+class TableStreamWriter(_Appending, StreamArrowWriter):
     """A streaming write: each batch once."""
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task's rows. On an executor."""
         return self._write(iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All of the batch's files become visible, unless they are."""
         adds = _all(messages)

@@ -20,6 +20,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from ingester.spark.errors import RequestRefused
 from ingester.spark.types import carrier, is_nanoseconds
 from persist.partitioning import (
     PartitionField,
@@ -114,9 +115,9 @@ def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> t
         return known
     for name in names:
         if name not in known:
-            raise ValueError(f"no column {name!r}; the table has {', '.join(known)}")
+            raise RequestRefused(f"no column {name!r}; the table has {', '.join(known)}")
     if len(set(names)) != len(names) or not names:
-        raise ValueError(f"columns {list(names)}: at least one, and each once")
+        raise RequestRefused(f"columns {list(names)}: at least one, and each once")
     return tuple(names)
 
 

@@ -1,7 +1,7 @@
 """What can keep a table from being read with Spark, by who must act.
 
-The caller installs or asks for something else: ``PySparkMissing``, ``ReaderUnsuitable``,
-``StreamUnsuitable``, ``WriteRefused``.
+The caller installs or asks for something else: ``PySparkMissing``, ``RequestRefused``,
+``ReaderUnsuitable``, ``StreamUnsuitable``, ``WriteRefused``.
 The caller tries again later: ``TailUnavailable``; with a newer version: ``TailStale``.
 
 What is wrong with the table itself comes from ``persist.manifest`` and ``persist.store``.
@@ -9,9 +9,20 @@ What is wrong with the table itself comes from ``persist.manifest`` and ``persis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class PySparkMissing(ImportError):
     """PySpark cannot be imported; the message says how to install it."""
+
+
+class RequestRefused(ValueError):
+    """An option, a column or a filter that cannot be understood, or that is not there."""
 
 
 class ReaderUnsuitable(ValueError):
@@ -51,3 +62,45 @@ def require_pyspark() -> None:
         raise PySparkMissing(
             f"PySpark {pyspark.__version__} is too old, 4 is needed: pip install 'ingester[spark]'"
         )
+
+
+def plainly(call: Callable[P, R]) -> Callable[P, R]:
+    """The same call, whose refusals come without the way that they took through this package.
+
+    Spark shows its users the whole traceback of what a Python data source raises, and the sentence
+    that helps is its last line. What is not an error of ours keeps its traceback.
+    """
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return call(*args, **kwargs)
+        except Exception as exc:
+            if not is_refusal(exc):
+                raise
+            refusal = exc
+        raise refusal.with_traceback(None) from None
+
+    return called
+
+
+def plainly_each(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
+    """As :func:`plainly`, of what is raised while the answer is gone through."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        try:
+            yield from call(*args, **kwargs)
+            return
+        except Exception as exc:
+            if not is_refusal(exc):
+                raise
+            refusal = exc
+        raise refusal.with_traceback(None) from None
+
+    return called
+
+
+def is_refusal(exc: Exception) -> bool:
+    """Whether this says in words what is wrong: all errors that our packages define do."""
+    return type(exc).__module__.partition(".")[0] in ("ingester", "persist")

@@ -25,19 +25,19 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
-from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
+from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.client.sync import SyncColumn, SyncStream
 from ingester.spark.append_writer import QUERY_ID
-from ingester.spark.errors import WriteRefused
+from ingester.spark.errors import WriteRefused, plainly
 from ingester.spark.merging import OPERATION
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink_columns import check_columns
 from ingester.spark.staged_files import StagedFile, Staging, forget, staged_rows
+from ingester.spark.versions import StreamArrowWriter
 from persist.backoff import Backoff
 from persist.store import NotFound, open_store
 from persist.table import TableDefinition
@@ -67,6 +67,10 @@ class _Upserting:
                 f"table {options.namespace}/{options.table} has a primary key: say with the option"
                 " endpoint where the daemon is that takes its writes, grpc://host:port"
             )
+        try:
+            Client(options.given["endpoint"]).close()  # asks nothing; the rows come first
+        except ClientError as exc:
+            raise WriteRefused(f"option endpoint: {exc}") from exc
         self._marked = OPERATION in schema.fieldNames()
         columns = [field for field in schema.fields if field.name != OPERATION]
         check_columns(StructType(columns), definition)
@@ -125,9 +129,9 @@ class _Upserting:
                     "nothing was written: the write took longer than manifest.orphan_grace, after"
                     f" which clean-up may take what was put aside; make that longer ({exc})"
                 ) from exc
-            except (Unreachable, TimedOut, UnknownOutcome, Unavailable):
+            except (Unreachable, TimedOut, UnknownOutcome, Unavailable) as exc:
                 if time.monotonic() > until:
-                    raise
+                    raise type(exc)(f"option endpoint: {exc}; tried for {PATIENCE_S:g} s") from exc
             time.sleep(backoff.next_s())
 
     def _sent(
@@ -186,22 +190,26 @@ class KeyedWriter(_Upserting, DataSourceArrowWriter):
         self._app_id = uuid.uuid4().hex if app_id is None else app_id
         self._sequence = 1 if version is None else version + 1
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task's rows. On an executor."""
         return self._write(iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows become visible."""
         self._commit(_all(messages), self._app_id, self._sequence)
 
 
-class KeyedStreamWriter(_Upserting, DataSourceStreamArrowWriter):
+class KeyedStreamWriter(_Upserting, StreamArrowWriter):
     """A streaming write: each batch once."""
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task's rows. On an executor."""
         return self._write(iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The batch's rows become visible, unless they are."""
         files = _all(messages)

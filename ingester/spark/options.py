@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from persist.manifest import Manifest, TableState, version_as_of
+from ingester.spark.errors import RequestRefused
+from persist.manifest import Manifest, TableNotFound, TableState, version_as_of
 from persist.store import open_store
 
 _STORAGE = "storage."
@@ -101,13 +102,32 @@ class SourceOptions:
         }
         for name in rest:
             if name not in known:
-                raise ValueError(f"option {name!r} is none of {', '.join(known)}, {_STORAGE}<name>")
+                raise RequestRefused(
+                    f"option {name!r} is none of {', '.join(known)}, {_STORAGE}<name>"
+                )
         url, namespace, table = _named(rest)
         return cls(url, namespace, table, storage, rest)
 
     def manifest(self) -> Manifest:
         """The table's manifest; its store is contacted with the first question."""
         return Manifest(open_store(self.url, **self.storage), self.namespace, self.table)
+
+    def existing(self) -> tuple[Manifest, int]:
+        """The table's manifest and its newest version.
+
+        Raises:
+            RequestRefused: There is no such table in the store; the message says where it was
+                looked for.
+        """
+        manifest = self.manifest()
+        try:
+            return manifest, manifest.head()
+        except TableNotFound as exc:
+            raise RequestRefused(
+                f"{exc} in the store {manifest.store.url}: options url, namespace and table (or the"
+                " path <url>/<namespace>/<table>) say which is meant; a table is there from its"
+                " first write to a daemon on"
+            ) from exc
 
     def version(self, manifest: Manifest) -> int:
         """The version that is asked for.
@@ -120,11 +140,11 @@ class SourceOptions:
         if moment is None:
             return manifest.head() if number is None else number
         if number is not None:
-            raise ValueError("version and as_of: one of them says what to read")
+            raise RequestRefused("version and as_of: one of them says what to read")
         try:
             return version_as_of(manifest, datetime.fromisoformat(moment))
         except ValueError as exc:
-            raise ValueError(f"as_of {moment!r}: {exc}") from exc
+            raise RequestRefused(f"as_of {moment!r}: {exc}") from exc
 
     def state(self, version: int | None = None) -> tuple[Manifest, TableState]:
         """The manifest and the version that is asked for, or this one."""
@@ -150,21 +170,23 @@ class SourceOptions:
         counts = self.flag("count")
         for other in ("columns", "pushdown") if counts else ():
             if other in self.given:
-                raise ValueError(f"option {other!r} beside count, which gives no rows of the table")
+                raise RequestRefused(
+                    f"option {other!r} beside count, which gives no rows of the table"
+                )
         return counts
 
     def flag(self, name: str) -> bool:
         """An option that is true or false, false where it is not there."""
         text = self.given.get(name, "false").strip().lower()
         if text not in ("true", "false"):
-            raise ValueError(f"option {name}: {text!r} is neither true nor false")
+            raise RequestRefused(f"option {name}: {text!r} is neither true nor false")
         return text == "true"
 
     def txn(self) -> tuple[str | None, int | None]:
         """Who writes which version of its own, or neither."""
         app_id, version = self.given.get("txn_app_id"), self.number("txn_version")
         if (app_id is None) != (version is None):
-            raise ValueError("options txn_app_id and txn_version: both, or neither")
+            raise RequestRefused("options txn_app_id and txn_version: both, or neither")
         return app_id, version
 
     def number(self, name: str, least: int = 0) -> int | None:
@@ -173,7 +195,7 @@ class SourceOptions:
         if text is None:
             return None
         if not text.strip().isdecimal() or int(text) < least:
-            raise ValueError(f"option {name}: {text!r} is no whole number of at least {least}")
+            raise RequestRefused(f"option {name}: {text!r} is no whole number of at least {least}")
         return int(text)
 
 
@@ -181,14 +203,16 @@ def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
     path = given.get("path")
     if path is not None:
         if other := next((name for name in _TABLE if name != "path" and name in given), None):
-            raise ValueError(f"option {other!r} beside a path, which names the whole table")
+            raise RequestRefused(f"option {other!r} beside a path, which names the whole table")
         parts = path.rstrip("/").rsplit("/", 2)
         if len(parts) < 3 or not all(parts):
-            raise ValueError(f"path {path!r} is not <store's url>/<namespace>/<table>")
+            raise RequestRefused(f"path {path!r} is not <store's url>/<namespace>/<table>")
         return parts[0], parts[1], parts[2]
     for name in ("url", "namespace", "table"):
         if not given.get(name):
-            raise ValueError(f"option {name!r} is missing (or a path: <url>/<namespace>/<table>)")
+            raise RequestRefused(
+                f"option {name!r} is missing (or a path: <url>/<namespace>/<table>)"
+            )
     return given["url"], given["namespace"], given["table"]
 
 
@@ -202,5 +226,5 @@ def storage_value(name: str, value: str) -> Any:
         try:
             return float(value)
         except ValueError:
-            raise ValueError(f"option {name}: {value!r} is no number of seconds") from None
+            raise RequestRefused(f"option {name}: {value!r} is no number of seconds") from None
     return {"true": True, "false": False}.get(value.lower(), value)

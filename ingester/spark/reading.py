@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingester.spark.errors import TailStale, require_pyspark
+from ingester.spark.errors import RequestRefused, TailStale, require_pyspark
 from ingester.spark.tail import read_tail
 from persist.manifest import Manifest, TableState, version_as_of
 from persist.store import open_store
@@ -81,7 +81,7 @@ def read_table(
     from ingester.spark.scan import TableScan  # everything below imports PySpark
 
     if reader not in ("auto", "native", "arrow"):
-        raise ValueError(f"reader {reader!r} is none of auto, native, arrow")
+        raise RequestRefused(f"reader {reader!r} is none of auto, native, arrow")
     options = dict(storage_options or {})
     manifest = Manifest(open_store(url, **options), namespace, table)
     if as_of is not None:
@@ -97,13 +97,13 @@ def read_table(
 
 def _moment(as_of: datetime | str, version: int | None) -> datetime:
     if version is not None:
-        raise ValueError("version and as_of: one of them says what to read")
+        raise RequestRefused("version and as_of: one of them says what to read")
     if isinstance(as_of, datetime):
         return as_of
     try:
         return datetime.fromisoformat(as_of)
     except ValueError as exc:
-        raise ValueError(f"as_of {as_of!r} is no time in ISO 8601") from exc
+        raise RequestRefused(f"as_of {as_of!r} is no time in ISO 8601") from exc
 
 
 def _with_tails(

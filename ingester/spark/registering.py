@@ -16,7 +16,7 @@ def register(spark: SparkSession) -> None:
     """Make ``format("ingester")`` known to a session, and let it push filters.
 
     Sets ``spark.sql.python.filterPushdown.enabled``, which the option ``pushdown`` needs and which
-    is off by default.
+    is off by default; Spark 4.0 does not know it.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
@@ -24,8 +24,10 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from ingester.spark.arrow_scan import parallelism  # everything below imports PySpark
     from ingester.spark.source import IngesterSource
+    from ingester.spark.versions import PUSHES_FILTERS
 
     # Planning runs in a process of its own, which does not know the session.
     facts = {"parallelism": parallelism(spark)}
-    spark.conf.set(_PUSHDOWN, "true")
+    if PUSHES_FILTERS:
+        spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(type(IngesterSource.__name__, (IngesterSource,), facts))

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from ingester.client.errors import InvalidRequest
 from ingester.client.filter_text import parse_filter as parse_text
 from ingester.spark.columns import Columns, partition_type
+from ingester.spark.errors import RequestRefused
 from ingester.spark.merging import quoted
 from ingester.spark.pruning import Pruning
 from ingester.spark.types import is_nanoseconds
@@ -41,7 +42,7 @@ def said(text: str, definition: TableDefinition) -> Predicate:
     try:
         return parse_filter(parse_text(text), _schema(definition))
     except (InvalidRequest, BadFilter) as exc:
-        raise ValueError(str(exc)) from exc
+        raise RequestRefused(str(exc)) from exc
 
 
 def pruning(predicate: Predicate, columns: Columns) -> Pruning:

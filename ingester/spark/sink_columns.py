@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ingester.spark.errors import WriteRefused
 from ingester.spark.types import seen_type
+from ingester.spark.versions import arrow_schema
 from persist.table import TableDefinition
 
 
@@ -25,7 +25,7 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
         WriteRefused: A column that the table lacks, or whose type it does not take.
     """
     table = definition.schema
-    given = to_arrow_schema(schema, timezone="UTC")
+    given = arrow_schema(schema)
     for field in given:
         index = table.get_field_index(field.name)
         if index < 0 and field.name in definition.spec.names:

@@ -25,10 +25,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ingester.spark.errors import StreamUnsuitable, WriteRefused
+from ingester.spark.errors import (
+    RequestRefused,
+    StreamUnsuitable,
+    WriteRefused,
+    is_refusal,
+    plainly,
+)
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import TableReader
 from ingester.spark.source_rows import SourceRows
+from ingester.spark.versions import NAME, PUSHES_FILTERS
 from persist.table import TableDefinition
 
 FORMAT = "ingester"
@@ -45,6 +52,7 @@ class IngesterSource(DataSource):
         """The format's name."""
         return FORMAT
 
+    @plainly
     def __getstate__(self) -> dict[str, Any]:
         # Spark keeps the source as it is pickled when the relation is made. (It makes one of a
         # streaming write, too, with a write's options.)
@@ -52,6 +60,7 @@ class IngesterSource(DataSource):
             self._settle()
         return self.__dict__
 
+    @plainly
     def schema(self) -> StructType:
         """The asked columns of the version that is asked for."""
         options = SourceOptions.any(self.options)
@@ -62,6 +71,7 @@ class IngesterSource(DataSource):
             return SCHEMA
         return SourceRows.all(state, options.columns, options.filter).schema()
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns that ``schema`` has."""
         options = SourceOptions.read(self.options)
@@ -74,15 +84,31 @@ class IngesterSource(DataSource):
             return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
         rows = SourceRows.of_schema(state, schema, options.filter)
         pushdown = options.flag("pushdown")
+        if pushdown and not PUSHES_FILTERS:
+            raise RequestRefused(
+                f"option pushdown: {NAME} pushes no filters to Python data sources, 4.1 does; say"
+                " what is wanted with the option filter"
+            )
         return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of the rows that versions add."""
+        from ingester.spark.source_stream import RefusedStream
+
+        try:
+            return self._stream(schema)
+        except Exception as exc:
+            if not is_refusal(exc):
+                raise
+            # Spark trips over a stream that is not made, and shows that instead of the reason.
+            return RefusedStream(str(exc))
+
+    def _stream(self, schema: StructType) -> DataSourceStreamReader:
         from ingester.spark.source_stream import TableStream
 
         options = SourceOptions.stream(self.options)
-        manifest = options.manifest()
-        state = manifest.load()
+        manifest, head = options.existing()
+        state = manifest.load(head)
         if TableDefinition.of_state(state).keyed:
             raise StreamUnsuitable(
                 f"table {options.namespace}/{options.table} has a primary key: its files are"
@@ -92,6 +118,7 @@ class IngesterSource(DataSource):
         rows = SourceRows.of_schema(state, schema, options.filter)
         return TableStream(manifest, rows, options, tasks)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows of this schema."""
         from ingester.spark.append_writer import TableWriter
@@ -101,6 +128,7 @@ class IngesterSource(DataSource):
         kind = KeyedWriter if definition.keyed else TableWriter
         return kind(options, schema, definition, root)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write of rows of this schema."""
         from ingester.spark.append_writer import TableStreamWriter
@@ -113,7 +141,7 @@ class IngesterSource(DataSource):
     def _settle(self) -> int:
         if self._version is None:
             options = SourceOptions.any(self.options)
-            self._version = options.version(options.manifest())
+            self._version = options.version(options.existing()[0])
         return self._version
 
 
@@ -122,9 +150,10 @@ def _writing(
 ) -> tuple[SourceOptions, TableDefinition, str]:
     if overwrite:
         raise WriteRefused(
-            "mode overwrite (or output mode complete): rows are added to a table, none replaced;"
-            " use mode append"
+            "mode overwrite (or output mode complete) is not possible: rows are added to a table,"
+            ' and none taken away; write with .mode("append"), or .outputMode("append") of a stream'
+            " (append is the only mode; Spark's own default, errorifexists, is none either)"
         )
     said = SourceOptions.write(options)
-    manifest = said.manifest()
-    return said, TableDefinition.of_state(manifest.load()), manifest.root
+    manifest, head = said.existing()
+    return said, TableDefinition.of_state(manifest.load(head)), manifest.root

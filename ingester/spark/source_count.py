@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ingester.spark.arrow_scan import scan
+from ingester.spark.errors import plainly_each
 from ingester.spark.source_reader import FilesPartition, TableReader
 
 SCHEMA = StructType([StructField("count", LongType(), nullable=False)])
@@ -37,6 +38,7 @@ class CountReader(TableReader):
             return super().partitions()
         return [Counted(sum(add.rows for add in self._wanted()))]
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row. On an executor."""
         rows = 0  # also where Spark asks once although there is nothing to read

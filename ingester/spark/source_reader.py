@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ingester.spark.arrow_scan import FileToRead, ScanPlan, balanced
+from ingester.spark.errors import plainly_each
 from ingester.spark.pruning import Pruning
-from ingester.spark.pushed_filters import pushed
 from ingester.spark.source_rows import SourceRows
+from ingester.spark.versions import PUSHES_FILTERS, arrow_schema
 from persist.manifest import Add, Manifest, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 class FilesPartition(InputPartition):
@@ -51,7 +54,8 @@ class _PushFilters:
     ``__func__``.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    if PUSHES_FILTERS:
+        __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, take: Callable[[Sequence[Filter]], None]) -> None:
         self._take = take
@@ -88,6 +92,8 @@ class TableReader(DataSourceReader):
 
     def _push(self, filters: Sequence[Filter]) -> None:
         if self._takes_filters:
+            from ingester.spark.pushed_filters import pushed  # Spark 4.0 has no filters to push
+
             self._pruning = self._rows.pruning.and_also(pushed(filters, self._rows.columns))
             self._plan = replace(self._plan, rows=self._pruning.rows)
 
@@ -103,12 +109,13 @@ class TableReader(DataSourceReader):
         assert self._planning is not None, "planned where the state is"
         return self._planning
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. On an executor."""
-        if partition.value is None and not isinstance(partition, FilesPartition):
-            return  # Spark asks once where there is nothing to read
-        files = cast(FilesPartition, partition).files
-        schema = to_arrow_schema(self._rows.schema(), timezone="UTC")
+        if not isinstance(partition, FilesPartition):
+            return  # Spark asks once where there is nothing to read, 4.0 with None
+        files = partition.files
+        schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ingester.spark.arrow_scan import FileToRead, ScanPlan, scan
 from ingester.spark.columns import Columns, asked_columns
-from ingester.spark.errors import ReaderUnsuitable
+from ingester.spark.errors import ReaderUnsuitable, RequestRefused
 from ingester.spark.nanoseconds import floored
 from ingester.spark.pruning import Pruning
 from ingester.spark.types import holds_nanoseconds, is_nanoseconds, seen_type, spark_schema
@@ -76,7 +76,7 @@ class SourceRows:
         rows = cls.all(state, tuple(schema.fieldNames()), filter_)
         for theirs, ours in zip(schema.fields, rows.schema().fields, strict=True):
             if theirs.dataType != ours.dataType:
-                raise ValueError(
+                raise RequestRefused(
                     f"column {theirs.name!r} is {ours.dataType.simpleString()} in the table, and"
                     f" {theirs.dataType.simpleString()} in the schema that was given"
                 )

@@ -1,81 +1,54 @@
 """The data source's streaming read: a table's files as versions add them, each once.
 
-    {"snapshot": 41, "files": 3}     the first 3 files of version 41, nothing else yet
-    {"version": 41, "files": 2}      all up to and with version 41, and the first 2 that 42 adds
-
 Law of this file: what lies between two offsets is a function of the offsets alone, so that a batch
 that runs again has the same rows. Spark keeps the end of a batch before it runs it, and asks for
 the first start anew after a crash: so that start says nothing but where to begin. Files that a
 rewrite puts in the place of others have no new rows, and are none.
+
+Spark before 4.2 does not say where a batch begins: it begins where the one that was planned last
+ended, and before the first plan it ends with the newest version.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from ingester.spark.arrow_scan import ScanPlan
-from ingester.spark.errors import StreamUnsuitable
+from ingester.spark.errors import StreamUnsuitable, plainly, plainly_each
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import FilesPartition, partitions_of
 from ingester.spark.source_rows import SourceRows
+from ingester.spark.stream_limits import Room, batch_limit
+from ingester.spark.stream_offsets import BEGINNING, FROM_NOW, Offset, beginning
+from ingester.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
 from persist.table import TableDefinition
 
-_LIMITS: dict[str, type[Any]] = {
-    "max_files_per_trigger": ReadMaxFiles,
-    "max_bytes_per_trigger": ReadMaxBytes,
-    "max_rows_per_trigger": ReadMaxRows,
-}
 IDLE_VERSIONS = 5
 """Versions without a new row that are left to be looked at again; clean-up always keeps more."""
 _AT_ONCE = 64
 _TIMED = ("hour", "day", "month", "year")
 
 
-class Offset(NamedTuple):
-    """How far a stream is."""
-
-    version: int
-    files: int
-    snapshot: bool = False
-
-    @classmethod
-    def of(cls, offset: dict[str, Any]) -> Offset:
-        """From what Spark keeps."""
-        if "snapshot" in offset:
-            return cls(int(offset["snapshot"]), int(offset["files"]), True)
-        return cls(int(offset["version"]), int(offset["files"]))
-
-    def plain(self) -> dict[str, Any]:
-        """For Spark to keep."""
-        return {"snapshot" if self.snapshot else "version": self.version, "files": self.files}
-
-
-BEGINNING = Offset(0, 0, snapshot=True)
-"""Nothing yet; the version that is current then comes whole, and what follows it."""
-FROM_NOW = Offset(-1, 0)
-"""Nothing that is there when the stream begins."""
-
-
 class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of the rows that are added to a table without a primary key."""
 
     def __init__(
-        self, manifest: Manifest, rows: SourceRows, options: SourceOptions, parallelism: int
+        self,
+        manifest: Manifest,
+        rows: SourceRows,
+        options: SourceOptions,
+        parallelism: int,
     ) -> None:
         self._manifest: Manifest | None = manifest
         self._rows = rows
@@ -84,9 +57,10 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = ScanPlan(manifest.store.url, options.storage, rows.columns, rows.pruning.rows)
         self._until: int | None = None
         self._state: TableState | None = None
+        self._planned: Offset | None = None
         self._time = _event_time(rows.columns.definition)
-        self._start = _beginning(options)
-        self._limit = _limit(options)
+        self._start = beginning(options)
+        self._limit = batch_limit(options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_manifest": None, "_state": None}
@@ -104,6 +78,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the options say of one batch."""
         return self._limit
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no further than what is there now."""
         self._until = self._table.head()
@@ -112,36 +87,59 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The newest version, for progress reports."""
         return Offset(self._table.head(), 0).plain()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; ``start`` itself where there is nothing new.
+    @plainly
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; its start where there is nothing new.
+
+        Args:
+            start: As Spark says it from 4.2 on, and so ``limit``.
 
         Raises:
-            VersionNotKept: What comes after ``start`` was cleaned up.
+            StreamUnsuitable: What comes next was cleaned up, or the table is not the one whose
+                offsets these are.
         """
-        begin = Offset.of(start)
+        begin = self._planned if start is None else Offset.of(start)
         head = self._table.head() if self._until is None else self._until
-        if begin == FROM_NOW:
-            return Offset(head, 0).plain()
-        if begin == BEGINNING:
-            begin = Offset(head, 0, snapshot=True)
-        return self._end(begin, head, limit).plain()
+        if begin is None or begin == FROM_NOW:
+            end = Offset(head, 0)
+        else:
+            if begin == BEGINNING:
+                begin = Offset(head, 0, snapshot=True)
+            end = self._end(begin, head, limit or ReadAllAvailable())
+        self._planned = end
+        return end.plain()
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The files between two offsets, in tasks."""
-        between = self._between(Offset.of(start), Offset.of(end))
-        adds = [add for add, _ in between if self._rows.pruning.may_match(add)]
+        """The files between two offsets, in tasks.
+
+        Raises:
+            StreamUnsuitable: As :meth:`latestOffset`.
+        """
+        self._planned = Offset.of(end)
+        files = [add for add, _ in self._between(Offset.of(start), self._planned)]
+        adds = [add for add in files if self._rows.pruning.may_match(add)]
         if not adds:
             return []
         return partitions_of(adds, self._table, self._parallelism)
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. On an executor."""
         files = cast(FilesPartition, partition).files
-        schema = to_arrow_schema(self._rows.schema(), timezone="UTC")
+        schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
 
     def _end(self, begin: Offset, head: int, limit: ReadLimit) -> Offset:
-        end, room = begin, _Room(limit)
+        end, room = begin, Room(limit)
+        if head < begin.version:
+            raise StreamUnsuitable(
+                f"the stream begins behind version {begin.version}, and the newest version of table"
+                f" {self._table.namespace}/{self._table.table} is {head}: the checkpoint"
+                " is another table's or another store's; begin anew, with a new one"
+            )
         for add, behind in self._between(begin, Offset(head, 0)):
             if not room.takes(add):
                 return end
@@ -196,46 +194,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _fell_behind(f"at version {after}", exc) from exc
 
 
-class _Room:
-    """How much one batch may still take; its first file always."""
-
-    def __init__(self, limit: ReadLimit) -> None:
-        self._left: int | None = None
-        self._cost = {ReadMaxFiles: _one, ReadMaxBytes: _bytes, ReadMaxRows: _rows}.get(type(limit))
-        self._empty = True
-        if isinstance(limit, ReadMaxFiles):
-            self._left = limit.max_files
-        elif isinstance(limit, ReadMaxBytes):
-            self._left = limit.max_bytes
-        elif isinstance(limit, ReadMaxRows):
-            self._left = limit.max_rows
-
-    def takes(self, add: Add) -> bool:
-        if self._left is None or self._cost is None:
-            return True
-        self._left -= self._cost(add)
-        takes = self._empty or self._left >= 0
-        self._empty = False
-        return takes
-
-
 def _fell_behind(place: str, exc: VersionNotKept) -> StreamUnsuitable:
     return StreamUnsuitable(
         f"the stream is {place}, and what comes next is not kept any more ({exc}): begin anew, with"
         " a new checkpoint, or keep versions longer (manifest.retain)"
     )
-
-
-def _one(_add: Add) -> int:
-    return 1
-
-
-def _bytes(add: Add) -> int:
-    return add.bytes
-
-
-def _rows(add: Add) -> int:
-    return add.rows
 
 
 def new_files(committed: CommittedVersion) -> list[Add]:
@@ -255,19 +218,26 @@ def _event_time(definition: TableDefinition) -> str | None:
     return "time" if "time" in definition.schema.names else None
 
 
-def _beginning(options: SourceOptions) -> Offset:
-    if options.given.get("starting_version") == "latest":
-        return FROM_NOW
-    number = options.number("starting_version", 1)
-    return BEGINNING if number is None else Offset(number - 1, 0)
+class RefusedStream(DataSourceStreamReader):
+    """What is told to Spark where there can be no stream, when it asks for the first batch."""
 
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
 
-def _limit(options: SourceOptions) -> ReadLimit:
-    limits = [
-        kind(number)
-        for name, kind in _LIMITS.items()
-        if (number := options.number(name, 1)) is not None
-    ]
-    if len(limits) > 1:
-        raise ValueError(f"{', '.join(_LIMITS)}: one of them limits a batch")
-    return cast(ReadLimit, limits[0]) if limits else ReadAllAvailable()
+    def initialOffset(self) -> dict[str, Any]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)

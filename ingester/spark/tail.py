@@ -55,12 +55,15 @@ def _refusals(endpoint: str) -> Iterator[None]:
     try:
         yield
     except (fl.FlightError, OSError) as exc:
+        from ingester.client.errors import clean_message
+
         extra = getattr(exc, "extra_info", None)
         try:
             details = json.loads(extra) if extra else {}
         except ValueError:
             details = {}
-        code, message = details.get("code"), details.get("message", str(exc))
+        code = details.get("code")
+        message = details.get("message") or clean_message(str(exc))
         if code == "stale":
             raise TailStale(endpoint, message, code) from exc
         raise TailUnavailable(endpoint, message, code) from exc

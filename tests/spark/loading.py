@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import register
+from ingester.spark.versions import LIMITS_BATCHES, PUSHES_FILTERS
 from tests.integration.wire import Table
+
+pushes_filters = pytest.mark.skipif(not PUSHES_FILTERS, reason="Spark 4.0 pushes no filters")
+limits_batches = pytest.mark.skipif(not LIMITS_BATCHES, reason="Spark before 4.2 has no limits")
 
 
 def load(spark: SparkSession, url: str, table: Table, **options: object) -> DataFrame:

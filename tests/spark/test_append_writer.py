@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from ingester.spark import read_table, register
 from ingester.spark.sink_files import FileSink
+from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest, verify
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -182,9 +183,8 @@ class Stream:
     def run(self, target: Table) -> list[int]:
         """Rows of each batch."""
         source = f"{self._url}/{self._source[0]}/{self._source[1]}"
-        reader = self._spark.readStream.format("ingester").options(
-            max_files_per_trigger="2", columns="time,host,v,i"
-        )
+        limit = {"max_files_per_trigger": "2"} if LIMITS_BATCHES else {}
+        reader = self._spark.readStream.format("ingester").options(columns="time,host,v,i", **limit)
         writer = reader.load(source).writeStream.format("ingester").trigger(availableNow=True)
         running = writer.options(
             path=f"{self._url}/{target[0]}/{target[1]}",
@@ -213,14 +213,14 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     persist(client, table)
     create(client, target, events(0, 1).schema)
     stream = Stream(spark, url, table, tmp_path / "checkpoint")
-    assert stream.run(target) == [20, 20, 10]
+    assert stream.run(target) == ([20, 20, 10] if LIMITS_BATCHES else [50])
     manifest = Manifest(open_store(url), *target)
     head = manifest.head()
     stream.forget_last_commit()
     put(client, table, events(50, 20, days=2))
     persist(client, table)
     # The last batch runs again, and is not written again; then what is new.
-    assert stream.run(target) == [10, 20]
+    assert stream.run(target) == ([10, 20] if LIMITS_BATCHES else [50, 20])
     assert manifest.head() == head + 1
     shows(client, target, list(range(70)))
     assert sum(stream.run(target)) == 0

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ingester.client import Client, ClientError, RetryPolicy
 from ingester.spark import compact, read_table, register
+from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.daemon import Daemon
@@ -127,7 +128,9 @@ def test_stream(
     spark: SparkSession, lake: str, written: list[tuple[object, ...]], tmp_path: Path
 ) -> None:
     register(spark)
-    source = spark.readStream.format("ingester").option("max_files_per_trigger", 5)
+    source = spark.readStream.format("ingester")
+    if LIMITS_BATCHES:
+        source = source.option("max_files_per_trigger", 5)
     rows = source.load(f"{lake}/{TABLE[0]}/{TABLE[1]}")
     out = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c"))
     out.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()

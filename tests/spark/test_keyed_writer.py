@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
+from ingester.spark.versions import LIMITS_BATCHES
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put, query
 from tests.spark.test_append_writer import Stream, save
@@ -87,14 +88,14 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     persist(client, table)
     create(client, target, events(0, 1).schema, primary_key=["i"])
     stream = Stream(spark, url, table, tmp_path / "checkpoint", endpoint=daemon.flight)
-    assert stream.run(target) == [20, 20]
+    assert stream.run(target) == ([20, 20] if LIMITS_BATCHES else [40])
     changed = pa.record_batch(
         {"time": events(0, 1)["time"], "host": ["changed"], "v": [0.0], "i": [39]}
     )
     put(client, target, changed)
     stream.forget_last_commit()
     # The last batch runs again, and does not take back what was written since.
-    assert stream.run(target) == [20]
+    assert stream.run(target) == ([20] if LIMITS_BATCHES else [40])
     found = {row["i"]: row["host"] for row in query(client, target).to_pylist()}
     assert sorted(found) == list(range(40))
     assert found[39] == "changed"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ingester.spark import read_table
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, persist, put
-from tests.spark.loading import load
+from tests.spark.loading import load, pushes_filters
 from tests.spark.spread_rows import ROWS
 
 pytestmark = pytest.mark.spark
@@ -35,6 +35,7 @@ def rows(frame: DataFrame) -> list[str]:
     return sorted(map(repr, frame.collect()))
 
 
+@pushes_filters
 def test_any_condition_gives_the_rows_that_spark_finds_in_the_same_files(
     spark: SparkSession, url: str, spread: Table
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_filter_that_is_none_is_refused(
         load(spark, url, spread, filter=text)
 
 
+@pushes_filters
 @pytest.mark.parametrize(
     ("condition", "files"),
     [

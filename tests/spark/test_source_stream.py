@@ -11,7 +11,6 @@ import pyarrow.flight as fl
 import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
 from ingester.spark import StreamUnsuitable, register
@@ -19,6 +18,7 @@ from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import FilesPartition
 from ingester.spark.source_rows import SourceRows
 from ingester.spark.source_stream import IDLE_VERSIONS, TableStream
+from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import (
     Horizon,
     Manifest,
@@ -30,7 +30,8 @@ from persist.manifest import (
     commit,
 )
 from persist.store import open_store
-from tests.integration.wire import Table, create, events, persist, put
+from tests.integration.wire import Table, events, persist, put
+from tests.spark.loading import limits_batches
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +102,7 @@ def rewrite(manifest: Manifest) -> None:
     commit(manifest, state, Proposal(actions), SPARK)
 
 
+@limits_batches
 def test_rows_arrive_once_through_limits_restarts_and_rewrites(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
 ) -> None:
@@ -119,6 +121,27 @@ def test_rows_arrive_once_through_limits_restarts_and_rewrites(
     assert sum(query.run()) == 5
     assert sum(query.run()) == 0
     assert query.rows() == list(range(165))
+
+
+def test_where_a_stream_was_told_to_begin_counts_for_nothing_when_it_is_started_again(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
+) -> None:
+    """Its checkpoint counts, also when what it began with is not kept any more."""
+    put(client, table, events(0, 10))
+    first = persist(client, table)
+    query = Query(spark, url, table, tmp_path)
+    assert sum(query.run(starting_version="latest")) == 0
+    put(client, table, events(10, 10))
+    persist(client, table)
+    assert sum(query.run(starting_version="latest")) == 10
+    put(client, table, events(20, 10))
+    persist(client, table)
+    clean_up(manifest_of(url, table), Retention(retain_s=0, orphan_grace_s=0, keep_versions=2))
+    assert sum(query.run(starting_version=first)) == 10
+    put(client, table, events(30, 10))
+    persist(client, table)
+    assert sum(query.run()) == 10
+    assert query.rows() == list(range(10, 40))
 
 
 def test_a_batch_that_runs_again_has_the_same_files(
@@ -248,34 +271,6 @@ def test_a_stream_that_fell_behind_what_is_kept_says_so(
     clean_up(manifest_of(url, table), retention)
     with pytest.raises(StreamUnsuitable, match=r"not kept any more.*manifest\.retain"):
         reader.latestOffset(end, NO_LIMIT)
-
-
-def test_a_keyed_table_is_refused(
-    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
-) -> None:
-    create(client, table, events(0, 1).schema, primary_key=["i"])
-    put(client, table, events(0, 1))
-    persist(client, table)
-    with pytest.raises(Exception, match="has a primary key"):
-        Query(spark, url, table, tmp_path).run()
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"version": "1"}, "option 'version' is none of"),
-        ({"starting_version": "soon"}, "option starting_version: 'soon'"),
-        ({"max_files_per_trigger": "0"}, "option max_files_per_trigger: '0'"),
-        ({"max_files_per_trigger": "1", "max_rows_per_trigger": "1"}, "one of them limits"),
-    ],
-)
-def test_what_is_wrong_with_an_option_is_said(
-    client: fl.FlightClient, url: str, table: Table, options: dict[str, str], told: str
-) -> None:
-    put(client, table, events(0, 1))
-    persist(client, table)
-    with pytest.raises(ValueError, match=told):
-        stream(url, table, **options)
 
 
 def test_a_reader_goes_to_executors_without_the_state(

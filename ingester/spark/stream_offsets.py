@@ -1,0 +1,46 @@
+"""Where a stream of a table's files stands.
+
+    {"snapshot": 41, "files": 3}     the first 3 files of version 41, nothing else yet
+    {"version": 41, "files": 2}      all up to and with version 41, and the first 2 that 42 adds
+
+Law of this file: pure. An offset says all that is needed to find the files behind it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ingester.spark.options import SourceOptions
+
+
+class Offset(NamedTuple):
+    """How far a stream is."""
+
+    version: int
+    files: int
+    snapshot: bool = False
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> Offset:
+        """From what Spark keeps."""
+        if "snapshot" in offset:
+            return cls(int(offset["snapshot"]), int(offset["files"]), True)
+        return cls(int(offset["version"]), int(offset["files"]))
+
+    def plain(self) -> dict[str, Any]:
+        """For Spark to keep."""
+        return {"snapshot" if self.snapshot else "version": self.version, "files": self.files}
+
+
+BEGINNING = Offset(0, 0, snapshot=True)
+"""Nothing yet; the version that is current then comes whole, and what follows it."""
+FROM_NOW = Offset(-1, 0)
+"""Nothing that is there when the stream begins."""
+
+
+def beginning(options: SourceOptions) -> Offset:
+    """Where the options say that a new stream begins."""
+    if options.given.get("starting_version") == "latest":
+        return FROM_NOW
+    number = options.number("starting_version", 1)
+    return BEGINNING if number is None else Offset(number - 1, 0)

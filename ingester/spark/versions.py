@@ -1,0 +1,101 @@
+"""What PySparks from 4.0 on differ in, as far as the data source needs it.
+
+Law of this file: whatever came after 4.0 is taken from here. Where a version lacks it, something
+that does exactly the same stands in, or there is a flag here by which the option is refused.
+
+    4.1    filters that Spark pushes down; streaming writes that take Arrow batches
+    4.2    a stream's reader is told where a batch begins, and how large it may become
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+NAME = f"PySpark {pyspark.__version__}"
+
+PUSHES_FILTERS = hasattr(datasource, "Filter")
+"""Whether Spark hands a query's filters to a Python data source; from 4.1 on."""
+
+LIMITS_BATCHES = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether Spark asks for a batch's end by its start and a limit; from 4.2 on."""
+
+_NAMES_ZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+
+    class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+        """Spark 4.0 looks at the kind of a writer for batches only, and then hands over Arrow."""
+
+
+if TYPE_CHECKING or LIMITS_BATCHES:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    @dataclass(frozen=True)
+    class ReadLimit:
+        """What one batch has at most."""
+
+    class ReadAllAvailable(ReadLimit):
+        """All that is there."""
+
+    @dataclass(frozen=True)
+    class ReadMaxBytes(ReadLimit):
+        """So many bytes."""
+
+        max_bytes: int
+
+    @dataclass(frozen=True)
+    class ReadMaxFiles(ReadLimit):
+        """So many files."""
+
+        max_files: int
+
+    @dataclass(frozen=True)
+    class ReadMaxRows(ReadLimit):
+        """So many rows."""
+
+        max_rows: int
+
+    class SupportsTriggerAvailableNow:
+        """Spark asks such a version's stream once for its end, and goes no further."""
+
+
+__all__ = [
+    "LIMITS_BATCHES",
+    "NAME",
+    "PUSHES_FILTERS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxFiles",
+    "ReadMaxRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark's JVM takes and gives rows of this schema."""
+    if _NAMES_ZONE:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # instants are in UTC there, whatever the session says

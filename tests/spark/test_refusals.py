@@ -1,0 +1,160 @@
+"""What cannot be done is told to Spark's users in one sentence, the last that they read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from ingester.spark import register, source, stream_limits
+from ingester.spark.errors import RequestRefused, plainly
+from ingester.spark.options import SourceOptions
+from ingester.spark.source import IngesterSource
+from ingester.spark.stream_limits import batch_limit
+from persist.manifest import Manifest
+from persist.store import open_store
+from tests.integration.wire import Table, create, events, persist, put
+from tests.spark.loading import limits_batches, load
+from tests.spark.test_source_stream import Query, stream
+
+pytestmark = pytest.mark.spark
+
+
+def told(error: pytest.ExceptionInfo[BaseException]) -> str:
+    """What Spark says; fails where it shows more than one place of ours, or a fault of its own."""
+    text = str(error.value)
+    ours = re.findall(r'File "[^"]*/(?:ingester/spark|persist)/[^"]*\.py"', text)
+    assert len(ours) <= 1, text
+    assert "During handling of the above exception" not in text
+    return text
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    """One row of a table that ``events`` makes."""
+    register(spark)
+    return spark.createDataFrame([(1,)], "i bigint")
+
+
+def test_append_is_the_one_mode_and_the_others_say_so(
+    client: fl.FlightClient, frame: DataFrame, url: str, table: Table
+) -> None:
+    create(client, table, events(0, 1).schema)
+    path = f"{url}/{table[0]}/{table[1]}"
+    before = Manifest(open_store(url), *table).head()
+    # Spark itself refuses these, and advises to overwrite.
+    for mode in ("errorifexists", "ignore"):
+        with pytest.raises(Exception, match=r"cannot be written in the .* mode"):
+            frame.write.format("ingester").mode(mode).save(path)
+    with pytest.raises(Exception, match="WriteRefused: mode overwrite") as error:
+        frame.write.format("ingester").mode("overwrite").save(path)
+    assert 'write with .mode("append")' in told(error)
+    assert Manifest(open_store(url), *table).head() == before
+    frame.write.format("ingester").mode("append").save(path)
+    assert Manifest(open_store(url), *table).head() == before + 1
+
+
+def test_what_is_missing_or_wrong_is_told_by_its_option(
+    spark: SparkSession, client: fl.FlightClient, frame: DataFrame, url: str, table: Table
+) -> None:
+    create(client, table, events(0, 1).schema, primary_key=["i"])
+    reader = spark.read.format("ingester")
+    with pytest.raises(Exception, match="option 'namespace' is missing") as error:
+        reader.options(url=url, table="t").load()
+    told(error)
+    elsewhere = f"{url}/elsewhere"
+    for load_it in (
+        lambda: load(spark, elsewhere, table),
+        lambda: frame.write.format("ingester").mode("append").save(f"{elsewhere}/n/t"),
+    ):
+        with pytest.raises(Exception, match="does not exist in the store") as error:
+            load_it()
+        assert elsewhere in told(error)
+    keyed = frame.write.format("ingester").mode("append")
+    for endpoint in (None, "nonsense://127.0.0.1:1"):
+        said = keyed if endpoint is None else keyed.option("endpoint", endpoint)
+        with pytest.raises(Exception, match="option endpoint") as error:
+            said.save(f"{url}/{table[0]}/{table[1]}")
+        told(error)
+
+
+def test_a_task_that_refuses_a_value_says_which(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    create(client, table, pa.schema({"u": pa.uint8()}))
+    register(spark)
+    writer = spark.sql("SELECT 256 AS u").write.format("ingester").mode("append")
+    with pytest.raises(Exception, match="WriteRefused: column 'u': Integer value 256") as error:
+        writer.save(f"{url}/{table[0]}/{table[1]}")
+    told(error)
+
+
+def test_what_is_no_refusal_keeps_its_traceback() -> None:
+    def deep() -> None:
+        raise TypeError("a fault")
+
+    @plainly
+    def call() -> None:
+        deep()
+
+    with pytest.raises(TypeError) as error:
+        call()
+    assert [entry.name for entry in error.traceback][-2:] == ["call", "deep"]
+
+
+def test_what_a_version_of_spark_lacks_is_refused_by_name(
+    client: fl.FlightClient, url: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, table, events(0, 1))
+    persist(client, table)
+    path = f"{url}/{table[0]}/{table[1]}"
+    monkeypatch.setattr(stream_limits, "LIMITS_BATCHES", False)
+    limited = SourceOptions.stream({"path": path, "max_rows_per_trigger": "1"})
+    with pytest.raises(RequestRefused, match=r"max_rows_per_trigger: PySpark 4\..* leave it out"):
+        batch_limit(limited)
+    monkeypatch.setattr(source, "PUSHES_FILTERS", False)
+    pushing = IngesterSource({"path": path, "pushdown": "true"})
+    with pytest.raises(RequestRefused, match=r"pushdown: PySpark 4\..*the option filter"):
+        pushing.reader(StructType().add("i", "long"))
+
+
+def test_a_keyed_table_is_refused(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
+) -> None:
+    create(client, table, events(0, 1).schema, primary_key=["i"])
+    put(client, table, events(0, 1))
+    persist(client, table)
+    with pytest.raises(Exception, match="has a primary key") as error:
+        Query(spark, url, table, tmp_path).run()
+    told(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"version": "1"}, "option 'version' is none of"),
+        ({"starting_version": "soon"}, "option starting_version: 'soon'"),
+        pytest.param(
+            {"max_files_per_trigger": "0"},
+            "option max_files_per_trigger: '0'",
+            marks=limits_batches,
+        ),
+        pytest.param(
+            {"max_files_per_trigger": "1", "max_rows_per_trigger": "1"},
+            "one of them limits",
+            marks=limits_batches,
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said(
+    client: fl.FlightClient, url: str, table: Table, options: dict[str, str], told: str
+) -> None:
+    put(client, table, events(0, 1))
+    persist(client, table)
+    with pytest.raises(ValueError, match=told):
+        stream(url, table, **options)
