@@ -42,7 +42,7 @@ test: setup java ## All tests, two files at a time (JOBS=1: one by one)
 # Other PySparks than that of requirements.lock, each in a folder of its own before the environment
 # on the path: nothing else differs. They are kept; `make distclean` takes them.
 SPARKS ?= $(patsubst tests/spark/versions/%.txt,%,$(sort $(wildcard tests/spark/versions/*.txt)))
-SPARK_TESTS := $(addprefix tests/spark/test_,source.py source_stream.py \
+SPARK_TESTS := $(addprefix tests/spark/test_,new_columns.py source.py source_stream.py \
 	source_filters.py refusals.py append_writer.py keyed_writer.py four_ways.py)
 
 .PHONY: spark-versions

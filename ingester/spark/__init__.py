@@ -19,7 +19,7 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     tail           buffered rows, from the daemons    merging        by primary key
     source         format("ingester")                 options        what it is told
     source_reader, source_stream, source_rows         batch, stream, what both give
-    stream_offsets, stream_limits                     where a stream is, how far a batch goes
+    stream_offsets, stream_limits, new_columns        where a stream is, how far, and where it stops
     said_filter, pushed_filters, pruning              what need not be read
     append_writer, keyed_writer                       format("ingester") to write
     sink_files, staged_files                          a task's rows until they are committed

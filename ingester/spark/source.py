@@ -46,6 +46,8 @@ class IngesterSource(DataSource):
 
     parallelism = 1
     _version: int | None = None
+    _columns: tuple[str, ...] | None = None
+    """All columns of that version, where nobody said which are wanted."""
 
     @classmethod
     def name(cls) -> str:
@@ -69,7 +71,10 @@ class IngesterSource(DataSource):
             from ingester.spark.source_count import SCHEMA
 
             return SCHEMA
-        return SourceRows.all(state, options.columns, options.filter).schema()
+        schema = SourceRows.all(state, options.columns, options.filter).schema()
+        if options.columns is None:
+            self._columns = tuple(schema.fieldNames())
+        return schema
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -104,6 +109,7 @@ class IngesterSource(DataSource):
             return RefusedStream(str(exc))
 
     def _stream(self, schema: StructType) -> DataSourceStreamReader:
+        from ingester.spark.new_columns import NewColumns
         from ingester.spark.source_stream import TableStream
 
         options = SourceOptions.stream(self.options)
@@ -116,7 +122,8 @@ class IngesterSource(DataSource):
             )
         tasks = options.number("tasks", 1) or self.parallelism
         rows = SourceRows.of_schema(state, schema, options.filter)
-        return TableStream(manifest, rows, options, tasks)
+        new_columns = NewColumns(manifest, state, self._columns)
+        return TableStream(manifest, rows, options, tasks, new_columns)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

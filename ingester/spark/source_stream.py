@@ -3,7 +3,8 @@
 Law of this file: what lies between two offsets is a function of the offsets alone, so that a batch
 that runs again has the same rows. Spark keeps the end of a batch before it runs it, and asks for
 the first start anew after a crash: so that start says nothing but where to begin. Files that a
-rewrite puts in the place of others have no new rows, and are none.
+rewrite puts in the place of others have no new rows, and are none. No batch has a file with columns
+that the stream lacks (:mod:`ingester.spark.new_columns`).
 
 Spark before 4.2 does not say where a batch begins: it begins where the one that was planned last
 ended, and before the first plan it ends with the newest version.
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ingester.spark.arrow_scan import ScanPlan
 from ingester.spark.errors import StreamUnsuitable, plainly, plainly_each
+from ingester.spark.new_columns import NewColumns
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import FilesPartition, partitions_of
 from ingester.spark.source_rows import SourceRows
@@ -49,8 +51,10 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows: SourceRows,
         options: SourceOptions,
         parallelism: int,
+        new_columns: NewColumns,
     ) -> None:
         self._manifest: Manifest | None = manifest
+        self._new_columns: NewColumns | None = new_columns
         self._rows = rows
         self._options = options
         self._parallelism = parallelism
@@ -63,12 +67,17 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit = batch_limit(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_manifest": None, "_state": None}
+        return {**self.__dict__, "_manifest": None, "_new_columns": None, "_state": None}
 
     @property
     def _table(self) -> Manifest:
         assert self._manifest is not None, "planned where the manifest is"
         return self._manifest
+
+    @property
+    def _new(self) -> NewColumns:
+        assert self._new_columns is not None, "planned where the manifest is"
+        return self._new_columns
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new stream begins; the same whenever it is asked."""
@@ -97,8 +106,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start: As Spark says it from 4.2 on, and so ``limit``.
 
         Raises:
-            StreamUnsuitable: What comes next was cleaned up, or the table is not the one whose
-                offsets these are.
+            StreamUnsuitable: What comes next was cleaned up, or has columns that the stream lacks,
+                or the table is not the one whose offsets these are.
         """
         begin = self._planned if start is None else Offset.of(start)
         head = self._table.head() if self._until is None else self._until
@@ -120,6 +129,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._planned = Offset.of(end)
         files = [add for add, _ in self._between(Offset.of(start), self._planned)]
+        for add in files:
+            self._new.refuse(add)
         adds = [add for add in files if self._rows.pruning.may_match(add)]
         if not adds:
             return []
@@ -141,7 +152,10 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 " is another table's or another store's; begin anew, with a new one"
             )
         for add, behind in self._between(begin, Offset(head, 0)):
-            if not room.takes(add):
+            # What comes before a new column's first rows still becomes a batch.
+            if end == begin or behind.snapshot:
+                self._new.refuse(add)
+            if self._new.of(add) or not room.takes(add):
                 return end
             end = behind
         moved = end != begin or begin.snapshot or head - begin.version >= IDLE_VERSIONS

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ingester.spark import StreamUnsuitable, register
+from ingester.spark.new_columns import NewColumns
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import FilesPartition
 from ingester.spark.source_rows import SourceRows
@@ -73,7 +74,9 @@ def stream(url: str, table: Table, **options: object) -> TableStream:
     named = {name: str(value) for name, value in options.items()}
     said = SourceOptions.stream({**named, "path": f"{url}/{table[0]}/{table[1]}"})
     manifest, state = said.state(said.manifest().head())
-    return TableStream(manifest, SourceRows.all(state, None), said, 4)
+    return TableStream(
+        manifest, SourceRows.all(state, None), said, 4, NewColumns(manifest, state, None)
+    )
 
 
 def paths(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
