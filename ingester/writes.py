@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ingester.buffer import BufferTree, TableBuffer
 
 
+MAX_PLANS_BYTES = 8 << 20
+PLAN_BYTES = 512
+"""What a plan counts for at least; beside it, the schema that was sent."""
+
 _PlanKey = tuple[tuple[str, str], type[Normaliser], int, int, bytes]
 """Table, how its rows are made, schema and spec of the table, the schema that was sent."""
 
@@ -61,6 +65,7 @@ class Writes:
         self._epoch = epoch
         self._shapes = shapes
         self._plans: dict[_PlanKey, WritePlan] = {}
+        self._plans_bytes = 0
         self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
 
     async def open(
@@ -166,8 +171,11 @@ class Writes:
         key = (table.key, kind, *ids, sent.serialize().to_pybytes())
         plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= 10_000:
+            # By the schemas that were sent: whoever sends ever new ones fills no memory with them.
+            self._plans_bytes += PLAN_BYTES + len(key[-1])
+            if self._plans_bytes > MAX_PLANS_BYTES:
                 self._plans.clear()
+                self._plans_bytes = PLAN_BYTES + len(key[-1])
             shape = next(self._shapes)
             record = encode_schema(shape, table.key, normalise.schema)
             plan = WritePlan(table, normalise, shape, Preamble(RecordKind.SCHEMA, (record,)))

@@ -19,6 +19,13 @@ from ingester.replication.messages import SyncColumn
 T = TypeVar("T")
 
 MAX_SEQUENCE = 2**63 - 1
+MAX_DESCRIPTOR_BYTES = 1 << 20
+MAX_METADATA_BYTES = 1 << 20
+"""Of one batch, checkpoint included: it is kept with the batch, in the log too."""
+MAX_TICKET_BYTES = 1 << 20
+MAX_BODY_BYTES = 4 << 20
+"""Of an action: a schema is among them, in base64."""
+MAX_CRITERIA_BYTES = 1 << 16
 _MAX_ORIGIN_BYTES = 255
 _MAX_TRANSACTION_BYTES = 128
 
@@ -99,6 +106,12 @@ class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``status``"""
 
 
+def check_bytes(what: str, nbytes: int, most: int) -> None:
+    """Raise :class:`InvalidRequest` for a part of a request that is too large."""
+    if nbytes > most:
+        raise InvalidRequest(f"{what} has {nbytes} B; at most {most} are taken")
+
+
 def parse_body(what: str, body: bytes, into: type[T]) -> T:
     """Read a JSON object, an empty body counting as ``{}``, or raise :class:`InvalidRequest`."""
     try:
@@ -111,9 +124,13 @@ def parse_body(what: str, body: bytes, into: type[T]) -> T:
 
 def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     """(namespace, table) of a path descriptor."""
-    path = [part.decode(errors="replace") for part in descriptor.path or ()]
-    if len(path) != 2:
-        raise InvalidRequest(f"descriptor path {path} is not [namespace, table]")
+    parts = descriptor.path or ()
+    check_bytes("descriptor path", sum(map(len, parts)), MAX_DESCRIPTOR_BYTES)
+    if len(parts) != 2:
+        path = [part.decode(errors="replace") for part in parts[:8]]
+        more = f" and {len(parts) - 8} more" if len(parts) > 8 else ""
+        raise InvalidRequest(f"descriptor path {path}{more} is not [namespace, table]")
+    path = [part.decode(errors="replace") for part in parts]
     return path[0], path[1]
 
 
@@ -129,6 +146,7 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
         return WriteCommand("write", namespace, table)
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
         raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
+    check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
     refuse_flight_sql(descriptor.command)
     kind = _command_type(descriptor.command)
     if kind == "sync":

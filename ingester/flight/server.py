@@ -21,7 +21,16 @@ from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
 from ingester.flight.put import PutCall, PutLimits
 from ingester.flight.refusals import no_flight_errors, refusals
-from ingester.flight.requests import SyncCommand, parse_put, parse_table_path
+from ingester.flight.requests import (
+    MAX_BODY_BYTES,
+    MAX_CRITERIA_BYTES,
+    MAX_DESCRIPTOR_BYTES,
+    MAX_TICKET_BYTES,
+    SyncCommand,
+    check_bytes,
+    parse_put,
+    parse_table_path,
+)
 from ingester.flight.sync import SyncCall
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
@@ -64,6 +73,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Queries; see :mod:`ingester.query`."""
         with self._refusals(context):
+            check_bytes("ticket", len(ticket.ticket), MAX_TICKET_BYTES)
             return answer_ticket(
                 context,
                 self._portal,
@@ -94,6 +104,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """All tables, by path."""
         with self._refusals(context):
+            check_bytes("criteria", len(criteria or b""), MAX_CRITERIA_BYTES)
             names = self._portal.call(self._runtime.catalog.names)
         for namespace, table in names:
             with self._refusals(context):
@@ -103,6 +114,10 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: Any, action: Any) -> list[fl.Result]:
         """Actions; see :mod:`ingester.flight.actions`."""
         with self._refusals(context):
+            check_bytes("action type", len(action.type), MAX_TICKET_BYTES)
+            check_bytes(
+                "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
+            )
             body = action.body.to_pybytes() if action.body is not None else b""
             objects = self._portal.call(run_action, self._runtime, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
@@ -118,6 +133,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def _ticket(self, descriptor: Any) -> Ticket:
         if descriptor.descriptor_type == fl.DescriptorType.CMD:
+            check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
             return parse_ticket(descriptor.command)
         namespace, table = parse_table_path(descriptor)
         return Ticket(namespace, table)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ingester.errors import InvalidRequest
 from ingester.schema.names import check_column_names
 from ingester.schema.normalise import kept_schema, missing_columns
+from ingester.schema.size import check_schema_size
 from persist.manifest import TableState
 from persist.partitioning import (
     InvalidPartitionSpec,
@@ -62,7 +63,9 @@ def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
     missing = missing_columns(definition, sent)
     if not missing:
         return definition
-    return definition.with_schema(pa.schema([*definition.schema, *missing]))
+    schema = pa.schema([*definition.schema, *missing])
+    check_schema_size("the table, with the batch's new columns,", schema)
+    return definition.with_schema(schema)
 
 
 def define_table(
@@ -80,6 +83,7 @@ def define_table(
     """
     if timestamp_unit not in ("us", "ns"):
         raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
+    check_schema_size("the schema", schema)
     kept = kept_schema(schema, timestamp_unit, ())
     if len(kept) < len(schema) or not len(kept):
         untyped = [field.name for field in schema if field.name not in kept.names]
