@@ -27,16 +27,14 @@ import trio
 
 from ingester.allocator import set_up_allocator
 from ingester.config import Settings, split_address
-from ingester.errors import Stopping
 from ingester.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.flight.operations import OperationMaker
 from ingester.flight.polling import let_calls_poll
 from ingester.flight.portal import Portal
-from ingester.flight.put import PutLimits
 from ingester.flight.runs import RunMaker
-from ingester.flight.server import IngesterServer
 from ingester.http.app import create_app
-from ingester.http.server import ListenError, serve_http
+from ingester.http.server import serve_http
+from ingester.listening import listen
 from ingester.logs import RecentProblems, configure_logs
 from ingester.query.spill import empty_spill_folder
 from ingester.replaying import Replay, ReplayLimits
@@ -168,7 +166,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, _maker(runtime).make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await prune(runtime)
-        server = await _listen(runtime)
+        server = await listen(runtime)
         _settle_memory()
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
@@ -269,28 +267,6 @@ async def _replay(runtime: Runtime) -> bool:
 def _maker(runtime: Runtime) -> RunMaker:
     operations = OperationMaker(runtime.settings.flight.max_batch_bytes)
     return RunMaker(runtime.sink, operations, Portal().post)
-
-
-async def _listen(runtime: Runtime) -> IngesterServer:
-    settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
-    host, port = split_address(settings.flight.listen)
-    limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered)
-    shown = f"[{host}]" if ":" in host else host
-    try:
-        server = await trio.to_thread.run_sync(
-            lambda: IngesterServer(f"grpc://{shown}:{port}", runtime, portal, limits)
-        )
-    except Exception as exc:
-        raise ListenError(f"flight.listen {settings.flight.listen}: {exc}") from exc
-    runtime.flight_url = f"grpc://{shown}:{server.port}"
-    return server
-
-
-def _catch_up(wal: Log) -> None:
-    """A client that asks for what was acknowledged just now finds it, or hears that it cannot."""
-    wal.catch_up()
-    if wal.parted:
-        raise Stopping("the daemon stops: it could not apply what is in its log")
 
 
 def _ready_line(runtime: Runtime) -> dict[str, Any]:

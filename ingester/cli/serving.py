@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ingester.allocator import choose_allocator
+from ingester.allocator import choose_allocator, room_bytes
 from ingester.config_sources import load, shown_values
 
 from .ending import end_process
@@ -23,7 +23,7 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
         ConfigError: settings that cannot be used.
     """
     settings = load(flags, file=file).settings
-    choose_allocator()
+    choose_allocator(room_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
     # What is imported stays: to look for garbage in it takes a tenth of the start.
     gc.disable()
     from ingester.daemon import serve as run

@@ -163,6 +163,11 @@ _NO_CONNECTION = re.compile(
     r"(?:Failed to connect to remote host: )?(.*)",
     re.DOTALL,
 )
+_EXHAUSTED = re.compile(
+    r"gRPC returned resource exhausted error.*?"
+    r"(?:larger than max \((?P<size>\d+) vs\. (?P<most>\d+)\)|$)",
+    re.DOTALL,
+)
 _TRANSPORT = re.compile(
     r"Stream removed|RST_STREAM|Socket closed|GOAWAY|Connection reset|Broken pipe|recvmsg|sendmsg"
 )
@@ -199,6 +204,16 @@ def from_arrow(exc: BaseException) -> ClientError:
 
 
 def _typed(exc: BaseException) -> ClientError:
+    if isinstance(exc, pa.ArrowInvalid) and (cut := _EXHAUSTED.search(str(exc))):
+        # gRPC's own word, before the daemon has seen the message.
+        if cut["most"] is None:
+            return Unreachable(
+                "the daemon's machine has no memory for more messages, and the connection was cut"
+            )
+        return InvalidRequest(
+            f"a message of {cut['size']} B is more than the daemon receives ({cut['most']} B):"
+            " send smaller batches"
+        )
     kind = next((ours for theirs, ours in _BY_TYPE if isinstance(exc, theirs)), Internal)
     details = _details(exc)
     message = details.get("message") or clean_message(str(exc))

@@ -12,27 +12,41 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
-from ingester.flight.requests import BatchMetadata, parse_batch_metadata
+from ingester.flight.decoding import Reading
+from ingester.flight.requests import (
+    MAX_METADATA_BYTES,
+    BatchMetadata,
+    check_bytes,
+    parse_batch_metadata,
+)
+from ingester.schema import check_schema_size
 
 
 def schema_of(reader: Any) -> pa.Schema:
     """The schema that the client sent. ``InvalidRequest`` where there is none."""
     try:
-        return reader.schema
+        schema = reader.schema
     except (pa.ArrowException, OSError) as exc:
         raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+    check_schema_size("the stream's schema", schema)
+    return schema
 
 
-def next_chunk(reader: Any) -> Any:
-    """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode."""
+def next_chunk(reader: Any, reading: Reading) -> Any:
+    """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode.
+
+    ``MemoryFull`` if there is no room to decompress it.
+    """
+    reading.begin()
     try:
         return reader.read_chunk()
     except StopIteration:
         return None
     except fl.FlightError:
         raise
+    except MemoryError as exc:
+        raise reading.refusal(exc) from exc
     except (pa.ArrowException, OSError) as exc:
-        # Memory that cannot be had is among them: a compressed buffer may claim any size.
         raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
 
 
@@ -45,5 +59,8 @@ def batch_of(chunk: Any) -> pa.RecordBatch:
 
 def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
     """What the client says of the batch. ``InvalidRequest`` if that is not understood."""
-    raw = None if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+    raw = None
+    if chunk.app_metadata is not None:
+        check_bytes("app_metadata", chunk.app_metadata.size, MAX_METADATA_BYTES)
+        raw = chunk.app_metadata.to_pybytes()
     return parse_batch_metadata(raw, origin)

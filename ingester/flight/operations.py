@@ -107,6 +107,14 @@ class OperationMaker:
             operations=len(batches),
         )
 
+    def check_size(self, batch: pa.RecordBatch) -> None:
+        """Raise ``InvalidRequest`` for a batch that is too large as it came."""
+        if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
+            raise InvalidRequest(
+                f"batch has {nbytes} B; flight.max_batch_bytes is {self._max_batch_bytes}:"
+                " send smaller batches"
+            )
+
     def split(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known = NOTHING) -> Split:
         """The batch as its table keeps it, by partition.
 
@@ -126,11 +134,8 @@ class OperationMaker:
     def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
         """The batch with the columns and types of its table."""
         sized = known.most_bytes is not None
-        if not sized and (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
-            raise InvalidRequest(
-                f"batch has {nbytes} B; flight.max_batch_bytes is {self._max_batch_bytes}:"
-                " send smaller batches"
-            )
+        if not sized:
+            self.check_size(batch)
         try:
             if not known.valid:
                 validate_fully([batch])

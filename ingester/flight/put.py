@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from ingester.flight.answers import ClientGone, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
+from ingester.flight.decoding import Decoding, Reading, moved
 from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
@@ -59,10 +60,11 @@ READER_LEAVES_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class PutLimits:
-    """``flight.max_batch_bytes`` and ``flight.max_unanswered``."""
+    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, and where batches are decoded."""
 
     max_batch_bytes: int
     max_unanswered: int
+    decoding: Decoding
 
 
 class _Back:
@@ -95,10 +97,14 @@ class PutCall:
         self._reader_left = threading.Event()
         self._answers = 0
         self._sequences = RisingSequences()
+        self._reading: Reading
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
-        with says_answered(lambda: self._answers):
+        with (
+            says_answered(lambda: self._answers),
+            self._limits.decoding.reading() as self._reading,
+        ):
             self._serve(reader, writer)
 
     def _serve(self, reader: Any, writer: Any) -> None:
@@ -124,7 +130,7 @@ class PutCall:
         opened = self._portal.call(self._writes.open, *names, schema, None, deletes)
         if isinstance(opened, WriteStream):
             return opened, None
-        first = next_chunk(reader)
+        first = next_chunk(reader, self._reading)
         if first is None:
             return None
         checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
@@ -140,7 +146,7 @@ class PutCall:
         """Read and answer in turns; now and then see whether the client sends ahead."""
         turns, look_at = 0, 1
         while True:
-            chunk = next_chunk(reader) if chunk is None else chunk
+            chunk = next_chunk(reader, self._reading) if chunk is None else chunk
             if chunk is None:
                 return
             turns += 1
@@ -215,7 +221,7 @@ class PutCall:
     def _read_all(self, reader: Any, stream: WriteStream) -> None:
         alone, patience = 0, 1
         while not self._unanswered.over:
-            chunk = next_chunk(reader)
+            chunk = next_chunk(reader, self._reading)
             if chunk is None:
                 break
             if self._unanswered:
@@ -232,6 +238,16 @@ class PutCall:
 
     # Whoever reads
 
+    def _taken_out(self, stream: WriteStream, chunk: Any) -> pa.RecordBatch:
+        """The batch where rows live: what is refused anyway is not copied."""
+        batch = batch_of(chunk)
+        if self._reading.holds_batch():
+            self._operations.check_size(batch)
+            sequence = metadata_of(chunk, stream.origin).sequence
+            stream.would_admit(batch.get_total_buffer_size(), sequence)
+            batch = moved(batch)
+        return batch
+
     def _hand_over(self, stream: WriteStream, chunk: Any, *, looks: bool | None = None) -> bool:
         """Send a batch on its way; False if it is known to be refused, which its outcome says.
 
@@ -246,7 +262,7 @@ class PutCall:
             return False
 
     def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
-        batch, ready = batch_of(chunk), self._making_ready
+        batch, ready = self._taken_out(stream, chunk), self._making_ready
         if stream.origin is None and chunk.app_metadata is None:
             most = stream.plan.normalise.most_bytes(batch)
             if most is not None and most <= self._small_bytes:

@@ -66,7 +66,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             self._portal,
             self._runtime.replication,
             command,
-            max_batch_bytes=self._limits.max_batch_bytes,
+            limits=self._limits,
             epoch=self._runtime.writer.epoch,
         )
 

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
 from ingester.flight.answers import SyncAnswer, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, next_chunk, schema_of
+from ingester.flight.decoding import Reading, moved
 from ingester.flight.portal import Portal
+from ingester.flight.put import PutLimits
 from ingester.flight.refusals import shortened
 from ingester.flight.requests import SyncCommand
 from ingester.replication.messages import SyncLayout
@@ -33,18 +35,24 @@ class SyncCall:
         replication: Replication,
         command: SyncCommand,
         *,
-        max_batch_bytes: int,
+        limits: PutLimits,
         epoch: int,
     ) -> None:
         self._portal = portal
         self._replication = replication
         self._command = command
-        self._max_batch_bytes = max_batch_bytes
+        self._max_batch_bytes = limits.max_batch_bytes
+        self._decoding = limits.decoding
+        self._reading: Reading
         self._epoch = epoch
         self._identity = Identity(command.origin, command.transaction, command.begin)
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Take the message and answer it; raises what no retry helps."""
+        with self._decoding.reading() as self._reading:
+            self._serve(reader, writer)
+
+    def _serve(self, reader: Any, writer: Any) -> None:
         try:
             batch = self._first_batch(reader)
             standing = self._portal.call(self._replication.take, self._message(batch))
@@ -56,13 +64,13 @@ class SyncCall:
             answer = self._later(exc, exc.retry_after_s)
         # Before the call has ended: a client may wait for the answer first.
         send_answer(writer, encode_answer(answer))
-        if next_chunk(reader) is not None:
+        if next_chunk(reader, self._reading) is not None:
             raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """The call's batch; None where it has none, or one without rows."""
         schema_of(reader)
-        chunk = next_chunk(reader)
+        chunk = next_chunk(reader, self._reading)
         if chunk is None:
             return None
         batch = batch_of(chunk)
@@ -78,6 +86,8 @@ class SyncCall:
         command = self._command
         if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
             raise _too_large(nbytes, self._max_batch_bytes)
+        if self._reading.holds_batch():
+            batch = moved(batch)
         try:
             validate_fully([batch])
         except pa.ArrowInvalid as exc:

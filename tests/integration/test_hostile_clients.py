@@ -1,0 +1,140 @@
+"""64 clients with the worst requests at once: the process stays small and answers the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.daemon import ROOT, Daemon, Launch
+from tests.integration.hostile import WIDE
+from tests.integration.wire import Json, act, create, extra, numbers, put, query, rows
+
+SECONDS = float(os.environ.get("INGESTER_TEST_HOSTILE_SECONDS", "12"))
+EACH = 8
+"""Clients of each kind."""
+MOST_BYTES = 1500 << 20
+KILL_BYTES = 2000 << 20
+PATIENCE_S = 10.0
+"""So long may a write, or a query, of somebody else take in the midst of it; this machine is busy
+with the clients too."""
+BYSTANDER = ("by", "stander")
+
+KINDS = (
+    ("one buffer", "many buffers", "dictionaries", "nested nulls"),
+    ("as large as may be", "metadata", "whole message"),
+)
+
+
+def _status_bytes(daemon: Daemon, field: str) -> int:
+    """Of a process; 0 when it has ended."""
+    found = re.search(rf"{field}:\s*(\d+)", Path(f"/proc/{daemon.pid}/status").read_text())
+    return int(found[1]) << 10 if found else 0
+
+
+@contextmanager
+def _killed_when_large(daemon: Daemon) -> Iterator[None]:
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02) and daemon.process.poll() is None:
+            if _status_bytes(daemon, "VmRSS") > KILL_BYTES:
+                daemon.process.kill()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+@contextmanager
+def _attacks(daemon: Daemon) -> Iterator[list[subprocess.Popen[bytes]]]:
+    command = [sys.executable, "-m", "tests.integration.hostile", daemon.flight]
+    command += [str(SECONDS), str(EACH)]
+    attacks = [
+        subprocess.Popen([*command, *kinds], cwd=ROOT, stdout=subprocess.PIPE) for kinds in KINDS
+    ]
+    try:
+        yield attacks
+    finally:
+        for attack in attacks:
+            attack.kill()
+            attack.wait()
+            assert attack.stdout is not None
+            attack.stdout.close()
+
+
+def _write_and_ask(client: fl.FlightClient, first: int) -> tuple[float, float]:
+    """Seconds that a write took, with its retries, and a query."""
+    began = time.monotonic()
+    while True:
+        try:
+            put(client, BYSTANDER, numbers(first, 1))
+            break
+        except fl.FlightUnavailableError as error:
+            if extra(error)["code"] != "memory" or time.monotonic() - began > PATIENCE_S:
+                raise
+            time.sleep(0.05)
+    wrote = time.monotonic()
+    assert query(client, BYSTANDER, columns=[]).num_rows == first + 1
+    return wrote - began, time.monotonic() - wrote
+
+
+@pytest.mark.slow
+def test_the_worst_clients_leave_the_process_small_and_others_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its memory is laid out when it starts.
+    monkeypatch.setattr(Launch, "warm", False)
+    wide = pa.schema([(f"c{number}", pa.int64()) for number in range(WIDE)])
+    outcomes: dict[str, Json] = {}
+    with (
+        Daemon.start(tmp_path / "d", memory__limit="512MiB", persist__max_age="3s") as daemon,
+        _killed_when_large(daemon),
+        fl.connect(daemon.flight) as client,
+    ):
+        create(client, ("hostile", "wide"), wide)
+        took = [_write_and_ask(client, 0)]
+        with _attacks(daemon) as attacks:
+            while any(attack.poll() is None for attack in attacks):
+                took.append(_write_and_ask(client, len(took)))
+            for attack in attacks:
+                outcomes |= json.loads(attack.communicate()[0])
+        act(client, "persist", timeout_s=60.0)
+        assert rows(client, BYSTANDER) == list(range(len(took)))
+        peak = _status_bytes(daemon, "VmHWM")
+    assert 0 < peak < MOST_BYTES
+    assert max(max(pair) for pair in took) < PATIENCE_S
+    _check(outcomes)
+
+
+def _check(outcomes: dict[str, Json]) -> None:
+    """Each was refused by name, but for what is not too much."""
+    too_large = "a batch of the stream has "
+    no_room = "memory"
+    assert outcomes["one buffer"].keys() == {too_large}
+    assert outcomes["many buffers"].keys() <= {too_large, no_room}
+    assert outcomes["as large as may be"].keys() <= {"ok", no_room}
+    assert outcomes["dictionaries"].keys() == {"batch of "}
+    assert outcomes["nested nulls"].keys() == {"columns ['n'] have no type yet"}
+    assert outcomes["metadata"].keys() == {
+        "app_metadata has ",
+        "the stream's schema has ",
+        "descriptor path has ",
+        "ticket has ",
+    }
+    assert outcomes["whole message"].keys() == {"Compression algorithm 'gzip' is disabled."}
