@@ -7,8 +7,8 @@ A segment is one header block, then records back to back, then zeros::
     | segment header | record | record | ... |  seal  |      zeros      |
     +----------------+--------+--------+-----+--------+- - - - - - - - -+
 
-Behind a seal the zeros are cut once other segments are open. A crash, a full disk or a stop may come
-first, so a sealed segment is whole with any number of them; anything else there is damage.
+Behind a seal the zeros are cut once other segments are open. A crash, a full disk or a stop may
+come first, so a sealed segment is whole with any number of them; anything else there is damage.
 
     segment header (little-endian, one 512-byte sector, so that it is written whole)
       0  magic            8 bytes  "INGSTLOG"

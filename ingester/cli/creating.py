@@ -1,5 +1,7 @@
 """``create``: a table with the columns of a file, or those that are named, before its first row."""
 
+from typing import Literal
+
 import msgspec
 import pyarrow as pa
 
@@ -32,7 +34,8 @@ def create_table(endpoint: str, wanted: Definition, texts: TextOptions, as_json:
     Raises:
         CommandFailed: wrong usage. ClientError: the daemon refused.
     """
-    if wanted.timestamp_unit not in ("us", "ns"):
+    units: dict[str, Literal["us", "ns"]] = {"us": "us", "ns": "ns"}
+    if wanted.timestamp_unit not in units:
         raise CommandFailed(f"--timestamp-unit {wanted.timestamp_unit!r} is not us or ns", USAGE)
     schema = _schema(wanted, texts)
     with Client(endpoint, retry=NEVER) as client:
@@ -43,7 +46,7 @@ def create_table(endpoint: str, wanted: Definition, texts: TextOptions, as_json:
             primary_key=_names(wanted.primary_key),
             partition_by=_names(wanted.partition_by),
             sort_by=_names(wanted.sort_by),
-            timestamp_unit=wanted.timestamp_unit,
+            timestamp_unit=units[wanted.timestamp_unit],
         )
     if as_json:
         print_json(found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-
 _INSTEAD = (
     (pa.types.is_float16, "cast it to float32, which has all of its values"),
     (pa.types.is_date64, "cast it to date32, or to timestamp('ms') where it has times"),

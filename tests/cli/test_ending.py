@@ -57,7 +57,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
     def command(*arguments: object, **streams: Any) -> "subprocess.Popen[bytes]":
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "ingester", *map(str, arguments)],
             cwd=tmp_path,
