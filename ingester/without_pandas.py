@@ -1,4 +1,4 @@
-"""The daemon has no use for pandas, and Arrow loads it wherever it is installed.
+"""Daemon and command line have no use for pandas, and Arrow loads it wherever it is installed.
 
 It does so with the first scalar that it makes: a third of a second and tens of megabytes, in the
 middle of some query.
@@ -18,7 +18,7 @@ class _NotHere(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("the daemon does without pandas", name=fullname)
+            raise ModuleNotFoundError("ingester does without pandas", name=fullname)
         return None
 
 

@@ -65,8 +65,8 @@ class JsonTypes:
     def count(self, text: bytes) -> None:
         """Count the numbers of lines that :meth:`add` saw, of the columns that need it."""
         for name, numbers in self._numbers.items():
-            tokens = list(_tokens(text, name))
-            if tokens and not numbers.add(pa.array(tokens)):
+            tokens = _tokens(text, name)
+            if len(tokens) and not numbers.add(tokens):
                 numbers.plain = numbers.in_double = False
 
     def types(self) -> Types:
@@ -109,8 +109,8 @@ class JsonTypes:
             return
         for name in names:
             numbers = Numbers()
-            tokens = list(_tokens(text, name))
-            if tokens and not (numbers.add(pa.array(tokens)) and numbers.in_double):
+            tokens = _tokens(text, name)
+            if len(tokens) and not (numbers.add(tokens) and numbers.in_double):
                 self._numbers[name] = Numbers()
 
     def _final(self, path: str, name: str, kind: pa.DataType) -> pa.DataType:
@@ -187,9 +187,11 @@ def _keys(name: str) -> list[str]:
     return [re.escape(key) for key in dict.fromkeys((plain, escaped))]
 
 
-def _tokens(text: bytes, name: str) -> Iterator[str]:
+def _tokens(text: bytes, name: str) -> pa.Array:
     """All numbers that are written under a key, also in lists."""
-    keys = "|".join(_keys(name)).encode()
-    for found in re.finditer(rb"(?:" + keys + rb")\s*:\s*([\[\s0-9.,eE+-]+)", text):
-        for number in _NUMBER.findall(found[1]):
-            yield number.decode()
+    key = rb"(?:" + "|".join(_keys(name)).encode() + rb")\s*:\s*"
+    found = re.findall(key + rb"(" + _NUMBER.pattern + rb")", text)
+    if re.search(key + rb"\[", text):
+        for numbers in re.findall(key + rb"\[([\[\]\s0-9.,eE+-]+)", text):
+            found += _NUMBER.findall(numbers)
+    return pa.array(found, pa.binary()).cast(pa.string())

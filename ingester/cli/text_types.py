@@ -19,6 +19,7 @@ from .text_values import PLAIN, Reading, cleaned, readable_as
 _EXACT_DIGITS = 15  # of any decimal number, a double keeps so many
 _EXACT_INTEGER = 2**53
 _MOST_DIGITS = 38  # of a decimal128
+# What a number looks like at its first sight; all are then parsed.
 _NUMBER = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
 _HEAD = 8
 
@@ -49,18 +50,20 @@ class Numbers:
 
     def add(self, texts: pa.Array) -> bool:
         """Whether all of these are numbers; if so, they are counted."""
-        try:
-            values = texts.cast(pa.int64())
-            if values.cast(pa.string()).equals(texts):
-                self._add_integers(values)
+        # A failing cast looks at all values: only what has begun as integers is tried as such.
+        if self.whole and self.in_int64 and readable_as(texts.slice(0, _HEAD), pa.int64()):
+            try:
+                integers = texts.cast(pa.int64())
+            except pa.ArrowException:
+                integers = None
+            if integers is not None and integers.cast(pa.string()).equals(texts):
+                self._add_integers(integers)
                 return True
-        except pa.ArrowException:
-            pass
-        if not pc.all(pc.match_substring_regex(texts, _NUMBER)).as_py():
-            return False
         try:
             values = texts.cast(pa.float64())
         except pa.ArrowException:
+            return False
+        if pc.any(pc.match_substring_regex(texts, "^-?0[0-9]")).as_py():
             return False
         self._add_numbers(texts, values)
         return True
@@ -88,13 +91,17 @@ class Numbers:
         lengths = pc.utf8_length(texts)
         points = pc.find_substring(texts, ".")
         has_point = pc.greater_equal(points, 0)
-        exponents = pc.match_substring_regex(texts, r"[eEnN]")
-        if pc.any(exponents).as_py():
-            self.plain = False
-        if not pc.all(has_point).as_py() and not pc.any(exponents).as_py():
-            # Integers among them, which int64 may hold or not.
-            self.in_int64 = self.in_int64 and self._fits_int64(texts, has_point)
-        if pc.any(pc.or_(pc.or_(has_point, exponents), pc.equal(texts, "-0"))).as_py():
+        doubtful = pc.greater(lengths, _EXACT_DIGITS)
+        fractional = has_point
+        if _has_letters(texts):
+            exponents = pc.match_substring_regex(texts, "[eEnN]")
+            self.plain = self.plain and not pc.any(exponents).as_py()
+            fractional = pc.or_(has_point, exponents)
+            doubtful = pc.or_(doubtful, exponents)
+        if not pc.all(fractional).as_py():
+            integers = texts.filter(pc.invert(fractional))
+            self.in_int64 = self.in_int64 and readable_as(integers, pa.int64())
+        if pc.any(pc.or_(fractional, pc.equal(texts, "-0"))).as_py():
             self.whole = False
         signs = pc.cast(pc.starts_with(texts, "-"), pa.int32())
         before = pc.subtract(pc.if_else(has_point, points, lengths), signs)
@@ -102,16 +109,7 @@ class Numbers:
         self.whole_digits = max(self.whole_digits, pc.max(before).as_py())
         self.scale = max(self.scale, pc.max(behind).as_py())
         if self.in_double:
-            doubtful = pc.or_(pc.greater(lengths, _EXACT_DIGITS), exponents)
             self.in_double = _survive(texts.filter(doubtful), values.filter(doubtful))
-
-    @staticmethod
-    def _fits_int64(texts: pa.Array, has_point: pa.Array) -> bool:
-        try:
-            pc.cast(pc.filter(texts, pc.invert(has_point)), pa.int64())
-        except pa.ArrowException:
-            return False
-        return True
 
 
 class TextColumn:
@@ -134,7 +132,7 @@ class TextColumn:
         if self.kind is Kind.TEXT:
             return
         texts = texts.drop_null()
-        if not len(texts) or self._adds(texts):
+        if not len(texts) or (not self._words and self._adds(texts)):
             return
         rest = cleaned(texts) if self._numbers is not None else texts
         rest = rest.drop_null()
@@ -192,6 +190,12 @@ class TextColumn:
                 self._unit = unit
                 return True
         return False
+
+
+def _has_letters(texts: pa.Array) -> bool:
+    """Whether an exponent or a word may be among them; their bytes are looked at at once."""
+    data = memoryview(texts.buffers()[2] or b"").tobytes()
+    return any(letter in data for letter in (b"e", b"E", b"n", b"N"))
 
 
 def survives(number: str) -> bool:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ingester.without_pandas import do_without_pandas
+
 from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed
 
@@ -81,6 +83,7 @@ def write(
     with files that have grown: what is there already is not written again. Sequences are row
     numbers, so an origin that another program gave sequences of its own does not belong here.
     """
+    do_without_pandas()
     from .text_source import text_options
     from .writing import Sending, write_files
 
@@ -138,6 +141,7 @@ def create(
     (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>, struct<a:int64,b:string>,
     map<string,int64>. A table that is there with the same definition is fine.
     """
+    do_without_pandas()
     from .creating import Definition, create_table
     from .text_source import text_options
 
