@@ -88,20 +88,25 @@ class Connection:
         descriptor = flight.FlightDescriptor.for_command(command)
         options = _options(self.timeout_s)
         try:
-            writer, reader = map(
-                lifetime.held, self._flight.do_put(descriptor, batch.schema, options)
-            )
-            with writer:
-                if batch.num_columns:
-                    writer.write_batch(batch)
-                writer.done_writing()
-                answer = reader.read()
+            with lifetime.calls:
+                answer = self._exchanged(descriptor, batch, options)
         except (pa.ArrowException, OSError, KeyError) as exc:
             raise from_arrow(exc) from exc
         if answer is None:
             raise UnknownOutcome("the daemon ended the call without an answer")
         data: bytes = answer.to_pybytes()
         return data
+
+    def _exchanged(
+        self, descriptor: flight.FlightDescriptor, batch: pa.RecordBatch, options: Any
+    ) -> pa.Buffer | None:
+        opened = self._flight.do_put(descriptor, batch.schema, options)
+        writer, reader = map(lifetime.held, opened)
+        with writer:
+            if batch.num_columns:
+                writer.write_batch(batch)
+            writer.done_writing()
+            return reader.read()
 
     def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``."""
@@ -174,7 +179,8 @@ class Connection:
         retry = RetryState(policy or self.retry, random.random)
         while True:
             try:
-                return call()
+                with lifetime.calls:
+                    return call()
             except (pa.ArrowException, OSError) as exc:
                 error = from_arrow(exc)
             except Exception as exc:

@@ -17,14 +17,14 @@ class Fitting:
         """Plan the way to the types that ``kept`` has for columns of the same names."""
         self._sent = sent
         self._casts: list[tuple[int, pa.DataType]] = []
-        schema = sent
+        fields = list(sent)
         for index, field in enumerate(sent):
             at = kept.get_field_index(field.name)
             target = None if at < 0 else _target(field.type, kept.field(at).type)
             if target is not None and target != field.type:
                 self._casts.append((index, target))
-                schema = schema.set(index, field.with_type(target))
-        self.schema = schema
+                fields[index] = field.with_type(target)
+        self.schema = pa.schema(fields, sent.metadata) if self._casts else sent
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's types.

@@ -16,6 +16,7 @@ import atexit
 import ctypes
 import logging
 import os
+import threading
 import time
 import weakref
 from typing import Any, Protocol, TypeVar
@@ -39,6 +40,32 @@ class Open(Protocol):
 
     def left(self, within_s: float) -> None:
         """Wait so long for the end, then give up what is unfinished."""
+
+
+class Calls:
+    """Calls of gRPC that are under way, in any thread: ``with calls: …``."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._ended = threading.Condition()
+
+    def __enter__(self) -> None:
+        check()
+        with self._ended:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._ended:
+            self._count -= 1
+            self._ended.notify_all()
+
+    def leave(self) -> None:
+        """They end by themselves."""
+
+    def left(self, within_s: float) -> None:
+        """Wait so long that they do."""
+        with self._ended:
+            self._ended.wait_for(lambda: not self._count, within_s)
 
 
 class _State:
@@ -83,6 +110,10 @@ def held(thing: T) -> T:
 def end_at_exit(thing: Open) -> None:
     """Have ``thing`` ended before the interpreter, if it is still there."""
     _open.add(thing)
+
+
+calls = Calls()
+end_at_exit(calls)
 
 
 def _forked_child() -> None:

@@ -62,7 +62,8 @@ class QueryStream:
         if self._ended:
             return None
         try:
-            chunk = self._reader.read_chunk()
+            with lifetime.calls:
+                chunk = self._reader.read_chunk()
         except StopIteration:
             self._ended = True
             return None

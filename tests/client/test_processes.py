@@ -52,6 +52,17 @@ for _ in range(100):
     writer.write(batch)
 stream = client.query_stream("ns", "t") if writer.acknowledged.rows else None
 """
+READING_ELSEWHERE = """
+import contextlib, threading
+from ingester.client import ClientError
+writer.flush()
+stream = client.query_stream("ns", "t")
+def make(call):
+    with contextlib.suppress(ClientError):
+        call()
+for call in (lambda: list(stream), lambda: client.query("ns", "t"), client.tables):
+    threading.Thread(target=make, args=(call,), daemon=True).start()
+"""
 
 
 @pytest.mark.parametrize(
@@ -61,6 +72,7 @@ stream = client.query_stream("ns", "t") if writer.acknowledged.rows else None
         ("raise LookupError('mine')", 1, "LookupError: mine"),
         ("with writer: raise LookupError('mine')", 1, "LookupError: mine"),
         ("import threading; threading.Thread(target=writer.flush, daemon=True).start()", 0, ""),
+        (READING_ELSEWHERE, 0, ""),
     ],
 )
 def test_a_program_ends_in_order_with_a_writer_open(
