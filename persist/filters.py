@@ -58,8 +58,19 @@ def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
         return _typed(kind, value)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError) as exc:
         raise BadFilter(
-            f"filter: column {column!r}: {value!r} is not a value of type {kind}"
+            f"filter: column {column!r}: {value!r} is not a value of type {kind}{_written(kind)}"
         ) from exc
+
+
+def _written(kind: pa.DataType) -> str:
+    """How a value of the type is written, where that is not plain to see."""
+    if pa.types.is_date(kind):
+        return "; write it as '2026-11-21'"
+    if not pa.types.is_timestamp(kind):
+        return ""
+    if kind.tz is None:
+        return "; write it as '2026-11-21T12:00:00', without a zone, which the column has not"
+    return "; write it as '2026-11-21T12:00:00Z', or with an offset, as '+01:00', for the 'Z'"
 
 
 def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
@@ -100,11 +111,11 @@ def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
 
 def _timestamp(kind: pa.DataType, value: str) -> pa.Scalar:
     """ISO 8601; in a column with a time zone a text without one means UTC."""
-    text = value.strip()
+    text = value.strip().upper()
     if len(text) == len("2026-11-21"):
         text += "T00:00:00"
     if kind.tz is None:
         return pa.scalar(text).cast(kind)
-    has_zone = text.endswith(("Z", "z")) or "+" in text[10:] or "-" in text[10:]
+    has_zone = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
     instant = pa.scalar(text if has_zone else text + "Z").cast(pa.timestamp(kind.unit, "UTC"))
     return instant.cast(kind)

@@ -183,3 +183,15 @@ def test_one_conjunction_without_terms_matches_everything() -> None:
 def test_what_is_no_term_is_refused(raw: list[Any]) -> None:
     with pytest.raises(InvalidRequest, match="filter"):
         parse_filter([[raw]], SCHEMA)
+
+
+def test_a_zone_in_a_filter_is_an_offset_or_z_and_a_column_without_one_takes_none() -> None:
+    schema = pa.schema({"t": pa.timestamp("us", "Europe/Berlin"), "n": pa.timestamp("us")})
+    noon = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+    rows = pa.table({"t": [noon], "n": [noon.replace(tzinfo=None)]}, schema=schema)
+    for text in ("12:00:00Z", "12:00:00z", "12:00:00", "13:00:00+01:00", "08:30:00-0330"):
+        predicate = parse_filter([[["t", "=", f"2026-11-21T{text}"]]], schema)
+        assert predicate.select(rows.to_batches()[0]).num_rows == 1
+    for text in ("12:00:00Z", "13:00:00+01:00"):
+        with pytest.raises(InvalidRequest, match=r"'n'.*without a zone"):
+            parse_filter([[["n", "=", f"2026-11-21T{text}"]]], schema)
