@@ -1,11 +1,12 @@
 """Sorted rows to the bytes of Parquet files, with what the manifest records about them.
 
-Law of this file: zstd, dictionaries where they pay, statistics, page index and checksums of pages,
-row groups of 128 Ki rows; nanoseconds only where the table asks for them. The Arrow schema is not
-stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
-manifest has the rest. Beside the rows that come in, two blocks of a few row groups are held, and
-the encoded bytes: of one file, whose next block is put into order while the last one is encoded, or
-of two files that are made at once. Where processors are few, one thing is done at a time.
+Law of this file: zstd, dictionaries where they pay, statistics and page index but for leaves that
+hold a NaN, checksums of pages, row groups of 128 Ki rows; nanoseconds only where the table asks for
+them. The Arrow schema is not stored: types that Parquet has are read the same by Spark, DuckDB,
+pandas and pyarrow, and the manifest has the rest. Beside the rows that come in, two blocks of a few
+row groups are held, and the encoded bytes: of one file, whose next block is put into order while
+the last one is encoded, or of two files that are made at once. Where processors are few, one thing
+is done at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from persist.ahead import one_ahead, two_at_once
 from persist.footers import footer_checksum
+from persist.leaf_stats import leaves_without_nan
 from persist.manifest import ColumnStats
 from persist.sorting import Sorted, sort_rows, without_marks
 from persist.stats import StatsCollector
@@ -81,6 +83,17 @@ CODECS = {
 }
 """Those that every reader of Parquet has, and their levels."""
 ZSTD = Compression()
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """How they are written, and the leaves that have statistics: see :mod:`persist.leaf_stats`."""
+
+    compression: Compression = ZSTD
+    statistics: list[str] | bool = True
+
+
+PAGES = Pages()
 
 
 class OutOfRoom(Exception):
@@ -143,15 +156,16 @@ def encode_ordered(
     starts = range(0, ordered.rows, step)
     if not starts:
         return
+    pages = Pages(compression, leaves_without_nan(table))
     if len(starts) == 1:
         # One block is put into order while the one before it is encoded.
         every, sizes = range(ordered.rows), (group, block)
         ahead = one_ahead if _processors() > FEW_PROCESSORS else iter
-        yield _file(table, ordered, metadata, every, sizes, compression, ahead)
+        yield _file(table, ordered, metadata, every, sizes, pages, ahead)
         return
     files_of = (range(start, min(start + step, ordered.rows)) for start in starts)
     sizes = (group, block)
-    jobs = (partial(_file, table, ordered, metadata, rows, sizes, compression) for rows in files_of)
+    jobs = (partial(_file, table, ordered, metadata, rows, sizes, pages) for rows in files_of)
     yield from two_at_once(jobs) if _processors() > FEW_PROCESSORS else (job() for job in jobs)
 
 
@@ -165,7 +179,7 @@ def _file(
     metadata: Mapping[str, str],
     rows: range,
     sizes: tuple[int, int],
-    compression: Compression,
+    pages: Pages,
     ahead: Callable[[Iterator[pa.Table]], Iterator[pa.Table]] = iter,
 ) -> EncodedFile:
     """One file of these rows; ``sizes`` are the rows of a group and of a block."""
@@ -183,7 +197,7 @@ def _file(
                 del piece
 
         try:
-            return encode(ahead(blocks()), facts, group, compression, room=room), stats
+            return encode(ahead(blocks()), facts, group, pages, room=room), stats
         except OutOfRoom:
             return None  # and hold nothing of it
 
@@ -199,7 +213,7 @@ def encode(
     blocks: Iterable[pa.Table],
     metadata: Mapping[str, str],
     group_rows: int = ROW_GROUP_ROWS,
-    compression: Compression = ZSTD,
+    pages: Pages = PAGES,
     *,
     room: int | None = None,
 ) -> pa.Buffer:
@@ -216,12 +230,12 @@ def encode(
     """
     if room is None:
         growing = pa.BufferOutputStream()
-        _write(growing, iter(blocks), metadata, group_rows, compression)
+        _write(growing, iter(blocks), metadata, group_rows, pages)
         return growing.getvalue()
     try:
         memory = pa.allocate_buffer(room)
         sink = pa.FixedSizeBufferWriter(memory)
-        _write(sink, iter(blocks), metadata, group_rows, compression)
+        _write(sink, iter(blocks), metadata, group_rows, pages)
     except (OSError, MemoryError) as exc:
         # Arrow calls much else an OSError, too.
         if isinstance(exc, OSError) and "out of bounds" not in str(exc):
@@ -235,12 +249,12 @@ def _write(
     left: Iterator[pa.Table],
     metadata: Mapping[str, str],
     group_rows: int,
-    compression: Compression,
+    pages: Pages,
 ) -> None:
     block: pa.Table | None = next(left)
     assert block is not None
     typed = _typed_columns(block)
-    with _writer(sink, block.select(typed), compression) as writer:
+    with _writer(sink, block.select(typed), pages) as writer:
         while block is not None:
             writer.write_table(block.select(typed), row_group_size=group_rows)
             block = None  # let go of before the next one is made
@@ -253,14 +267,14 @@ def _typed_columns(table: pa.Table) -> list[str]:
     return [f.name for f in table.schema if not pa.types.is_null(f.type)]
 
 
-def _writer(sink: pa.NativeFile, table: pa.Table, compression: Compression) -> pq.ParquetWriter:
+def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         table.schema,
-        compression=compression.codec,
-        compression_level=compression.level,
+        compression=pages.compression.codec,
+        compression_level=pages.compression.level,
         use_dictionary=_dictionary_columns(table),
-        write_statistics=True,
+        write_statistics=pages.statistics,
         write_page_index=True,
         write_page_checksum=True,
         store_schema=False,

@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from persist.leaf_stats import leaves_without_floats
+
 from .ending import half_written
 from .exits import USAGE, CommandFailed
 from .facts import print_table
@@ -82,7 +84,13 @@ def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> S
     if kind == "csv":
         return CsvSink(valve, schema)
     if kind == "parquet":
-        return _ArrowSink(pyarrow.parquet.ParquetWriter(valve, schema, compression="zstd"), valve)
+        # Of what comes nobody knows yet where a NaN is; and Spark looks for 0.0 in a dictionary
+        # that has -0.0.
+        plain = leaves_without_floats(schema)
+        writer = pyarrow.parquet.ParquetWriter(
+            valve, schema, compression="zstd", write_statistics=plain, use_dictionary=plain
+        )
+        return _ArrowSink(writer, valve)
     open_writer = pa.ipc.new_file if seekable else pa.ipc.new_stream
     return _ArrowSink(open_writer(valve, schema), valve)
 

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from ingester.spark.columns import Columns
 from ingester.spark.connector import has_file_system
 from ingester.spark.merging import quoted
+from ingester.spark.nan_statistics import not_skipped
 from ingester.spark.types import spark_schema
 from persist.manifest import Add
 from persist.spark_log import hadoop_url
@@ -74,7 +75,7 @@ def read_files(
     paths = [_literal(f"{root}/{add.path}") for add in adds]
     with _discovery(spark, root):
         found = reader.options(**options).parquet(*paths)
-    data = [F.col(quoted(name)) for name in columns.data]
+    data = [not_skipped(f, adds) for f in columns.data_fields()]
     return found.select(*data, *_partition_columns(columns, partition, adds))
 
 
