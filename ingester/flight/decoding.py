@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ingester.allocator import ROOM_SLACK_BYTES
 from ingester.errors import IngesterError, InvalidRequest, MemoryFull
-from ingester.flight.reception import decompress_into
+from ingester.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
 WAIT_S = 2.0
@@ -52,7 +52,11 @@ class Decoding:
         # By thread. A thread-local would not do: what Python knows of a thread of gRPC's lasts only
         # until it leaves Python again.
         self._begun: dict[int, Any] = {}
-        if room is not None and not decompress_into(self._begin):
+        if room is None:
+            tell_unbounded(
+                "decompression", "this pyarrow has no allocator for a room of fixed size"
+            )
+        elif not decompress_into(self._begin):
             self._room = None
 
     @property

@@ -78,7 +78,7 @@ def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
     try:
         _stand_before_reading(pool)
     except NotHere as exc:
-        _tell("decompression", str(exc))
+        tell_unbounded("decompression", str(exc))
         return False
     return True
 
@@ -93,16 +93,17 @@ def bounded_messages(most_bytes: int, together_bytes: int) -> Iterator[None]:
     try:
         bounding = _Bounding(most_bytes, together_bytes)
     except NotHere as exc:
-        _tell("messages", str(exc))
+        tell_unbounded("messages", str(exc))
         yield
         return
     with bounding:
         yield
     if not bounding.applied:
-        _tell("messages", "gRPC's builder of servers is not laid out as known")
+        tell_unbounded("messages", "gRPC's builder of servers is not laid out as known")
 
 
-def _tell(what: str, reason: str) -> None:
+def tell_unbounded(what: str, reason: str) -> None:
+    """Tell an operator that a bound is not in force."""
     log.warning(
         "not bounded: a hostile client can take more memory than the limits say",
         what=what,
