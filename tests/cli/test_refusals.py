@@ -31,7 +31,12 @@ def test_refused_for_now_is_exit_four_and_says_what_was_taken(
         "write", "n", "t", "a.csv", "--batch-rows", 10, "--retry-for", "0s", "--json",
         cwd=tmp_path, endpoint=daemon.endpoint,
     )  # fmt: skip
-    assert (failed.returncode, failed.stderr) == (4, b"ingester: refused: memory\n")
+    advice, refusal = failed.stderr.decode().splitlines()
+    assert (failed.returncode, refusal) == (4, "ingester: refused: memory")
+    assert advice.startswith(
+        "ingester: 20 rows of a.csv are in; go on from row 21 with:"
+        " ingester write n t a.csv --skip-rows 20 "
+    )
     assert json.loads(failed.stdout)["rows"] == 20
 
 
