@@ -7,9 +7,8 @@ the first block decides. Columns that are known, from the table or by name, are 
 """
 
 import contextlib
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -18,16 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .exits import CommandFailed
+from .json_objects import NotObjects, as_lines, is_spread
 from .json_types import JsonTypes, TypeClash
 from .json_values import MEMBER, Types, apart, cell_column, finished, parsed, split_off, wire_type
 from .text_source import (
     BLOCK_BYTES,
-    STANDARD_INPUT,
     TextOptions,
     TextSource,
     check_utf8,
     head_of,
-    shown,
 )
 from .text_values import Unreadable, is_text
 
@@ -106,7 +104,7 @@ class JsonLines:
             raise self._clash(exc.name, str(exc), rows_before) from exc
         except (pa.ArrowException, msgspec.DecodeError) as exc:
             if not self._reads_by_cell(str(exc)):
-                raise self._malformed(text, exc, rows_before) from exc
+                raise self._malformed(exc, rows_before) from exc
             self._look_at(text)
             return
         for name in table.column_names:
@@ -157,7 +155,7 @@ class JsonLines:
         except (pa.ArrowException, msgspec.DecodeError) as exc:
             if self._reads_by_cell(str(exc)):
                 return self._batch(text, rows_before)
-            raise self._malformed(text, exc, rows_before) from exc
+            raise self._malformed(exc, rows_before) from exc
         for name in table.column_names:
             column = table.column(name)
             if name not in fields and name != MEMBER and column.null_count < len(column):
@@ -204,13 +202,7 @@ class JsonLines:
             f" --column-types {column}=string keeps both as they are written"
         )
 
-    def _malformed(self, text: bytes, exc: Exception, before: int) -> CommandFailed:
-        first = text.lstrip().split(b"\n", 1)[0].strip()
-        if first.startswith(b"{") and _is_cut(first):
-            return CommandFailed(
-                f"cannot read {self._source.shown}: its objects go over several lines;"
-                f" one a line is wanted: jq -c . {self._source.name}"
-            )
+    def _malformed(self, exc: Exception, before: int) -> CommandFailed:
         message = str(exc)
         if found := re.search(r" in row (\d+)$", message):
             message = f"row {before + int(found[1]) + 1:,}: {message[: found.start()]}"
@@ -231,44 +223,32 @@ class JsonLines:
     # -------------------------------------------------------------------------------------- bytes
 
     def _read(self) -> Iterator[bytes]:
-        """Blocks of whole lines."""
+        """Blocks of whole lines, an object each."""
         name, lines = self._source.shown, 0
         with contextlib.closing(self._source.open()) as file:
-            pending = head_of(self._source, file)
-            if pending.lstrip().startswith(b"["):
-                raise CommandFailed(_array(self._source.name))
-            while True:
-                more = file.read(BLOCK_BYTES)
-                cut = len(pending) if not more else more.rfind(b"\n") + 1
-                if more and not cut:
-                    pending += more
-                    if len(pending) > MAX_LINE_BYTES:
-                        raise CommandFailed(
-                            f"cannot read {name}: line {lines + 1:,} is over 64 MiB"
-                        )
-                    continue
-                text, pending = (pending + more[:cut], more[cut:]) if more else (pending, b"")
-                check_utf8(name, text, rows_before=lines)
-                lines += text.count(b"\n")
-                if text.strip():
-                    yield text
-                if not more:
-                    return
+            head = head_of(self._source, file)
+            chunks = chain([head], iter(lambda: bytes(file.read(BLOCK_BYTES)), b""))
+            blocks = as_lines(chunks, BLOCK_BYTES) if is_spread(head) else self._whole(chunks)
+            try:
+                for text in blocks:
+                    check_utf8(name, text, rows_before=lines)
+                    lines += text.count(b"\n")
+                    if text.strip():
+                        yield text
+            except NotObjects as exc:
+                raise CommandFailed(f"cannot read {name}: {exc}") from exc
 
-
-def _array(name: str) -> str:
-    source = "" if name == STANDARD_INPUT else f" {name}"
-    return (
-        f"cannot read {shown(name)}: it is one JSON array, and lines are wanted, one object each:"
-        f" jq -c '.[]'{source} | ingester write … - --input-format jsonl"
-    )
-
-
-def _is_cut(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except json.JSONDecodeError as exc:
-        return exc.pos >= len(line)
-    except ValueError:
-        return False
-    return False
+    def _whole(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same bytes, cut at the ends of lines."""
+        pending = b""
+        for chunk in chunks:
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                yield pending + chunk[:cut]
+                pending = chunk[cut:]
+            else:
+                pending += chunk
+            if len(pending) > MAX_LINE_BYTES:
+                raise CommandFailed(f"cannot read {self._source.shown}: a line is over 64 MiB")
+        if pending:
+            yield pending

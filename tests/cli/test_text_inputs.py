@@ -1,6 +1,7 @@
 """CSV and JSON lines from outside: types that lose nothing, or a refusal that helps."""
 
 import gzip
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ingester.cli.exits import CommandFailed
 from ingester.cli.input_files import format_of, opened
+from ingester.cli.json_objects import as_lines
 from ingester.cli.text_source import text_options
 from tests.cli.conftest import ROOT
 
@@ -218,8 +222,9 @@ def test_the_table_decides_before_the_file_does(read: Read) -> None:
         ("a.csv", b"v\n1e400\n", {"types": ["v=double"]}, "'1e400' is beyond double"),
         ("a.csv", b"v\n2026-11-21 10:00:00\n", {"table": [("v", UTC)]}, "ISO 8601 with a zone"),
         ("a.jsonl", b'{"v":"2026-11-21T10:00:00"}', {"table": [("v", UTC)]}, "with a zone"),
-        ("a.json", b'[{"v":1}]', {}, "one JSON array, and lines are wanted, one object each: jq"),
-        ("a.json", b'{\n"v":1\n}\n{\n"v": "x"}', {}, "objects go over several lines; one a line"),
+        ("a.json", b'[{"v":1}, 5]', {}, "what follows object 1 is no object"),
+        ("a.json", b'[{"v":1}, {"v":', {}, "it ends in the middle, behind object 1"),
+        ("a.json", b'[{"v":1}] {"v":2}', {}, "what follows object 1 is no object"),
         ("a.jsonl", b'{"v":"Jos\xe9"}', {}, "line 1 is not UTF-8 (byte 0xe9); --encoding"),
         ("a.jsonl", b'{"v":1}\n{"v":"x"}\n', {}, "--column-types v=string"),
         ("a.jsonl", b'{"v":1}\n{"v":\n', {}, "row 2: JSON parse error"),
@@ -243,6 +248,42 @@ def test_a_refusal_says_what_is_wrong_and_what_helps(
     with pytest.raises(CommandFailed) as failed:
         read(name, text, **options)
     assert message in str(failed.value)
+
+
+def test_objects_of_an_array_or_over_several_lines_are_read_as_lines_are(read: Read) -> None:
+    rows = [
+        {"id": 12345678901234567890 + i, "s": 'a "b" ]}\\ {[', "l": [{"x": i}] * (i % 3)}
+        for i in range(50)
+    ]
+    lines = read("a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert lines.schema.field("id").type == pa.decimal128(38, 0)
+    for text in (
+        json.dumps(rows),
+        json.dumps(rows, indent=2),
+        "\n".join(json.dumps(row, indent=2) for row in rows),
+    ):
+        assert read("a.json", text).equals(lines)
+    assert read("a.json", "[]").num_rows == 0
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_objects_are_found_wherever_the_bytes_are_cut(data: st.DataObject) -> None:
+    texts = st.text('a"\\{}[], \n', max_size=5)
+    values = st.recursive(
+        st.none() | st.integers() | texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+        max_leaves=8,
+    )
+    rows = data.draw(st.lists(st.dictionaries(texts, values, max_size=3), min_size=1, max_size=4))
+    indent = data.draw(st.sampled_from([None, 1]))
+    one = json.dumps(rows, indent=indent)
+    each = "\n".join(json.dumps(row, indent=1) for row in rows)
+    text = data.draw(st.sampled_from([one, each])).encode()
+    step = data.draw(st.integers(1, 20))
+    chunks = [text[at : at + step] for at in range(0, len(text), step)]
+    found = b"\n".join(as_lines(chunks, data.draw(st.integers(1, 99)))).split(b"\n")
+    assert [json.loads(line) for line in found] == rows
 
 
 def test_a_types_pass_does_not_hold_the_file(tmp_path: Path) -> None:

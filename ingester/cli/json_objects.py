@@ -1,0 +1,98 @@
+"""JSON objects that are not one a line, as lines: those of an array, or pretty-printed ones.
+
+    [ {…}, {…} ]  ──▶  {…} ⏎ {…} ⏎        what lies within an object is not looked at
+
+Law of this file: pure, and streaming. Only quotes and brackets are looked for, so numbers stay as
+they are written; what lies between objects may be blanks and commas alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+# A string; a quote that begins one that does not end yet; a bracket.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|"|[\[\]{}]', re.DOTALL)
+_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
+_BETWEEN = b" \t\r\n,"
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+class NotObjects(Exception):
+    """Something else than objects, or an end in the middle of one."""
+
+
+def is_spread(head: bytes) -> bool:
+    """Whether a text that begins so is an array of objects, or has objects over several lines."""
+    head = head.lstrip()
+    if head.startswith(b"["):
+        return True
+    first = head.split(b"\n", 1)[0].strip()
+    if not first.startswith(b"{"):
+        return False
+    try:
+        json.loads(first)
+    except json.JSONDecodeError as exc:
+        return exc.pos >= len(first)
+    except ValueError:
+        return False
+    return False
+
+
+def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
+    """The objects, one a line, in blocks of about so many bytes.
+
+    Raises:
+        NotObjects
+    """
+    rows: list[bytes] = []
+    size = 0
+    for row in _objects(chunks):
+        rows.append(row.translate(_LINE_ENDS))
+        size += len(row)
+        if size >= block_bytes:
+            yield b"\n".join(rows)
+            rows, size = [], 0
+    if rows:
+        yield b"\n".join(rows)
+
+
+def _objects(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    text, at, start, depth, count = b"", 0, 0, 0, 0
+    level: int | None = None  # so many brackets are around the objects
+    ended = False
+    for chunk in chunks:
+        # ``start`` is where the open object began, or what lies behind the last one.
+        text, at, start = text[start:] + chunk, at - start, 0
+        for token in _TOKEN.finditer(text, at):
+            mark, at = token[0], token.start()
+            if mark == b'"':
+                break  # the rest of the string comes with the next chunk
+            at = token.end()
+            if level is None:
+                level = 1 if mark == b"[" else 0
+                depth, start = (1, _checked(text, 0, at - 1, 0) + 1) if level else (0, 0)
+                if level:
+                    continue
+            if mark == b"{" and depth == level and not ended:
+                start = _checked(text, start, at - 1, count)
+            elif mark == b"]" and depth == level == 1:
+                start, ended = _checked(text, start, at - 1, count) + 1, True
+            elif depth <= level:
+                raise NotObjects(f"what follows object {count:,} is no object")
+            depth += (mark in _OPENING) - (mark in _CLOSING)
+            if mark == b"}" and depth == level:
+                count += 1
+                yield text[start:at]
+                start = at
+        else:
+            at = len(text)
+    if depth:
+        raise NotObjects(f"it ends in the middle, behind object {count:,}")
+    _checked(text, start, len(text), count)
+
+
+def _checked(text: bytes, start: int, end: int, count: int) -> int:
+    """The end of what lies between objects, which may be blanks and commas alone."""
+    if text[start:end].strip(_BETWEEN):
+        raise NotObjects(f"what follows object {count:,} is no object")
+    return end
