@@ -114,7 +114,7 @@ class Writers:
         if who.origin is not None:
             start = who.first_sequence
             if start is None:
-                start = (self._position(who.origin) or 0) + 1
+                start = self._newest(who.origin, (namespace, table)) + 1
             lease = OriginLease(
                 who.origin,
                 start,
@@ -137,6 +137,15 @@ class Writers:
             keep=who.keep_until_durable and lease is not None,
         )
         return Writer(lambda: connection.link(command, schema), schema, lease, options)
+
+    def _newest(self, origin: str, table: tuple[str, str]) -> int:
+        """The highest sequence that is known of an origin, in whatever part of the table.
+
+        A lost disk may leave one partition's rows in files and take another's, which came before:
+        a new batch under one of their sequences would be taken for theirs, in that partition.
+        """
+        marks = [mark for state in self._connection.origins(origin, table) for mark in state.marks]
+        return max((*marks, self._position(origin) or 0))
 
     def _position(self, origin: str) -> int | None:
         known = [state.memory_sequence for state in self._connection.origins(origin)]

@@ -149,3 +149,19 @@ def test_an_origin_is_asked_about_by_table(daemon: Daemon) -> None:
         numbers.write(rows_to(5), lambda ack, count: None)
         numbers.close()
         assert client.query(TABLE[0], "other").num_rows == 5
+
+
+def test_a_client_without_a_number_begins_behind_what_any_partition_has(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """What a partition has in files, and another lost with the disk, are no numbers for others."""
+    write(daemon, rows_to(20), 10)
+    persisted(daemon)
+    write(daemon, rows_to(40, large=(21, 40)), 20)
+    with fl.connect(daemon.flight) as client:
+        until(lambda: describe(client, TABLE)["persisted"]["rows"] == 30, "day 0 to persist")
+    daemon.kill()
+    shutil.rmtree(daemon.data_dir)
+    with daemon.again() as again, Client(again.flight) as client:
+        assert client.write(*TABLE, events(101, 10, days=2), origin=ORIGIN).duplicates == 0
+        assert [i for i in seen(again) if i > 100] == list(range(101, 111))
