@@ -166,7 +166,10 @@ def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
         raise CommandFailed(f"cannot read {name}: it is empty, and a CSV file begins with a header")
     if delimiter is None:
         delimiter = _told(name, text)
-    names = next(csv.reader(io.StringIO(text), delimiter=delimiter))
+    try:
+        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as exc:
+        raise CommandFailed(f"cannot read {name}: its header: {exc}") from exc
     twice = sorted({column for column in names if names.count(column) > 1})
     if twice:
         raise CommandFailed(f"cannot read {name}: its header has {twice[0]!r} more than once")
@@ -191,7 +194,9 @@ def _told(name: str, text: str) -> str:
 
 
 def _widths(sample: str, delimiter: str) -> list[int]:
-    rows = list(csv.reader(io.StringIO(sample), delimiter=delimiter))
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):  # of a long text, which the sample may cut off
+        rows += csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
     # The last may end in quotes that were cut off.
     found = [len(row) for row in (rows[:-1] if len(rows) > 2 else rows) if row]
     return found or [1]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from .exits import CommandFailed
 from .json_objects import NotObjects, as_lines, is_spread
 from .json_types import JsonTypes, TypeClash
-from .json_values import MEMBER, Types, apart, cell_column, finished, parsed, split_off, wire_type
+from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
 from .text_source import (
     BLOCK_BYTES,
     TextOptions,
@@ -27,7 +27,7 @@ from .text_source import (
     check_utf8,
     head_of,
 )
-from .text_values import Unreadable, is_text
+from .text_values import Unreadable, finished, has_floats, is_text
 
 MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
 HELD_BYTES = 32 * 1024**2  # a file of so many is not read twice
@@ -136,10 +136,11 @@ class JsonLines:
         return decided
 
     def _reads_by_cell(self, message: str) -> bool:
-        """Whether a column that is told to be text has what is none: it is read cell by cell."""
+        """Whether a column is read cell by cell: a told text that is none, or NaN, which is one."""
         found = re.search(r"Column\(/([^/)]+)", message)
         name = found[1] if found else ""
-        if name in self._cells or not is_text(self._known.get(name, pa.null())):
+        kind = self._known.get(name, pa.null())
+        if name in self._cells or not (is_text(kind) or has_floats(kind)):
             return False
         self._cells.add(name)
         self._found.known.pop(name, None)

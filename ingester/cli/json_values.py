@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json
 
-from .text_values import Unreadable, carrier, converted, fields_of, from_json, is_binary, is_text
+from .text_values import Unreadable, carrier, fields_of, finished, from_json, is_binary, is_text
 
 Types = dict[str, pa.DataType]
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -91,30 +91,9 @@ def cell_column(cells: list[bytes | None], kind: pa.DataType) -> pa.Array:
             raise Unreadable(index, (cell or b"").decode(), f"is not {kind}: {exc}") from exc
         values.append(value)
     try:
-        return pa.array(values, inner).cast(kind)
+        return finished(pa.array(values, inner), kind)
     except pa.ArrowException as exc:
         raise Unreadable(0, None, f"is not {kind}: {exc}") from exc
-
-
-def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A parsed column in the type that it is to have.
-
-    Raises:
-        Unreadable: a value is not of the type.
-    """
-    if column.type == kind:
-        return column
-    if is_text(column.type):
-        return converted(column, kind)
-    try:
-        return column.cast(kind)
-    except pa.ArrowException as exc:
-        for index in range(len(column)):
-            try:
-                column.slice(index, 1).cast(kind)
-            except pa.ArrowException:
-                raise Unreadable(index, str(column[index]), f"is not {kind}: {exc}") from exc
-        raise
 
 
 def _cell(cell: bytes, kind: pa.DataType) -> Any:

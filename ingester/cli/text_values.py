@@ -6,14 +6,20 @@ blanks around a value and words for a missing one are understood where the type 
 
 import base64
 import binascii
+import bisect
+import math
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .time_texts import FAR, far_count, has_far
+
 NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
 """What stands for a missing value in columns that are not text, as other tools write it."""
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Texts of JSON that are numbers where the type is known to be one, as in Protobuf's JSON."""
 _INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
 _SHOWN_CHARACTERS = 80
 
@@ -67,6 +73,62 @@ def converted(texts: pa.Array, kind: pa.DataType, reading: Reading = PLAIN) -> p
         raise Unreadable(index, texts[index].as_py(), f"is not {_named(kind)}") from None
 
 
+def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of :func:`carrier` types in the type that it is to have, as deep as it goes.
+
+    Raises:
+        Unreadable: a value is not of the type.
+    """
+    t = pa.types
+    if column.type == kind:
+        return column
+    if is_text(column.type):
+        return converted(column, kind)
+    if t.is_struct(kind) and t.is_struct(column.type):
+        # Flattened: what a field has where the whole is null is nobody's value.
+        fields = dict(zip([f.name for f in fields_of(column.type)], column.flatten(), strict=True))
+        for name in set(fields) - {f.name for f in fields_of(kind)}:
+            if fields[name].null_count < len(column):
+                index = pc.index(fields[name].is_valid(), True).as_py()
+                raise Unreadable(
+                    index, str(column[index]), f"has a field {name!r} that {kind} lacks"
+                )
+        columns = [
+            finished(fields[f.name], f.type) if f.name in fields else pa.nulls(len(column), f.type)
+            for f in fields_of(kind)
+        ]
+        nulls = column.is_null()
+        return pa.StructArray.from_arrays(columns, fields=fields_of(kind), mask=nulls)
+    if t.is_map(kind) and t.is_map(column.type):
+        keys = _inside(column, column.keys, kind.key_type)
+        items = _inside(column, column.items, kind.item_type)
+        nulls = column.is_null()
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=nulls)
+    if t.is_list(kind) and t.is_list(column.type):
+        values = _inside(column, column.values, kind.value_type)
+        nulls = column.is_null()
+        return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=nulls)
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as exc:
+        for index in range(len(column)):
+            try:
+                column.slice(index, 1).cast(kind)
+            except pa.ArrowException:
+                shown = str(column[index])
+                raise Unreadable(index, shown, f"is not {_named(kind)}: {exc}") from exc
+        raise
+
+
+def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values of a list or map; what cannot be read is told with the row that it is in."""
+    try:
+        return finished(values, kind)
+    except Unreadable as exc:
+        exc.index = bisect.bisect_right(column.offsets.to_pylist(), exc.index) - 1
+        raise
+
+
 def cleaned(texts: pa.Array) -> pa.Array:
     """Without blanks around, and null where only a word for a missing value stands."""
     texts = pc.utf8_trim_whitespace(texts)
@@ -100,6 +162,13 @@ def is_fractional(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def has_floats(kind: pa.DataType) -> bool:
+    """Whether values are, or have inside, numbers that may be NaN."""
+    if pa.types.is_floating(kind):
+        return True
+    return any(has_floats(kind.field(i).type) for i in range(kind.num_fields))
+
+
 def from_json(value: Any, kind: pa.DataType) -> Any:
     """A decoded JSON value as :func:`pyarrow.array` takes it for :func:`carrier` of the type."""
     t = pa.types
@@ -107,6 +176,8 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
         return None
     if is_binary(kind):
         return base64.b64decode(value, validate=True)
+    if t.is_floating(kind) and isinstance(value, str):
+        return NOT_FINITE[value]
     if t.is_map(kind):
         pairs = value.items() if isinstance(value, dict) else map(_pair, value)
         return [(from_json(k, kind.key_type), from_json(v, kind.item_type)) for k, v in pairs]
@@ -147,6 +218,8 @@ def _pair(item: Any) -> tuple[Any, Any]:
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    if (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)) and has_far(texts):
+        return _far_times(texts, kind)
     if pa.types.is_timestamp(kind):
         # Zeros behind the digits that the unit has say nothing.
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
@@ -165,6 +238,21 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return values
 
 
+def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times some of which are of years that Arrow does not read."""
+    far = pc.fill_null(pc.match_substring_regex(texts, FAR), False)
+    times = _cast(pc.if_else(far, pa.scalar(None, texts.type), texts), kind)
+    counts = []
+    for index in pc.indices_nonzero(far).to_pylist():
+        text = texts[index].as_py()
+        try:
+            counts.append(far_count(text, kind))
+        except ValueError as exc:
+            raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
+    plain = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    return pc.replace_with_mask(times, far, pa.array(counts, plain).view(kind))
+
+
 def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
     """By halves: the texts before ``good`` can be read, those before ``bad`` cannot."""
     good, bad = 0, len(texts)
@@ -173,7 +261,7 @@ def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
         try:
             _cast(texts.slice(good, middle - good), kind)
             good = middle
-        except pa.ArrowException:
+        except (pa.ArrowException, Unreadable):
             bad = middle
     return good
 
@@ -195,7 +283,7 @@ def _by_cell(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
         values.append(value)
     try:
-        return pa.array(values, inner).cast(kind)
+        return finished(pa.array(values, inner), kind)
     except pa.ArrowException as exc:
         raise Unreadable(0, None, f"is not {_named(kind)}: {exc}") from exc
 

@@ -1,0 +1,149 @@
+"""Dates and times as ISO 8601 texts and back, of every year that their types reach.
+
+    0001-01-01 … 9999-12-31   four digits, by Arrow
+    294247-01-10, -290307-01-01   more digits or a minus, by the Gregorian calendar of all time
+
+Law of this file: pure, and exact. Arrow's own texts count years in 16 bits, so that 57859 is -7677
+there, and Python's times end at 9999. Year 0 is 1 BC. An instant is written in UTC, with Z: zones
+have had offsets of seconds, which ISO 8601 has no place for.
+"""
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DAY_S = 86_400
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+FAR = r"^(?:(?:-\d{4}|-?[1-9]\d{4,6})-\d\d-\d\d|1677-09-21)"
+"""What begins like this Arrow does not read: years beyond 0 to 9999, and the first nanoseconds."""
+_TIME = re.compile(
+    r"(-?(?:\d{4}|[1-9]\d{4,6}))-(\d\d)-(\d\d)"
+    r"(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?(?:\d\d)?)?)?"
+)
+
+
+def time_texts(column: pa.Array, separator: str) -> pa.Array:
+    """The texts of dates or timestamps; ``separator`` stands between date and time of day."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        counts, scale = column.view(pa.int32()).cast(pa.int64()), 1
+    else:
+        counts = column.view(pa.int64())
+        scale = _DAY_S * _PER_SECOND[kind.unit]
+        # Without its zone: the count is of UTC.
+        column = counts.view(pa.timestamp(kind.unit))
+    ends = pc.min_max(counts)
+    near_all = not ends["min"].is_valid or (
+        ends["min"].as_py() >= _FIRST_DAY * scale and ends["max"].as_py() < (_LAST_DAY + 1) * scale
+    )
+    if near_all:
+        texts = column.cast(pa.string())
+    else:
+        near = pc.and_(
+            pc.greater_equal(counts, _FIRST_DAY * scale),
+            pc.less(counts, (_LAST_DAY + 1) * scale),
+        )
+        texts = pc.if_else(near, column, pa.scalar(None, column.type)).cast(pa.string())
+        far = pc.and_kleene(pc.invert(near), pc.is_valid(counts))
+        texts = pc.replace_with_mask(
+            texts,
+            pc.fill_null(far, False),
+            pa.array([far_text(n, kind) for n in counts.filter(far).to_pylist()], pa.string()),
+        )
+    if separator != " ":
+        texts = pc.replace_substring(texts, " ", separator)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        texts = pc.binary_join_element_wise(texts, "Z", "")
+    return texts
+
+
+def has_far(texts: pa.Array) -> bool:
+    """Whether one of the texts is a time that Arrow does not read."""
+    return bool(pc.any(pc.match_substring_regex(texts, FAR)).as_py())
+
+
+def far_text(count: int, kind: pa.DataType) -> str:
+    """What :func:`time_texts` says of one date or timestamp, without its zone."""
+    if pa.types.is_date32(kind):
+        return _date(count)
+    per_second = _PER_SECOND[kind.unit]
+    seconds, fraction = divmod(count, per_second)
+    days, second = divmod(seconds, _DAY_S)
+    digits = len(str(per_second)) - 1
+    tail = f".{fraction:0{digits}}" if digits else ""
+    return f"{_date(days)} {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{tail}"
+
+
+def far_count(text: str, kind: pa.DataType) -> int:
+    """The date or timestamp that such a text says, as its type counts.
+
+    Raises:
+        ValueError: it says none, or one that the type does not reach or that needs a finer unit.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("it is not ISO 8601")
+    year, month, day = (int(found[n]) for n in (1, 2, 3))
+    if not 1 <= month <= 12 or not 1 <= day <= _days_of(year, month):
+        raise ValueError("there is no such day")
+    days = _days(year, month, day)
+    if pa.types.is_date32(kind):
+        if found[4] is not None:
+            raise ValueError("it is more than a date")
+        return _in_reach(days, 32)
+    if (found[8] is not None) != (kind.tz is not None):
+        raise ValueError("it has a zone" if found[8] else "it has no zone")
+    hour, minute, second = (int(found[n] or 0) for n in (4, 5, 6))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("there is no such time of day")
+    per_second = _PER_SECOND[kind.unit]
+    nanoseconds = int((found[7] or "").ljust(9, "0"))
+    fraction, lost = divmod(nanoseconds * per_second, 1_000_000_000)
+    if lost:
+        raise ValueError(f"its fraction is finer than {kind.unit}")
+    seconds = days * _DAY_S + hour * 3600 + minute * 60 + second - _offset_s(found[8])
+    return _in_reach(seconds * per_second + fraction, 64)
+
+
+def _in_reach(count: int, bits: int) -> int:
+    if not -(1 << bits - 1) <= count < 1 << bits - 1:
+        raise ValueError("it is beyond the type")
+    return count
+
+
+def _offset_s(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
+def _date(days: int) -> str:
+    # Years of March to February, in eras of 400: the leap day is the last of its year.
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (
+        day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year = era * 400 + year_of_era + (month <= 2)
+    sign = "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{month:02}-{day:02}"
+
+
+def _days(year: int, month: int, day: int) -> int:
+    shifted_year = year - (month <= 2)
+    era, year_of_era = divmod(shifted_year, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146_097 + day_of_era - 719_468
+
+
+def _days_of(year: int, month: int) -> int:
+    following = (year + 1, 1) if month == 12 else (year, month + 1)
+    return _days(*following, 1) - _days(year, month, 1)
