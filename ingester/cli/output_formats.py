@@ -4,20 +4,17 @@ Every format but ``table`` is written as it comes, in memory that does not grow 
 A file appears whole, under its name, or not at all.
 """
 
-import base64
 import contextlib
-import decimal
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
 from persist.leaf_stats import leaves_without_floats
@@ -25,6 +22,8 @@ from persist.leaf_stats import leaves_without_floats
 from .ending import half_written
 from .exits import USAGE, CommandFailed
 from .facts import print_table
+from .output_values import csv_cells, json_values, quoted_text
+from .time_texts import time_texts
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
@@ -80,9 +79,9 @@ def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> S
     """
     if kind == "jsonl":
         return JsonLinesSink(target)
-    valve = _Valve(target)
     if kind == "csv":
-        return CsvSink(valve, schema)
+        return CsvSink(target, schema)
+    valve = _Valve(target)
     if kind == "parquet":
         # Of what comes nobody knows yet where a NaN is; and Spark looks for 0.0 in a dictionary
         # that has -0.0.
@@ -159,38 +158,48 @@ class _ArrowSink:
 
 
 class CsvSink:
-    """CSV with a heading. Lists, structs and maps are JSON, binary is base64."""
+    """CSV with a heading: texts in quotes, and nothing at all for null; see :mod:`.output_values`.
 
-    def __init__(self, target: _Valve, schema: pa.Schema) -> None:
-        self._valve = target
-        self._changed = {f.name for f in schema if _needs_text(f.type)}
-        fields = [pa.field(f.name, pa.string()) if f.name in self._changed else f for f in schema]
-        self._schema = pa.schema(fields)
-        self._writer = pyarrow.csv.CSVWriter(target, self._schema)
+    An empty text is two quotes. Lists, structs and maps are JSON, binary is base64.
+    """
+
+    def __init__(self, target: Any, schema: pa.Schema) -> None:
+        self._target = target
+        self._names = list(schema.names)
+        self._target.write((",".join(map(quoted_text, self._names)) + "\n").encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        columns = [
-            _as_texts(column) if field.name in self._changed else column
-            for field, column in zip(self._schema, batch.columns, strict=True)
-        ]
-        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        if not batch.num_rows:
+            return
+        columns = zip(self._names, batch.columns, strict=True)
+        cells = [csv_cells(name, column) for name, column in columns]
+        comma, empty, end = (pa.scalar(text, pa.large_string()) for text in (",", "", "\n"))
+        lines = pc.binary_join_element_wise(
+            *cells, comma, null_handling="replace", null_replacement=""
+        )
+        # An array of texts is one text, and where each begins.
+        whole = pc.binary_join_element_wise(lines, empty, end).buffers()[2]
+        self._target.write(whole)
 
     def abandon(self) -> None:
-        self._valve.shut = True
+        """Lines have no ending."""
 
     def finish(self) -> None:
-        self._writer.close()
+        self._target.flush()
 
 
 class JsonLinesSink:
-    """One object per row. Times are ISO 8601, decimals strings, binary base64, NaN null."""
+    """One object per row, each value in the form that :mod:`.output_values` tells."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
-        self._encoder = msgspec.json.Encoder(enc_hook=json_value)
+        self._encoder = msgspec.json.Encoder()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._target.write(self._encoder.encode_lines(rows_of(batch)))
+        names = batch.schema.names
+        columns = [json_values(*each) for each in zip(names, batch.columns, strict=True)]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        self._target.write(self._encoder.encode_lines(rows))
 
     def finish(self) -> None:
         self._target.flush()
@@ -205,89 +214,37 @@ class TableSink:
     def __init__(self, schema: pa.Schema, limit_rows: int) -> None:
         self._names = list(schema.names)
         self._limit = limit_rows
-        self._rows: list[list[object]] = []
+        self._rows: list[Sequence[object]] = []
         self.more = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         room = self._limit - len(self._rows)
         self.more = self.more or batch.num_rows > room
-        for row in rows_of(batch.slice(0, room)):
-            self._rows.append([_cell(value) for value in row.values()])
+        columns = zip(self._names, batch.slice(0, room).columns, strict=True)
+        self._rows += zip(*(_cells(name, column) for name, column in columns), strict=True)
 
     def finish(self) -> None:
         print_table(self._names, self._rows)
 
 
-def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python values; texts for nanoseconds and far years, which Python's times lack."""
-    columns = [_values(_exact(column)) for column in batch.columns]
-    names = batch.schema.names
-    if not columns:
-        return [{} for _ in range(batch.num_rows)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def json_value(value: object) -> object:
-    """What msgspec does not know: the JSON form of a value that Arrow gave."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    return str(value)
-
-
-def _exact(column: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        return pc.replace_substring(column.cast(pa.string()), " ", "T")
-    return column
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """As Python values; times that Python has none for, such as of the year 17036, as texts."""
-    found: list[Any]
-    try:
+def _cells(name: str, column: pa.Array) -> list[str]:
+    """Values for eyes: without separators that were not sent, times as Python shows them."""
+    kind, t = column.type, pa.types
+    if t.is_string(kind):
         found = column.to_pylist()
-    except (OverflowError, ValueError):
-        if pa.types.is_temporal(column.type):
-            found = pc.replace_substring(column.cast(pa.string()), " ", "T").to_pylist()
-        else:
-            found = [_nested(cell) for cell in column]
-    return found
+    elif t.is_timestamp(kind) or t.is_date32(kind):
+        found = _times(column)
+    elif t.is_nested(kind) or t.is_binary(kind):
+        encoded = [(value, msgspec.json.encode(value)) for value in json_values(name, column)]
+        found = [v if v is None or isinstance(v, str) else text.decode() for v, text in encoded]
+    else:
+        found = csv_cells(name, column).to_pylist()
+    return ["null" if value is None else value for value in found]
 
 
-def _nested(cell: pa.Scalar) -> Any:
-    try:
-        return cell.as_py()
-    except (OverflowError, ValueError):
-        return "<a time out of range>"
-
-
-def _needs_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
-
-
-def _as_texts(column: pa.Array) -> pa.Array:
-    encode: Callable[[object], bytes] = msgspec.json.Encoder(enc_hook=json_value).encode
-    texts = [
-        None
-        if value is None
-        else base64.b64encode(value).decode()
-        if isinstance(value, bytes)
-        else encode(value).decode()
-        for value in _values(column)
-    ]
-    return pa.array(texts, pa.string())
-
-
-def _cell(value: object) -> object:
-    """A value as a cell: numbers stay as they are, without separators that were not sent."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list | dict | tuple):
-        return msgspec.json.encode(value, enc_hook=json_value).decode()
-    return str(value)
+def _times(column: pa.Array) -> list[str | None]:
+    if getattr(column.type, "unit", "") != "ns":
+        with contextlib.suppress(OverflowError, ValueError):
+            return [None if value is None else str(value) for value in column.to_pylist()]
+    texts: list[str | None] = time_texts(column, "T").to_pylist()
+    return texts

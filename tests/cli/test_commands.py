@@ -79,11 +79,11 @@ def test_times_that_python_has_none_for_are_written(
     done = run("query", namespace, "t", "--format", kind)
     assert done.returncode == 0, done.stderr
     found = done.stdout.decode()
-    far_away = "17036-07-06 14:00:27.387904Z"
+    far_away = "148108-07-06 14:00:27.387904Z"
     for text in (far_away if kind == "csv" else far_away.replace(" ", "T"), "29349-01-26"):
         assert text in found
     assert found.count("1970-01-01") == 3
-    assert "<a time out of range>" in found
+    assert found.count("148108-07-06") == 2
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])

@@ -54,19 +54,16 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start a command with an interpreter of its own: the end of that is what is looked at."""
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def command(*arguments: object, **streams: Any) -> "subprocess.Popen[bytes]":
-        pipes: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
-        process = subprocess.Popen(
+    def command(*arguments: object, stdout: Any = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+        process: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-m", "ingester", *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            **(pipes | streams),
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
         )
         started.append(process)
         return process

@@ -1,0 +1,150 @@
+"""Columns as the cells of CSV and the values of JSON, each in a form that says all of it.
+
+    numbers      as they are; float32 with as many digits as it has
+    NaN, inf     nan, inf, -inf in CSV; "NaN", "Infinity", "-Infinity" in JSON, which has none
+    decimals     all their digits, in JSON as a text
+    times        ISO 8601, instants in UTC with Z; see :mod:`.time_texts`
+    bytes        base64
+    lists, structs   JSON; maps as a list of pairs: keys may be of any type, and occur twice
+
+Law of this file: pure, column by column, and what has no form is refused by name.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .exits import CommandFailed
+from .time_texts import time_texts
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_PLAIN_SCALE = 6  # Arrow writes decimals of more in powers of ten
+
+
+def json_values(name: str, column: pa.Array) -> list[Any]:
+    """The column's values as msgspec encodes them.
+
+    Raises:
+        CommandFailed: its type has no form.
+    """
+    kind, t = column.type, pa.types
+    found: list[Any]
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_string(kind) or t.is_null(kind):
+        found = column.to_pylist()
+    elif t.is_floating(kind):
+        found = _floats(column)
+    elif t.is_decimal(kind):
+        found = [None if value is None else f"{value:f}" for value in column.to_pylist()]
+    elif t.is_binary(kind):
+        found = [_base64(value) for value in column.to_pylist()]
+    elif t.is_date32(kind) or t.is_timestamp(kind):
+        # Zeros alone behind the point say nothing.
+        texts = pc.replace_substring_regex(time_texts(column, "T"), r"\.0+(Z?)$", r"\1")
+        found = texts.to_pylist()
+    elif t.is_nested(kind):
+        found = _nested(name, column)
+    else:
+        raise _formless(name, kind, "JSON")
+    return found
+
+
+def csv_cells(name: str, column: pa.Array) -> pa.Array:
+    """The column's cells, quoted where it is text, null where it is null.
+
+    Raises:
+        CommandFailed: its type has no form.
+    """
+    kind, t = column.type, pa.types
+    if t.is_string(kind):
+        return _quoted(column)
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_null(kind):
+        return column.cast(pa.large_string())
+    if t.is_floating(kind):
+        texts = column.cast(pa.large_string())
+        # A reader sees that it is no integer.
+        return pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
+    if t.is_decimal(kind):
+        if kind.scale <= _PLAIN_SCALE:
+            return column.cast(pa.large_string())
+        return pa.array(json_values(name, column), pa.large_string())
+    if t.is_date32(kind) or t.is_timestamp(kind):
+        return time_texts(column, " ").cast(pa.large_string())
+    if t.is_binary(kind):
+        return _quoted(pa.array(json_values(name, column), pa.large_string()))
+    if t.is_nested(kind):
+        encode: Callable[[object], bytes] = msgspec.json.encode
+        values = json_values(name, column)
+        texts = [None if value is None else encode(value).decode() for value in values]
+        return _quoted(pa.array(texts, pa.large_string()))
+    raise _formless(name, kind, "CSV")
+
+
+def quoted_text(text: str) -> str:
+    """A text as a cell of CSV."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    quote = pa.scalar('"', pa.large_string())
+    doubled = pc.replace_substring(texts.cast(pa.large_string()), '"', '""')
+    return pc.binary_join_element_wise(quote, doubled, quote, pa.scalar("", pa.large_string()))
+
+
+def _floats(column: pa.Array) -> list[Any]:
+    if pa.types.is_float64(column.type):
+        found: list[Any] = column.to_pylist()
+        if pc.all(pc.is_finite(column)).as_py() is False:
+            found = [_NOT_FINITE.get(str(value), value) for value in found]
+        return found
+    texts = column.cast(pa.string()).to_pylist()
+    return [None if text is None else _number(text) for text in texts]
+
+
+def _number(text: str) -> Any:
+    word = _NOT_FINITE.get(text)
+    if word is not None:
+        return word
+    whole = text.removeprefix("-").isdigit()
+    return msgspec.Raw(f"{text}.0".encode() if whole else text.encode())
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _nested(name: str, column: pa.Array) -> list[Any]:
+    kind, t = column.type, pa.types
+    valid = column.is_valid().to_pylist()
+    if t.is_struct(kind):
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        # Each child as it is under this slice; what it has below a null is nobody's.
+        children = [json_values(name, child) for child in column.flatten()]
+        rows = zip(*children, strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if is_valid else None
+            for is_valid, row in zip(valid, rows, strict=True)
+        ]
+    if not (t.is_list(kind) or t.is_map(kind)):
+        raise _formless(name, kind, "JSON")
+    offsets = column.offsets.to_pylist()
+    first, last = (offsets[0], offsets[-1]) if offsets else (0, 0)
+    if t.is_map(kind):
+        keys = json_values(name, column.keys.slice(first, last - first))
+        items = json_values(name, column.items.slice(first, last - first))
+        flat: list[Any] = list(map(list, zip(keys, items, strict=True)))
+    else:
+        flat = json_values(name, column.values.slice(first, last - first))
+    return [
+        flat[start - first : end - first] if is_valid else None
+        for is_valid, start, end in zip(valid, offsets, offsets[1:], strict=False)
+    ]
+
+
+def _formless(name: str, kind: pa.DataType, where: str) -> CommandFailed:
+    return CommandFailed(
+        f"column {name!r}: {kind} has no form in {where}; --format arrow or parquet has"
+    )

@@ -1,0 +1,238 @@
+"""What ``query`` writes, ``write`` reads: the same table, in every format, of every type."""
+
+import json
+from decimal import Decimal
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from ingester.client import Client
+from tests.cli.conftest import Run, check_refused
+from tests.daemon import Daemon
+
+I64 = (1 << 63) - 1
+FLOATS = [nan, inf, -inf, -0.0, 0.0, 0.1, 1e20, 16777216.0, None, 1e7, -2.5]
+TEXTS = [
+    "", None, '"', 'a,b;c\td|e', "line\nand\r\nline\rend\n", "null", "NA", "\\N", "007", " x ",
+    "NaN", "-", "é😀", "true", "2020-01-01", "'", "\ufeff", "{}", "[1]", "=1", "#", "a\\", "\x01",
+]  # fmt: skip
+DAYS = [-(1 << 31), (1 << 31) - 1, 0, -1, None, -719_529, -719_528, 2_932_896, 2_932_897]
+TIMES = [-I64 - 1, I64, 0, -1, None, 1, 999_999, -62_135_596_800_000_001, 253_402_300_800_000_000]
+BERLIN_1880 = -2_840_140_800_000_000  # when its offset had seconds
+DST = 1_792_889_999_999_999  # within the hour that comes twice
+STRUCT = pa.struct(
+    [("a", pa.int64()), ("b", pa.string()), ("d", pa.decimal128(20, 8)), ("f", pa.float32())]
+)
+
+
+def all_types(unit: str) -> pa.Table:
+    """A column per type that tables keep, with the values that are hard to say."""
+    columns: dict[str, pa.Array] = {"b": pa.array([True, False, None])}
+    for bits in (8, 16, 32, 64):
+        signed, unsigned = (1 << bits - 1) - 1, (1 << bits) - 1
+        columns[f"i{bits}"] = pa.array([-signed - 1, signed, 0, None], f"int{bits}")
+        columns[f"u{bits}"] = pa.array([0, unsigned, None], f"uint{bits}")
+    columns["i53"] = pa.array([(1 << 53) + 1, -(1 << 53) - 1, I64 - 1], pa.int64())
+    columns["f32"] = pa.array([*FLOATS, 1e-45, 3.4028234663852886e38], pa.float32())
+    columns["f64"] = pa.array([*FLOATS, 5e-324, 1.7976931348623157e308, 2**53 + 2.0], pa.float64())
+    nines = "9" * 28 + "." + "9" * 10
+    decimals = [
+        Decimal(nines),
+        Decimal(f"-{nines}"),
+        Decimal("1E-10"),
+        Decimal(0),
+        None,
+        Decimal("-0.5"),
+    ]
+    columns["d38"] = pa.array(decimals, pa.decimal128(38, 10))
+    columns["d10"] = pa.array(
+        [Decimal("-12345678.90"), None, Decimal("0.10")], pa.decimal128(10, 2)
+    )
+    columns["d0"] = pa.array([Decimal("9" * 38), None, Decimal(7)], pa.decimal128(38, 0))
+    columns["s"] = pa.array(TEXTS, pa.string())
+    columns["x"] = pa.array([b"", None, b"\x00\xff", b"null", bytes(range(256))], pa.binary())
+    columns["day"] = pa.array(DAYS, pa.int32()).view(pa.date32())
+    for name, zone in {"t": None, "utc": "UTC", "berlin": "Europe/Berlin", "p": "+05:30"}.items():
+        far = [*TIMES, BERLIN_1880 if unit == "us" else -1, DST]
+        columns[name] = pa.array(far, pa.int64()).view(pa.timestamp(unit, zone))
+    columns |= nested(unit)
+    rows = max(map(len, columns.values()))
+    filled = {
+        name: pa.concat_arrays([column, pa.nulls(rows - len(column), column.type)])
+        for name, column in columns.items()
+    }
+    return pa.table({"n": pa.array(range(rows), pa.int64())} | filled)
+
+
+def nested(unit: str) -> dict[str, pa.Array]:
+    stamp = pa.timestamp(unit, "UTC")
+    return {
+        "ls": pa.array([["", None, 'q"', "a,b"], [], None, ["\n"]], pa.list_(pa.string())),
+        "lf": pa.array([[nan, inf, -inf, -0.0, 0.1, None], []], pa.list_(pa.float64())),
+        "ll": pa.array([[[1, None], [], None], None], pa.list_(pa.list_(pa.uint64()))),
+        "lt": pa.array([[0, 1, -1, None]], pa.list_(pa.int64())).cast(pa.list_(stamp)),
+        "st": pa.array(
+            [
+                {"a": I64, "b": "", "d": Decimal("0.00000001"), "f": 0.1},
+                {"a": None, "b": None, "d": None, "f": nan},
+                {"a": None, "b": None, "d": None, "f": None},
+                None,
+            ],
+            STRUCT,
+        ),
+        "m": pa.array(
+            [[("b", 2), ("a", None), ("", -1)], [], None], pa.map_(pa.string(), pa.int64())
+        ),
+        "mm": pa.array(
+            [[(2, [b"\x00", None]), (1, [])]], pa.map_(pa.int32(), pa.list_(pa.binary()))
+        ),
+        "sl": pa.array(
+            [[{"k": b"\x01"}, None, {"k": None}]], pa.list_(pa.struct([("k", pa.binary())]))
+        ),
+    }
+
+
+def plain(column: pa.Array) -> list[Any]:
+    """Values to compare: bits of numbers, counts of times, whatever Python has none for."""
+    kind, t = column.type, pa.types
+    if t.is_floating(kind):
+        bits = pc.if_else(pc.is_nan(column), pa.scalar(nan, kind), column)
+        return list(bits.view(f"int{kind.bit_width}").to_pylist())
+    if t.is_timestamp(kind):
+        return list(column.view(pa.int64()).to_pylist())
+    if t.is_date32(kind):
+        return list(column.view(pa.int32()).to_pylist())
+    if t.is_struct(kind):
+        rows = zip(*map(plain, column.flatten()), strict=True)
+        return [row if v.as_py() else None for v, row in zip(column.is_valid(), rows, strict=True)]
+    if t.is_map(kind):
+        pairs = list(zip(plain(column.keys), plain(column.items), strict=True))
+    elif t.is_list(kind):
+        pairs = plain(column.values)
+    else:
+        return list(column.to_pylist())
+    ends = column.offsets.to_pylist()
+    return [
+        pairs[ends[i] : ends[i + 1]] if column[i].is_valid else None for i in range(len(column))
+    ]
+
+
+def check_same(found: pa.Table, wanted: pa.Table) -> None:
+    found, wanted = (t.sort_by("n").combine_chunks() for t in (found, wanted))
+    assert found.schema.names == wanted.schema.names
+    for name in wanted.schema.names:
+        assert found.schema.field(name).type == wanted.schema.field(name).type
+        there, here = (plain(t[name].combine_chunks()) for t in (found, wanted))
+        assert there == here, name
+
+
+@pytest.fixture(scope="module", params=["us", "ns"])
+def source(request: pytest.FixtureRequest, served: Daemon) -> tuple[str, pa.Table]:
+    """The unit of a table ``all.UNIT`` and what it holds."""
+    table = all_types(request.param)
+    with Client(served.flight) as client:
+        made(client, "all", request.param, table.schema, request.param)
+        client.write("all", request.param, table)
+    return request.param, table
+
+
+def made(client: Client, namespace: str, name: str, schema: pa.Schema, unit: str) -> None:
+    client.create_table(namespace, name, schema, timestamp_unit=unit)
+
+
+def written(run: Run, unit: str, kind: str, path: Path, target: tuple[str, str]) -> None:
+    """Take the table out in a format, and write that to another table."""
+    done = run("query", "all", unit, "--format", kind, "--output", path)
+    assert done.returncode == 0, done.stderr
+    done = run("write", *target, path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "arrow", "parquet"])
+def test_every_type_comes_back_into_a_table_of_the_same_types(
+    run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
+) -> None:
+    unit, table = source
+    with Client(served.flight) as client:
+        made(client, f"again-{kind}", unit, table.schema, unit)
+        written(run, unit, kind, tmp_path / f"rows.{kind}", (f"again-{kind}", unit))
+        check_same(client.query(f"again-{kind}", unit), table)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_formats_that_carry_types_make_the_same_table(
+    run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
+) -> None:
+    unit, table = source
+    path = tmp_path / f"rows.{kind}"
+    done = run("query", "all", unit, "--format", kind, "--output", path)
+    assert done.returncode == 0, done.stderr
+    done = run("write", f"new-{kind}", unit, path)
+    if unit == "ns":
+        # Nanoseconds that a table of microseconds would cut.
+        check_refused(done, 1, "are not whole microseconds")
+        return
+    assert done.returncode == 0, done.stderr
+    with Client(served.flight) as client:
+        check_same(client.query(f"new-{kind}", unit), table)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_texts_alone_make_a_table_that_says_the_same(
+    run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
+) -> None:
+    """Types that a text does not tell, such as a number's width, become others that hold all."""
+    unit, table = source
+    known = ["n", "b", "i64", "s", "day", "i53", "u32", "ls" if kind == "jsonl" else "f64"]
+    if unit == "us":
+        known += ["t", "utc", "berlin"]
+    path = tmp_path / f"rows.{kind}"
+    columns = ("--columns", ",".join(known))
+    done = run("query", "all", unit, *columns, "--output", path)
+    assert done.returncode == 0, done.stderr
+    done = run("write", f"inferred-{kind}", unit, path)
+    assert done.returncode == 0, done.stderr
+    again = run("query", f"inferred-{kind}", unit, *columns, "--format", kind)
+    assert again.stdout == path.read_bytes()
+    with Client(served.flight) as client:
+        schema = client.schema(f"inferred-{kind}", unit)
+    for name in set(known) - {"u32", "berlin"}:
+        assert schema.field(name).type == table.schema.field(name).type, name
+
+
+def test_lines_of_json_are_json_for_every_reader(
+    run: Run, source: tuple[str, pa.Table], tmp_path: Path
+) -> None:
+    unit, table = source
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    lines = run("query", "all", unit, "--format", "jsonl").stdout.splitlines()
+    rows = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [row["n"] for row in rows] == list(range(table.num_rows))
+    assert [row["f32"] for row in rows[:6]] == ["NaN", "Infinity", "-Infinity", -0.0, 0.0, 0.1]
+    assert rows[2]["d38"] == "0.0000000001"
+    assert (rows[0]["u64"], rows[1]["u64"]) == (0, (1 << 64) - 1)
+    assert rows[0]["m"] == [["b", 2], ["a", None], ["", -1]]
+    assert rows[0]["day"] == "-5877641-06-23"
+    assert rows[1]["day"] == "5881580-07-11"
+    if unit == "us":
+        assert rows[0]["utc"] == "-290308-12-21T19:59:05.224192Z"
+        assert rows[1]["t"] == "294247-01-10T04:00:54.775807"
+        assert rows[9]["berlin"] == "1880-01-01T00:00:00Z"
+
+
+def test_a_time_that_no_reader_takes_is_refused_with_its_row(
+    run: Run, served: Daemon, namespace: str, tmp_path: Path
+) -> None:
+    with Client(served.flight) as client:
+        client.write(namespace, "t", pa.table({"t": pa.array([0], pa.timestamp("us"))}))
+    for text in ("300000-01-01 00:00:00", "10000-02-30", "10000-01-01T00:00:00Z", "-1-01-01"):
+        (tmp_path / "a.csv").write_text(f"t\n2020-01-01\n{text}\n")
+        done = run("write", namespace, "t", "a.csv")
+        check_refused(done, 1, f"row 2, column 't': {text!r} is not timestamp[us]")
