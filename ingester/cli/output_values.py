@@ -5,7 +5,8 @@
     decimals     all their digits, in JSON as a text
     times        ISO 8601, instants in UTC with Z; see :mod:`.time_texts`
     bytes        base64
-    lists, structs   JSON; maps as a list of pairs: keys may be of any type, and occur twice
+    lists, structs   JSON
+    maps         lists of {"key": …, "value": …}: keys may be of any type, and occur twice
 
 Law of this file: pure, column by column, and what has no form is refused by name.
 """
@@ -135,7 +136,8 @@ def _nested(name: str, column: pa.Array) -> list[Any]:
     if t.is_map(kind):
         keys = json_values(name, column.keys.slice(first, last - first))
         items = json_values(name, column.items.slice(first, last - first))
-        flat: list[Any] = list(map(list, zip(keys, items, strict=True)))
+        pairs = zip(keys, items, strict=True)
+        flat: list[Any] = [{"key": key, "value": value} for key, value in pairs]
     else:
         flat = json_values(name, column.values.slice(first, last - first))
     return [
