@@ -134,7 +134,12 @@ def query(
     endpoint: Endpoint = ENDPOINT,
     json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Print rows: everything acknowledged before the call is among them."""
+    """Print rows: everything acknowledged before the call is among them.
+
+    CSV and JSON lines say every value so that write reads the same again: times in ISO 8601, those
+    with a zone in UTC; all digits of decimals; bytes in base64; NaN and Infinity as such; lists,
+    structs and maps (as key and value) in JSON. In CSV null is nothing, and text is in quotes.
+    """
     from .querying import Asking, run_query
 
     asking = Asking(
