@@ -81,7 +81,8 @@ class Client:
 
     def sync(self, namespace: str, origin: str) -> SyncStream:
         """A replication stream of an origin: changes of rows, in transactions."""
-        return SyncStream(self._connection, self._connection.retry, namespace, origin)
+        names = arguments.text("namespace", namespace), arguments.text("origin", origin)
+        return SyncStream(self._connection, self._connection.retry, *names)
 
     def write(
         self,

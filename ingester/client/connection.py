@@ -110,7 +110,7 @@ class Connection:
 
     def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``."""
-        options = _options(timeout_s)
+        options = _options(None if timeout_s is None else seconds("timeout_s", timeout_s))
         return self._call(lambda: self._flight.do_get(flight.Ticket(ticket), options).read_all())
 
     def stream(self, ticket: bytes) -> QueryStream:

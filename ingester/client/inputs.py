@@ -194,12 +194,18 @@ def _table_of_pandas(frame: Any) -> pa.Table:
 
 
 def _checked(batch: object) -> pa.RecordBatch:
-    if not isinstance(batch, pa.RecordBatch):
+    if isinstance(batch, pa.RecordBatch):
+        return batch
+    kind = type(batch).__name__
+    if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
         raise InvalidRequest(
-            f"an iterable is taken of record batches or of dicts, not of a {type(batch).__name__}:"
-            " write each by itself"
+            f"an iterable is taken of record batches or of dicts, not of a {kind}: write each by"
+            " itself"
         )
-    return batch
+    raise InvalidRequest(
+        f"an iterable is taken of record batches or of dicts, not of a {kind}: say the columns'"
+        " names, as [{'id': 1}, {'id': 2}] or {'id': [1, 2]}"
+    )
 
 
 def _one_column(data: object) -> InvalidRequest:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .errors import TRANSIENT_CODES, ClientError, TimedOut, Unavailable, Unreachable
+from .errors import TRANSIENT_CODES, ClientError, InvalidRequest, TimedOut, Unavailable, Unreachable
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +20,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     for_s: float = 30.0
     first_delay_s: float = 0.05
     max_delay_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest where a field is no span of time."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InvalidRequest(f"RetryPolicy({name}={value!r}): expected seconds, from 0 on")
 
     def delay_s(self, failures: int, error: ClientError, fraction: float) -> float:
         """Seconds to wait after the ``failures``-th failure in a row (from 1).
