@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from .errors import InvalidRequest
+from .meaning import check_meaning, check_objects
 from .splitting import regrouped
 
 Data: TypeAlias = Any
@@ -52,6 +53,7 @@ def batches_of(data: Data, max_batch_bytes: int) -> Input:
         return Input(data.schema, iter([data] if data.num_rows else []), True)
     if isinstance(data, pa.RecordBatchReader):
         return Input(data.schema, (batch for batch in data if batch.num_rows), True)
+    check_objects(data)
     table = _table_of(data)
     if table is not None:
         return Input(table.schema, regrouped(table.to_batches(), max_batch_bytes), False)
@@ -168,12 +170,16 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
     try:
         if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "__array__"):
-            return pa.chunked_array(values)
-        return pa.array(values)
+            made = pa.chunked_array(values)
+        else:
+            made = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise InvalidRequest(
-            f"column {name!r}: {exc}; give it one type, as pyarrow.array(values, pyarrow.float64())"
+            f"column {name!r}: {exc}; give it one type that has room for all of its values, as"
+            " pyarrow.array(values, pyarrow.uint64())"
         ) from exc
+    check_meaning(name, values, made.type)
+    return made
 
 
 def _table_of_pandas(frame: Any) -> pa.Table:
@@ -190,6 +196,8 @@ def _table_of_pandas(frame: Any) -> pa.Table:
         table = pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as exc:
         raise InvalidRequest(f"the DataFrame is not of one type in each column: {exc}") from exc
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        check_meaning(name, frame.get(name, []), kind)
     return table.replace_schema_metadata(None)
 
 

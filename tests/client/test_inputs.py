@@ -21,6 +21,8 @@ from tests.client.small_daemon import SmallDaemon
 from tests.daemon import Daemon
 
 MIB = 1024**2
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 COLUMNS: dict[str, list[Any]] = {"host": ["a", "b", None], "v": [1.5, 2.5, 3.5]}
 ROWS = [{"host": "a", "v": 1.5}, {"host": "b", "v": 2.5}, {"v": 3.5}]
 
@@ -167,6 +169,24 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         (pa.chunked_array([[1]]), "one column: say its name"),
         (pd.DataFrame({"v": [1]}, pd.DatetimeIndex(["2026-11-21"])), "no name: name it"),
         (pd.DataFrame({"v": [1, "x"]}), "the DataFrame is not of one type in each column"),
+        (
+            [{"t": NOON}, {"t": NOON.replace(tzinfo=None)}],
+            "'t' has times with a zone and times with",
+        ),
+        (pd.DataFrame({"t": [NOON.replace(tzinfo=None), NOON]}, dtype=object), "the zone of each"),
+        (
+            pd.DataFrame({"p": pd.period_range("2026", periods=2)}),
+            r"'p': a pandas.period is no type",
+        ),
+        (
+            {"p": pd.Series(pd.interval_range(0, 2))},
+            r"'p': a pandas.interval is no type of a table",
+        ),
+        (
+            pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}),
+            "'o' holds objects of Python",
+        ),
+        ([{"v": 2**63}], "column 'v': .*give it one type that has room for all of its values"),
     ],
 )
 def test_what_is_not_taken_says_what_is(client: Client, data: Any, said: str) -> None:
@@ -185,8 +205,6 @@ def test_neither_pandas_nor_polars_is_needed() -> None:
 # ------------------------------------------------------------------------------- a table's types
 
 
-BERLIN = ZoneInfo("Europe/Berlin")
-NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 TYPED = pa.schema(
     [
         ("time", pa.timestamp("us", "UTC")),
