@@ -6,7 +6,9 @@ Polars' Object                           becomes addresses in memory
 """
 
 import datetime
+import itertools
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -25,14 +27,42 @@ def check_meaning(name: str, values: Any, kind: pa.DataType) -> None:
             f"column {name!r}: a {kind.extension_name} is no type of a table: write timestamps"
             f" (frame[{name!r}].dt.to_timestamp()) or text (frame[{name!r}].astype(str))"
         )
-    is_objects = isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
-    if pa.types.is_timestamp(kind) and is_objects:
-        zoned = {v.tzinfo is not None for v in values if isinstance(v, datetime.datetime)}
-        if len(zoned) > 1:
-            raise InvalidRequest(
-                f"column {name!r} has times with a zone and times without: say the zone of each, as"
-                " time.replace(tzinfo=datetime.timezone.utc)"
-            )
+    if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
+        for leaf, objects in _leaves(kind, values):
+            _check_times(name, leaf, [v for v in objects if isinstance(v, datetime.datetime)])
+
+
+def _check_times(name: str, kind: pa.DataType, times: list[Any]) -> None:
+    if pa.types.is_date32(kind) and times:
+        raise InvalidRequest(
+            f"column {name!r} has dates and times: make all of them times, as"
+            " datetime.datetime(2026, 11, 21), or dates, as time.date()"
+        )
+    if len({time.tzinfo is not None for time in times}) > 1:
+        raise InvalidRequest(
+            f"column {name!r} has times with a zone and times without: say the zone of each, as"
+            " time.replace(tzinfo=datetime.timezone.utc)"
+        )
+    if any(getattr(time, "nanosecond", 0) for time in times):
+        raise InvalidRequest(
+            f"column {name!r} has nanoseconds in a list of objects, which Arrow would cut off:"
+            " write a pandas.Series of them, into a table that keeps nanoseconds, or round them"
+        )
+
+
+def _leaves(
+    kind: pa.DataType, values: Iterable[Any]
+) -> Iterator[tuple[pa.DataType, Iterable[Any]]]:
+    """The times in Python's objects that became a nested type, by where they are in it."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        yield kind, values
+    elif pa.types.is_list(kind):
+        lists = [v for v in values if isinstance(v, list | tuple)]
+        yield from _leaves(kind.value_type, itertools.chain.from_iterable(lists))
+    elif pa.types.is_struct(kind):
+        structs = [v for v in values if isinstance(v, Mapping)]
+        for field in (kind.field(i) for i in range(kind.num_fields)):
+            yield from _leaves(field.type, [struct.get(field.name) for struct in structs])
 
 
 def check_objects(data: Any) -> None:

@@ -186,12 +186,26 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
             pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}),
             "'o' holds objects of Python",
         ),
+        ([{"d": NOON.date()}, {"d": NOON}], "column 'd' has dates and times: make all of them"),
+        (
+            [{"s": [{"t": NOON}, {"t": NOON.replace(tzinfo=None)}]}],
+            "column 's' has times with a zone",
+        ),
+        ({"t": [pd.Timestamp(1, unit="ns")]}, "column 't' has nanoseconds in a list of objects"),
         ([{"v": 2**63}], "column 'v': .*give it one type that has room for all of its values"),
     ],
 )
 def test_what_is_not_taken_says_what_is(client: Client, data: Any, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         client.write("ns", "t", data)
+
+
+def test_what_keeps_its_meaning_in_a_list_is_taken() -> None:
+    rows = [
+        {"t": NOON, "d": NOON.date(), "s": {"t": [NOON]}, "p": pd.Timestamp(NOON)},
+        {"t": NOON.astimezone(BERLIN), "d": None, "s": {"t": None}, "p": None},
+    ]
+    assert table_of_rows(rows).column("t").to_pylist() == [NOON, NOON]
 
 
 def test_neither_pandas_nor_polars_is_needed() -> None:
