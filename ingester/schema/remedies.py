@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-_INSTEAD = (
-    (pa.types.is_float16, "cast it to float32, which has all of its values"),
-    (pa.types.is_date64, "cast it to date32, or to timestamp('ms') where it has times"),
-    (pa.types.is_time, "send an integer of the same unit, or a string"),
-    (pa.types.is_duration, "send an integer of the same unit"),
-    (pa.types.is_interval, "send integers, or a string"),
-    (pa.types.is_union, "send a struct with a field for each of its types"),
-    (pa.types.is_run_end_encoded, "decode it, in pyarrow by compute.run_end_decode"),
-)
-
 
 def for_type(kind: pa.DataType) -> str:
-    """What to send instead of a type that no table keeps."""
-    return next((text for is_kind, text in _INSTEAD if is_kind(kind)), "send another type")
+    """What to send instead of a type that no table keeps; empty where nothing is known."""
+    t = pa.types
+    if t.is_float16(kind):
+        return "; cast it to float32"
+    if t.is_time(kind):
+        return "; cast it to int64, or send a timestamp"
+    if t.is_duration(kind):
+        return f"; cast it to int64, and say {kind.unit!r} in the column's name"
+    if t.is_interval(kind):
+        return "; send its parts as integers"
+    if t.is_date64(kind):
+        return "; cast it to date32"
+    if t.is_decimal(kind):
+        return "; cast it to decimal128, or send a string"
+    if t.is_union(kind):
+        return "; send a column for each of its types"
+    if t.is_run_end_encoded(kind):
+        return "; decode it (pyarrow.compute.run_end_decode)"
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"; send its storage, {kind.storage_type}"
+    return ""
 
 
 def for_clash(sent: pa.DataType, kept: pa.DataType) -> str:

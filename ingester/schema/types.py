@@ -74,14 +74,15 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
         )
     if _is_list(kind):
         return pa.list_(_kept(column, sent, kind.value_type, unit, depth + 1))
-    raise _not_supported(column, sent, kind, remedies.for_type(kind))
+    raise _not_supported(column, sent, kind)
 
 
 def _not_supported(
-    column: str, sent: pa.DataType, kind: pa.DataType, remedy: str
+    column: str, sent: pa.DataType, kind: pa.DataType, remedy: str | None = None
 ) -> InvalidRequest:
     inside = "" if kind == sent else f" (inside {sent})"
-    return InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported; {remedy}")
+    helps = remedies.for_type(kind) if remedy is None else f"; {remedy}"
+    return InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported{helps}")
 
 
 def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataType:
@@ -89,8 +90,7 @@ def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataT
         remedy = "Parquet has no negative scales: cast it to scale 0"
         raise _not_supported(column, sent, kind, remedy)
     if kind.precision > _MAX_DIGITS:
-        remedy = f"Spark has at most {_MAX_DIGITS} digits: cast it to decimal128, or send a string"
-        raise _not_supported(column, sent, kind, remedy)
+        raise _not_supported(column, sent, kind)
     return pa.decimal128(kind.precision, kind.scale)
 
 

@@ -177,10 +177,10 @@ def test_a_dictionary_of_dictionaries_is_refused_by_name() -> None:
 REMEDIES = {
     "float32": pa.float16(),
     "date32": pa.date64(),
-    "string": pa.time64("us"),
-    "integer": pa.duration("s"),
+    "timestamp": pa.time64("us"),
+    "int64": pa.duration("s"),
     "integers": pa.month_day_nano_interval(),
-    "struct": pa.dense_union([pa.field("a", pa.int8())]),
+    "a column for each": pa.dense_union([pa.field("a", pa.int8())]),
     "run_end_decode": pa.run_end_encoded(pa.int32(), pa.string()),
     "decimal128": pa.decimal256(39, 2),
     "scale 0": pa.decimal128(10, -2),
