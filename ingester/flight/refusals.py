@@ -129,9 +129,15 @@ def refusals(
     except BaseException as exc:
         if isinstance(exc, IngesterError):
             refused(kind_of(exc).code)
-        known = known_error(exc)
-        context.add_trailer(TRAILER, error_json(known))
-        raise flight_error(known) from None
+        raise _with_trailer(context, exc) from None
+
+
+def _with_trailer(context: Any, error: BaseException) -> Exception:
+    # In a frame of its own: a name for an error that goes through this frame would make a cycle of
+    # the two, and what the frames before it hold, a batch, would wait for the collector.
+    known = known_error(error)
+    context.add_trailer(TRAILER, error_json(known))
+    return flight_error(known)
 
 
 @contextmanager
@@ -145,10 +151,13 @@ def says_answered(batches: Callable[[], int]) -> Iterator[None]:
     except (ClientGone, fl.FlightError):
         raise
     except Exception as exc:
-        known = known_error(exc)
-        details = {**known.details, "answered": batches()}
-        error = type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
-        raise error from exc
+        raise _with_answered(exc, batches()) from exc
+
+
+def _with_answered(error: Exception, batches: int) -> IngesterError:
+    known = known_error(error)
+    details = {**known.details, "answered": batches}
+    return type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
 
 
 @contextmanager

@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 import trio
 
+from ingester.errors import InvalidRequest, MemoryFull
+from ingester.flight.refusals import refusals, says_answered
 from ingester.memory import MemoryLedger, Watermarks
 from ingester.uploading import CannotEncode, Ordered, Uploader
 from ingester.uploads import Uploads
@@ -76,3 +81,30 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         assert len(uploader.held) == 4, "each began in vain and was tried again when it was due"
 
     trio.run(fail_twice)
+
+
+class _Context:
+    """Of a call: trailers go nowhere."""
+
+    def add_trailer(self, name: str, value: bytes) -> None:
+        assert name.endswith("-bin")
+        assert value
+
+
+@pytest.mark.parametrize("kind", [InvalidRequest, MemoryFull])
+def test_a_refusal_keeps_nothing_of_the_batch_that_it_is_for(kind: type[Exception]) -> None:
+    held: list[weakref.ref[Rows]] = []
+
+    def refuse() -> None:
+        rows = Rows()
+        held.append(weakref.ref(rows))
+        raise kind(f"not {rows}")
+
+    for _ in range(2):
+        with (
+            suppress(pa.ArrowInvalid, fl.FlightError),
+            refusals(_Context()),
+            says_answered(lambda: 3),
+        ):
+            refuse()
+    assert [one() for one in held] == [None, None]
