@@ -7,7 +7,16 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.fuzz.attacked import Attacked
-from tests.fuzz.raw_flight import INVALID_ARGUMENT, ipc_stream, path_descriptor
+from tests.fuzz.raw_flight import (
+    INVALID_ARGUMENT,
+    OK,
+    Answered,
+    call,
+    field,
+    flight_data,
+    ipc_stream,
+    path_descriptor,
+)
 from tests.integration.wire import act, ticket
 
 
@@ -29,3 +38,26 @@ def test_metadata_and_descriptors_of_any_depth_are_refused(attacked: Attacked) -
     for metadata in (deep, b'{"sequence":' + b"9" * 5_000 + b"}", b"\xff", b'{"a":' * 50_000):
         answered = attacked.put(messages, descriptor=where, metadata=metadata)
         assert answered.status == INVALID_ARGUMENT, answered.message
+
+
+def test_metadata_counts_on_the_message_of_a_batch_and_arrow_hides_it_on_that_of_the_schema(
+    attacked: Attacked,
+) -> None:
+    """As the page for authors of clients says; where this fails, pyarrow has begun to show it."""
+    (schema, _), (header, body) = ipc_stream(pa.record_batch({"a": [1]}))
+    where = path_descriptor("attacked", "metadata")
+
+    def put(on_schema: bytes, *on_batches: bytes) -> Answered:
+        batches = [flight_data(header, body, None, metadata) for metadata in on_batches]
+        first = flight_data(schema, b"", where, on_schema)
+        return call(attacked.daemon.flight, "DoPut", [first, *batches])
+
+    assert put(b"garbage", b"").status == OK
+    assert put(b"garbage").status == OK
+    refused = put(b"", b"garbage")
+    assert (refused.status, refused.results) == (INVALID_ARGUMENT, 0)
+    # Without a batch it would be about nothing.
+    alone = [flight_data(schema, b"", where), field(3, b'{"sequence": 1}')]
+    refused = call(attacked.daemon.flight, "DoPut", alone)
+    assert refused.status == INVALID_ARGUMENT
+    assert "has no record batch" in refused.message
