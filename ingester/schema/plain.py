@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Offsets = npt.NDArray[np.int64]
+_VIEW_BYTES = 16
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -50,9 +51,9 @@ def plain(array: Any) -> Any:
     if t.is_dictionary(kind):
         return plain(array.dictionary).take(array.indices)
     if t.is_string_view(kind):
-        return array.cast(pa.string())
+        return _with_empty_nulls(array).cast(pa.string())
     if t.is_binary_view(kind):
-        return array.cast(pa.binary())
+        return _with_empty_nulls(array).cast(pa.binary())
     if t.is_struct(kind):
         # Flattened: what lies under a null of the struct is null, too.
         fields = [plain(field) for field in array.flatten()]
@@ -70,6 +71,21 @@ def plain(array: Any) -> Any:
         starts = pa.array(offsets - first, pa.int32())
         return pa.MapArray.from_arrays(starts, keys, items, mask=array.is_null())
     return _lists(offsets - first, plain(array.values.slice(first, length)), array)
+
+
+def _with_empty_nulls(views: Any) -> Any:
+    """Texts with an empty view in the place of each null.
+
+    Anything may stand there, and Arrow's validation passes over it; its cast follows it all the
+    same, and a length below zero ended the whole process (seen with pyarrow 26).
+    """
+    if not views.null_count:
+        return views
+    valid, (_, words, *texts) = views.is_valid(), views.buffers()
+    found = np.frombuffer(words, np.int64, 2 * len(views), _VIEW_BYTES * views.offset)
+    kept = np.where(np.repeat(valid.to_numpy(zero_copy_only=False), 2), found, 0)
+    buffers = [valid.buffers()[1], pa.py_buffer(kept), *texts]
+    return pa.Array.from_buffers(views.type, len(views), buffers, views.null_count)
 
 
 def _from_views(array: Any) -> Any:

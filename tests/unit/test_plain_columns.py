@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -29,10 +30,22 @@ def _stored(kind: pa.BaseExtensionType, values: list[Any]) -> Any:
     return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
 
 
+def _hiding(kind: pa.DataType, length: int) -> Any:
+    """In the place of the null is a view of so many bytes, of a buffer that is not there."""
+    valid, views, *texts = pa.array(["a", None, LONG, "b"], pa.string_view()).buffers()
+    words = bytearray(views)
+    struct.pack_into("<iiii", words, 16, length, 0, 7, 1 << 30)
+    array = pa.Array.from_buffers(kind, 4, [valid, pa.py_buffer(words), *texts], 1)
+    array.validate(full=True)  # as what was sent is
+    return array
+
+
 # Arrays of four values each, with a null where that is possible.
 LEAVES: dict[str, Any] = {
     "string_view": pa.array(["a", None, LONG, "b"], pa.string_view()),
     "binary_view": pa.array([b"a", None, LONG.encode(), b"b"], pa.binary_view()),
+    "string view under a null": _hiding(pa.string_view(), -50_331_648),
+    "binary view under a null": _hiding(pa.binary_view(), 50_331_648),
     "list_view": pa.array([[1], None, [], [2, 3]], pa.list_view(pa.int64())),
     "large_list_view": pa.array([["x"], None, [], [LONG]], pa.large_list_view(pa.string_view())),
     "Polars' Categorical": _dictionary(["a", LONG], pa.string_view(), pa.uint32()),
