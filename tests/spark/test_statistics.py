@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.flight as fl
@@ -109,6 +110,48 @@ def test_duckdb(files: list[str]) -> None:
 def _for_duckdb(value: Any, kind: str) -> str:
     made = f"from_hex('{value.hex()}')" if isinstance(value, bytes) else f"'{value}'::{kind}"
     return f"({made})"
+
+
+def test_polars(files: list[str]) -> None:
+    held = pl.DataFrame(pa.table(ODD))
+    for column, _, operator, value in EVERY:
+        name, _, inner = column.partition(".")
+        field = pl.col(name).struct.field(inner) if inner else pl.col(name)
+        kind = held.select(field).dtypes[0]
+        expression = _for_polars(field, operator, pl.lit(value, kind))
+        found = pl.scan_parquet(files).filter(expression).select("id").collect()
+        expected = held.filter(expression).select("id")
+        assert sorted(found["id"]) == expected["id"].to_list(), (column, operator, value)
+
+
+def _for_polars(field: pl.Expr, operator: str, value: pl.Expr) -> pl.Expr:
+    made: dict[str, Callable[[], pl.Expr]] = {
+        "is null": field.is_null,
+        "is not null": field.is_not_null,
+        "=": lambda: field == value,
+        "!=": lambda: field != value,
+        "<": lambda: field < value,
+        "<=": lambda: field <= value,
+        ">": lambda: field > value,
+        ">=": lambda: field >= value,
+        "in": lambda: field.is_in(value.implode()),
+        "not in": lambda: ~field.is_in(value.implode()),
+    }
+    return made[operator]()
+
+
+def test_least_and_greatest_values(files: list[str]) -> None:
+    """What has no statistics in one file of several is not left out either."""
+    with duckdb.connect() as connection:
+        connection.register("odd", pa.table(ODD))
+        connection.execute("create table held as select * from odd")
+        for column in ("f32", "d38", "day", "text", "u64"):
+            asked = f"select min({column}), max({column}), count({column}) from"
+            found = connection.execute(f"{asked} read_parquet({files!r})").fetchone()
+            assert repr(found) == repr(connection.execute(f"{asked} held").fetchone())
+            wanted = [pl.col(column).min().alias("low"), pl.col(column).max().alias("high")]
+            rows = pl.scan_parquet(files).select(wanted).collect().rows()
+            assert repr(rows) == repr(pl.DataFrame(pa.table(ODD)).select(wanted).rows())
 
 
 def test_pyarrow(files: list[str]) -> None:
