@@ -98,6 +98,8 @@ class PutCall:
         self._answers = 0
         self._sequences = RisingSequences()
         self._reading: Reading
+        self.refused_bytes = 0
+        """Of messages that were received for nothing."""
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
@@ -259,6 +261,7 @@ class PutCall:
             return self._sent_off(stream, chunk, looks)
         except BaseException as exc:
             self._portal.post(stream.refuse, exc)
+            self.refused_bytes += _bytes_of(chunk)
             return False
 
     def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
@@ -307,6 +310,11 @@ class PutCall:
         if sequence is not None and stream.first_sequence is None:
             stream.would_admit(operation.nbytes, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
+
+
+def _bytes_of(chunk: Any) -> int:
+    nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
+    return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
 def _submit(stream: WriteStream, operation: Operation) -> None:

@@ -59,7 +59,11 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                 self._sync(command).serve(reader, writer)
                 return
             call = PutCall(self._portal, runtime.writes, command, self._limits, self._preparer)
-            call.serve(reader, writer)
+            try:
+                call.serve(reader, writer)
+            finally:
+                if call.refused_bytes:
+                    self._portal.post(runtime.trimming.freed, call.refused_bytes)
 
     def _sync(self, command: SyncCommand) -> SyncCall:
         return SyncCall(

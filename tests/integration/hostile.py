@@ -129,9 +129,9 @@ def _whole_message(endpoint: str, number: int) -> None:
 
 
 def _narrow(endpoint: str, number: int) -> None:
-    values = pa.array(np.arange(250_000))
+    values = pa.array(np.arange(100_000))
     _put(endpoint, "wide", pa.record_batch({f"c{number}": values}))
-    time.sleep(0.5)
+    time.sleep(2.0)  # to write a thousand columns of them takes time
 
 
 KINDS: dict[str, Send] = {

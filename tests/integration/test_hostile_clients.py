@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,18 @@ import pytest
 
 from tests.daemon import ROOT, Daemon, Launch
 from tests.integration.hostile import WIDE
-from tests.integration.wire import Json, act, create, extra, numbers, put, query, rows
+from tests.integration.wire import (
+    ARROW_AND_FLIGHT,
+    Json,
+    act,
+    create,
+    extra,
+    numbers,
+    put,
+    query,
+    rows,
+    ticket,
+)
 
 SECONDS = float(os.environ.get("INGESTER_TEST_HOSTILE_SECONDS", "12"))
 EACH = 8
@@ -33,7 +44,7 @@ BYSTANDER = ("by", "stander")
 
 KINDS = (
     ("one buffer", "many buffers", "dictionaries", "nested nulls"),
-    ("as large as may be", "metadata", "whole message"),
+    ("as large as may be", "metadata", "whole message", "narrow"),
 )
 
 
@@ -78,6 +89,32 @@ def _attacks(daemon: Daemon) -> Iterator[list[subprocess.Popen[bytes]]]:
             attack.stdout.close()
 
 
+@contextmanager
+def _used_meanwhile(daemon: Daemon) -> Iterator[None]:
+    """What the clients have put in is asked for, and brought into files."""
+    over = threading.Event()
+
+    def use() -> None:
+        with fl.connect(daemon.flight) as client:
+            while not over.wait(0.2) and daemon.process.poll() is None:
+                with suppress(*ARROW_AND_FLIGHT):
+                    act(client, "persist", namespace="hostile", timeout_s=10.0)
+                for table in ("wide", "f0", "f1"):
+                    with suppress(*ARROW_AND_FLIGHT):
+                        for chunk in client.do_get(ticket(("hostile", table))):
+                            assert chunk.data.num_rows
+                            if over.is_set():
+                                break
+
+    user = threading.Thread(target=use)
+    user.start()
+    try:
+        yield
+    finally:
+        over.set()
+        user.join()
+
+
 def _write_and_ask(client: fl.FlightClient, first: int) -> tuple[float, float]:
     """Seconds that a write took, with its retries, and a query."""
     began = time.monotonic()
@@ -109,7 +146,7 @@ def test_the_worst_clients_leave_the_process_small_and_others_answered(
     ):
         create(client, ("hostile", "wide"), wide)
         took = [_write_and_ask(client, 0)]
-        with _attacks(daemon) as attacks:
+        with _used_meanwhile(daemon), _attacks(daemon) as attacks:
             while any(attack.poll() is None for attack in attacks):
                 took.append(_write_and_ask(client, len(took)))
             for attack in attacks:
@@ -137,4 +174,5 @@ def _check(outcomes: dict[str, Json]) -> None:
         "descriptor path has ",
         "ticket has ",
     }
+    assert outcomes["narrow"].keys() <= {"ok", no_room}
     assert outcomes["whole message"].keys() == {"Compression algorithm 'gzip' is disabled."}
