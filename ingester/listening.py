@@ -9,9 +9,8 @@ import trio
 from ingester.allocator import find_room, room_bytes
 from ingester.config import Settings, split_address
 from ingester.errors import Stopping
-from ingester.flight.decoding import Decoding
+from ingester.flight.decoding import Decoding, PutLimits
 from ingester.flight.portal import Portal
-from ingester.flight.put import PutLimits
 from ingester.flight.reception import bounded_messages
 from ingester.flight.server import IngesterServer
 from ingester.http.server import ListenError

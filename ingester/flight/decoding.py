@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -100,6 +101,15 @@ class Decoding:
                 return account
             self._accounts.append(account)
         return pa.proxy_memory_pool(self._room)
+
+
+@dataclass(frozen=True, slots=True)
+class PutLimits:
+    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, and where batches are decoded."""
+
+    max_batch_bytes: int
+    max_unanswered: int
+    decoding: Decoding
 
 
 class Reading:

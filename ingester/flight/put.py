@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -32,7 +31,7 @@ import pyarrow as pa
 
 from ingester.flight.answers import ClientGone, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
-from ingester.flight.decoding import Decoding, Reading, moved
+from ingester.flight.decoding import PutLimits, Reading, moved
 from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
@@ -58,15 +57,6 @@ READER_LEAVES_S = 0.02
 """How long a refused client may take to send on by itself before it is told by an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class PutLimits:
-    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, and where batches are decoded."""
-
-    max_batch_bytes: int
-    max_unanswered: int
-    decoding: Decoding
-
-
 class _Back:
     """The reader leaves: the client waits for answers now, or has sent all."""
 
@@ -88,7 +78,7 @@ class PutCall:
         self._portal = portal
         self._writes = writes
         self._command = command
-        self._limits = limits
+        self._decoding = limits.decoding
         self._operations = OperationMaker(limits.max_batch_bytes)
         self._making_ready = MakingReady(preparer, portal, self._operations)
         self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
@@ -103,10 +93,7 @@ class PutCall:
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
-        with (
-            says_answered(lambda: self._answers),
-            self._limits.decoding.reading() as self._reading,
-        ):
+        with says_answered(lambda: self._answers), self._decoding.reading() as self._reading:
             self._serve(reader, writer)
 
     def _serve(self, reader: Any, writer: Any) -> None:

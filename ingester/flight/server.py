@@ -16,10 +16,11 @@ import pyarrow.flight as fl
 
 from ingester.errors import NotAvailable
 from ingester.flight.actions import ACTIONS, run_action
+from ingester.flight.decoding import PutLimits
 from ingester.flight.get import answer_ticket
 from ingester.flight.portal import Portal
 from ingester.flight.preparing import Preparer
-from ingester.flight.put import PutCall, PutLimits
+from ingester.flight.put import PutCall
 from ingester.flight.refusals import no_flight_errors, refusals
 from ingester.flight.requests import (
     MAX_BODY_BYTES,

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
 from ingester.flight.answers import SyncAnswer, encode_answer, send_answer
 from ingester.flight.chunks import batch_of, next_chunk, schema_of
-from ingester.flight.decoding import Reading, moved
+from ingester.flight.decoding import PutLimits, Reading, moved
 from ingester.flight.portal import Portal
-from ingester.flight.put import PutLimits
 from ingester.flight.refusals import shortened
 from ingester.flight.requests import SyncCommand
 from ingester.replication.messages import SyncLayout
