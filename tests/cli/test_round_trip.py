@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 from math import inf, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import pyarrow as pa
@@ -146,7 +146,8 @@ def source(request: pytest.FixtureRequest, served: Daemon) -> tuple[str, pa.Tabl
 
 
 def made(client: Client, namespace: str, name: str, schema: pa.Schema, unit: str) -> None:
-    client.create_table(namespace, name, schema, timestamp_unit=unit)
+    by_name: dict[str, Literal["us", "ns"]] = {"us": "us", "ns": "ns"}
+    client.create_table(namespace, name, schema, timestamp_unit=by_name[unit])
 
 
 def written(run: Run, unit: str, kind: str, path: Path, target: tuple[str, str]) -> None:
