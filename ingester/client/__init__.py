@@ -15,6 +15,18 @@ Writes are exactly once through lost connections and restarts of the daemon. ``A
 names for asyncio and trio. What ``write`` takes says :mod:`ingester.client.inputs`: Arrow in every
 form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
 :mod:`ingester.client.errors` for who must act on which.
+
+    blocking                     one method per thing the daemon does
+    awaiting, asyncio_loop, aio, trio_client     the same, awaited
+    arguments, endpoint          what callers pass, checked
+    inputs, splitting, fitting, meaning          what they write, as batches of the table's types
+    opening, writer              a writer, and under which origin it writes
+    ack, driver, stream_threads  who waits for an answer, and who sends and reads
+    delivery, window, origins, retry             what becomes of each batch
+    reading, filter_text         what a query asks and answers
+    sync                         a replication stream
+    connection, link, lifetime   every call of pyarrow, and how long gRPC lives
+    wire, errors                 bodies of the protocol, and refusals
 """
 
 from .ack import Ack
