@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -86,8 +85,14 @@ def test_a_program_ends_in_order_with_a_writer_open(
 
 
 def test_what_had_no_answer_when_the_program_ended_is_told(daemon: SmallDaemon) -> None:
-    end = "import ingester.client.lifetime as l; l.EXIT_WITHIN_S = 0.2; sys.exit(3)"
-    daemon.before = lambda n: time.sleep(0.05)
+    ended = threading.Event()
+
+    def hold(n: int) -> None:
+        assert n < 5 or ended.wait(60)
+
+    daemon.before = hold
+    end = "import ingester.client.lifetime as l; l.EXIT_WITHIN_S = 0.5; sys.exit(3)"
     done = run("-c", PROGRAM + end, daemon.endpoint)
+    ended.set()
     assert done.returncode == 3, done.stderr
     assert "batches had no answer when the process ended" in done.stderr
