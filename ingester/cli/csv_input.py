@@ -8,6 +8,7 @@ field with nothing in it is null, and with quotes around nothing an empty text, 
 """
 
 import contextlib
+import copy
 import csv
 import io
 import re
@@ -21,7 +22,8 @@ import pyarrow.csv
 from .exits import CommandFailed
 from .text_source import BLOCK_BYTES, OTHERS, Rewound, TextOptions, TextSource, head_of
 from .text_types import TextColumn
-from .text_values import Reading, Unreadable, converted
+from .text_values import Reading, Unreadable, converted, is_text, shortened
+from .type_names import type_name
 
 DELIMITERS = (",", ";", "\t", "|")
 HELD_BYTES = 32 * 1024**2  # of texts; a file of so many is not read twice
@@ -58,6 +60,11 @@ class CsvRows:
         told = table | options.column_types
         self._types = {n: told[n] for n in self._dialect.names if n in told}
         self._given = set(self._types)
+        self._found = {
+            name: TextColumn(reading=self._reading)
+            for name in self._dialect.names
+            if name not in self._given
+        }
         texts = self._texts(pa.PythonFile(io.BufferedReader(Rewound(head, file)), mode="r"))
         self._blocks = self._look(texts)
         self.schema = pa.schema([(name, self._types[name]) for name in self._dialect.names])
@@ -70,6 +77,8 @@ class CsvRows:
         """
         rows_before = 0
         for texts in self._blocks:
+            if self._source.comes_once and rows_before:
+                self._check_same(texts, rows_before)
             columns = [
                 self._converted(name, column, rows_before)
                 for name, column in zip(self._dialect.names, texts.columns, strict=True)
@@ -80,7 +89,7 @@ class CsvRows:
     def _look(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Find the types, and give the blocks to be read."""
         names = self._dialect.names
-        found = {n: TextColumn(reading=self._reading) for n in names if n not in self._given}
+        found = self._found
         rows = size = 0
         held: list[pa.RecordBatch] = []
         for texts in islice(blocks, 1) if self._source.comes_once else blocks:
@@ -98,6 +107,24 @@ class CsvRows:
             return chain(held, blocks)
         self.rows = rows
         return iter(held) if size <= HELD_BYTES else self._texts(self._source.open())
+
+    def _check_same(self, texts: pa.RecordBatch, before: int) -> None:
+        """See that the types that the first rows have hold these, too, without loss."""
+        for name, column in zip(self._dialect.names, texts.columns, strict=True):
+            decided = self._types[name]
+            if name in self._given or is_text(decided):
+                continue
+            earlier, known = copy.deepcopy(self._found[name]), self._found[name]
+            known.add(column)
+            if known.type() == decided:
+                continue
+            index = _first_other(earlier, column, decided)
+            raise CommandFailed(
+                f"{self._source.shown}: row {before + index + 1:,}, column {name!r}:"
+                f" {shortened(column[index].as_py())} is not {decided}, and the first rows of a"
+                f" pipe decide the types; --column-types {name}={type_name(known.type())} tells"
+                " it before, and a file is looked at whole"
+            )
 
     def _texts(self, file: Any) -> Iterator[pa.RecordBatch]:
         """All columns as texts, block by block."""
@@ -150,6 +177,17 @@ class CsvRows:
         if "invalid UTF8" in message:
             message = f"{message}; {OTHERS}"
         return CommandFailed(f"cannot read {self._source.shown}: {where}{message}")
+
+
+def _first_other(earlier: TextColumn, texts: pa.Array, decided: pa.DataType) -> int:
+    """By halves, the first of the texts that changes the type of those before."""
+    good, bad = 0, len(texts)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        tried = copy.deepcopy(earlier)
+        tried.add(texts.slice(0, middle))
+        good, bad = (middle, bad) if tried.type() == decided else (good, middle)
+    return good
 
 
 def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:

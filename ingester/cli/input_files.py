@@ -117,10 +117,12 @@ def opened(
 def _readable(name: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as exc:
+    except (OSError, pa.ArrowException, UnicodeError) as exc:
         reason = getattr(exc, "strerror", None) or str(exc)
         if isinstance(exc, UnicodeDecodeError):
-            reason = f"a name in it is not UTF-8: {exc.object[:80]!r}"
+            utf8 = exc.encoding.replace("-", "") == "utf8"
+            what = "a name in it is not UTF-8" if utf8 else f"it is not {exc.encoding}"
+            reason = f"{what}: {exc.object[:80]!r}"
         elif "ecrypt" in reason:
             reason += "; it is encrypted: write it without, as keys are not taken here"
         raise CommandFailed(f"cannot read {shown(name)}: {reason}") from exc

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from .exits import CommandFailed
 from .json_objects import NotObjects, as_lines, is_spread
-from .json_types import JsonTypes, TypeClash
+from .json_types import JsonTypes, TypeClash, doubles
 from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
 from .text_source import (
     BLOCK_BYTES,
@@ -161,6 +161,10 @@ class JsonLines:
             column = table.column(name)
             if name not in fields and name != MEMBER and column.null_count < len(column):
                 raise self._new_column(name, column, rows_before)
+            if name in fields and column.type != fields[name]:
+                raise self._clash(name, f"column {name!r}: {column.type}", rows_before)
+        if self._source.comes_once and rows_before:
+            self._check_numbers(rest, rows_before)
         columns = []
         for name, kind in self._types.items():
             if name in cells:
@@ -170,6 +174,18 @@ class JsonLines:
             else:
                 columns.append(pa.nulls(table.num_rows, kind))
         return pa.record_batch(columns, schema=self.schema)
+
+    def _check_numbers(self, text: bytes, before: int) -> None:
+        """See that the doubles that the first rows have hold these numbers, too."""
+        for column, kind in self._types.items():
+            if column not in self._known:
+                for name in self._found.rounded(text, doubles(column, kind)):
+                    raise CommandFailed(
+                        f"{self._source.shown}: behind row {before:,}, {name!r} has a number that a"
+                        " double does not hold, and the first rows of a pipe decide the types;"
+                        f" --column-types {column}=TYPE tells it before, and a file is looked at"
+                        " whole"
+                    )
 
     def _finished(self, name: str, column: Any, kind: pa.DataType, before: int) -> pa.Array:
         try:
@@ -208,7 +224,7 @@ class JsonLines:
         if found := re.search(r" in row (\d+)$", message):
             message = f"row {before + int(found[1]) + 1:,}: {message[: found.start()]}"
         elif before:
-            message = f"behind row {before:,}: {message}"
+            message = f"behind row {before:,}: {message}; the first rows of a pipe decide the types"
         if column := re.search(r"Column\(/([^/)]+)", message):
             message += f"; --column-types {column[1]}=string keeps all as they are written"
         return CommandFailed(f"cannot read {self._source.shown}: {message}")
@@ -228,6 +244,7 @@ class JsonLines:
         name, lines = self._source.shown, 0
         with contextlib.closing(self._source.open()) as file:
             head = head_of(self._source, file)
+            head += bytes(file.read(BLOCK_BYTES - len(head)))
             chunks = chain([head], iter(lambda: bytes(file.read(BLOCK_BYTES)), b""))
             blocks = as_lines(chunks, BLOCK_BYTES) if is_spread(head) else self._whole(chunks)
             try:

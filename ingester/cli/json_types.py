@@ -59,7 +59,8 @@ class JsonTypes:
                     self._texts.setdefault(path, TextColumn(numbers=False)).add(leaf)
                 elif pa.types.is_int64(leaf.type) and _is_wide(leaf):
                     self._wide.add(path.rpartition("/")[2])
-            self._look_at_numbers(text, doubles(name, kind))
+            for rounded in self.rounded(text, doubles(name, kind) - set(self._numbers)):
+                self._numbers[rounded] = Numbers()
         return table
 
     def count(self, text: bytes) -> None:
@@ -75,13 +76,13 @@ class JsonTypes:
 
     def _parsed(self, text: bytes) -> pa.Table:
         fields = self.known | self.found
+        changed = False
         try:
             table = parsed(text, fields)
         except pa.ArrowException:
             if not self.found:
                 raise
-            table = parsed(text, self.known)
-        changed = False
+            table, changed = parsed(text, self.known), True
         for field in table.schema:
             if field.name == MEMBER:
                 continue
@@ -99,8 +100,8 @@ class JsonTypes:
             changed = changed or merged != field.type
         return parsed(text, self.known | self.found) if changed else table
 
-    def _look_at_numbers(self, text: bytes, names: set[str]) -> None:
-        names = names - set(self._numbers)
+    def rounded(self, text: bytes, names: set[str]) -> Iterator[str]:
+        """Those of the names under which lines have a number that a double does not hold."""
         if not names:
             return
         keys = "|".join(key for name in names for key in _keys(name))
@@ -111,7 +112,7 @@ class JsonTypes:
             numbers = Numbers()
             tokens = _tokens(text, name)
             if len(tokens) and not (numbers.add(tokens) and numbers.in_double):
-                self._numbers[name] = Numbers()
+                yield name
 
     def _final(self, path: str, name: str, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):

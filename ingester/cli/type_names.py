@@ -63,6 +63,15 @@ def parse_type(text: str, unit: str = "us") -> pa.DataType:
     raise CommandFailed(f"type {text.strip()!r} is not known; there are {KNOWN}", USAGE)
 
 
+def type_name(kind: pa.DataType) -> str:
+    """A name by which :func:`parse_type` finds the type."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return "date" if pa.types.is_date(kind) else str(kind)
+
+
 def parse_field(text: str, separator: str, what: str, unit: str = "us") -> tuple[str, pa.DataType]:
     """A column and its type, from ``name:type`` or ``name=type``; the name may be in quotes.
 

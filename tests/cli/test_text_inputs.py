@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,6 +133,10 @@ def test_what_comes_late_in_a_file_counts_from_its_first_row(read: Read) -> None
     assert table.column("late").null_count == rows
     with pytest.raises(CommandFailed, match=rf"row {rows + 1:,}.*changed from number to string"):
         read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":"007"}\n')
+    # The last block has one of the columns alone.
+    table = read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":1.5}')
+    assert table.schema.types == [pa.float64(), pa.int64()]
+    assert table.num_rows == rows + 1
 
 
 @pytest.mark.parametrize(
@@ -207,6 +212,9 @@ def test_the_table_decides_before_the_file_does(read: Read) -> None:
         ("a.csv", "v\nJosé\n".encode("latin-1"), {}, "line 2 is not UTF-8 (byte 0xe9); --encoding"),
         ("a.csv", "v\nx\n".encode("utf-16"), {}, "UTF-16 and not UTF-8; --encoding utf-16"),
         ("a.csv", "v\nx\n".encode("utf-16-le"), {}, "--encoding utf-16-le"),
+        ("a.csv", b"v\n1\n", {"encoding": "utf-16"}, "UTF-16 stream does not start with BOM"),
+        ("a.csv", b"v\n1\n", {"encoding": "utf-32"}, "is not utf-32-le"),
+        ("a.jsonl", b'{"v":"\xff"}', {"encoding": "ascii"}, "is not ascii"),
         ("a.csv", b"", {}, "a CSV file begins with a header"),
         ("a.csv", b"a,a\n1,2\n", {}, "'a' more than once"),
         ("a.csv", b"a;b,c\n1;2,3\n", {}, "',' or ';': give --delimiter"),
@@ -284,6 +292,56 @@ def test_objects_are_found_wherever_the_bytes_are_cut(data: st.DataObject) -> No
     chunks = [text[at : at + step] for at in range(0, len(text), step)]
     found = b"\n".join(as_lines(chunks, data.draw(st.integers(1, 99)))).split(b"\n")
     assert [json.loads(line) for line in found] == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "early", "late", "message"),
+    [
+        ("csv", "1,x", "007,x", "column 'v': '007' is not int64"),
+        ("csv", "1,x", "1.5,x", "--column-types v=double tells it before"),
+        ("csv", "1,x", "12345678901234567890,x", "--column-types v=decimal(38,0) tells"),
+        ("csv", "1.5,x", "12345678901234567890,x", "'12345678901234567890' is not double"),
+        ("csv", ",x", "5,x", "'5' is not null"),
+        ("csv", "2026-11-21,x", "2026-11-21 10:00:00,x", "is not date32"),
+        ("csv", "2026-11-21T10:00:00Z,x", "soon,x", "'soon' is not timestamp[us, tz=UTC]"),
+        ("csv", "x,x", "007,x", ""),
+        ("csv", "1.5,x", "2.25,x", ""),
+        ("jsonl", '{"v":1}', '{"v":1.5}', "the first rows of a pipe decide the types"),
+        ("jsonl", '{"v":1}', '{"v":1,"w":2}', "is the first with column 'w'"),
+        ("jsonl", '{"v":1.5}', '{"v":12345678901234567890}', "a double does not hold"),
+        ("jsonl", '{"v":"2026-11-21"}', '{"v":"x"}', "'x' is not date32"),
+        ("jsonl", '{"v":{"a":1}}', '{"v":{"a":1,"b":2}}', "column 'v': struct<a: int64, b: int64>"),
+        ("jsonl", '{"v":null}', '{"v":5}', "decide the types"),
+        ("jsonl", '{"v":"x"}', '{"v":"007"}', ""),
+    ],
+)
+def test_what_comes_late_in_a_pipe_is_told_and_not_changed(
+    tmp_path: Path, kind: str, early: str, late: str, message: str
+) -> None:
+    row = early + ("x" if kind == "csv" else " ") * 500
+    count = BLOCK // len(row) + 1
+    text = ("v,s\n" if kind == "csv" else "") + f"{row}\n" * count + f"{late}\n{row}\n"
+    whole, pipe = tmp_path / "whole", tmp_path / "pipe"
+    whole.write_text(text)
+    os.mkfifo(pipe)
+    said = text_options(None, None, None, False, None)
+    rows: list[Any] = []
+    failure = ""
+    with subprocess.Popen(f"exec cat {whole} > {pipe}", shell=True) as writer:
+        try:
+            with opened(str(pipe), kind, None, said) as file:
+                for batch in file.batches(10_000):
+                    rows += batch.column("v").to_pylist()
+        except CommandFailed as exc:
+            failure = str(exc)
+        finally:
+            writer.kill()
+    assert message in failure
+    assert bool(message) == bool(failure)
+    if not failure:
+        assert len(rows) == count + 2
+        assert str(rows[-2]) in late
+    assert len(set(map(str, rows))) <= 2
 
 
 def test_a_types_pass_does_not_hold_the_file(tmp_path: Path) -> None:
