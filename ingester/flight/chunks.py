@@ -57,6 +57,12 @@ def batch_of(chunk: Any) -> pa.RecordBatch:
     return chunk.data
 
 
+def bytes_of(chunk: Any) -> int:
+    """What the message has, as it came."""
+    nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
+    return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
+
+
 def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
     """What the client says of the batch. ``InvalidRequest`` if that is not understood."""
     raw = None

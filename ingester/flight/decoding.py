@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,9 @@ class Decoding:
         account = self._begun.pop(threading.get_ident(), None)
         try:
             yield Reading(self, account)
+        except BaseException as exc:
+            _let_go(exc)
+            raise
         finally:
             if account is not None:
                 self._accounts.append(account)
@@ -168,6 +172,13 @@ def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
     for index, column in zip(whole, rows.columns, strict=True):
         columns[index] = column
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Whoever keeps the error keeps no batch with it: frames that it has left have their names."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

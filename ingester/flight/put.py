@@ -30,8 +30,8 @@ from typing import Any
 import pyarrow as pa
 
 from ingester.flight.answers import ClientGone, encode_answer, send_answer
-from ingester.flight.chunks import batch_of, metadata_of, next_chunk, schema_of
-from ingester.flight.decoding import PutLimits, Reading, moved
+from ingester.flight.chunks import batch_of, bytes_of, metadata_of, next_chunk, schema_of
+from ingester.flight.decoding import PutLimits, moved
 from ingester.flight.making_ready import MakingReady
 from ingester.flight.operations import OperationMaker
 from ingester.flight.portal import Portal
@@ -87,9 +87,9 @@ class PutCall:
         self._reader_left = threading.Event()
         self._answers = 0
         self._sequences = RisingSequences()
-        self._reading: Reading
-        self.refused_bytes = 0
-        """Of messages that were received for nothing."""
+        self._deletes = command.type == "delete"
+        self._first: Any = None
+        self.refused_bytes = 0  # of messages that were received for nothing
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raises what ends the call."""
@@ -97,43 +97,42 @@ class PutCall:
             self._serve(reader, writer)
 
     def _serve(self, reader: Any, writer: Any) -> None:
-        opened = self._open(reader)
-        if opened is None:
+        stream = self._open(reader)
+        if stream is None:
             return
-        stream, first = opened
         stream.deliver = self._outcomes.put
         try:
-            self._take_turns(reader, writer, stream, first)
+            self._take_turns(reader, writer, stream)
         finally:
             self._portal.post(stream.close)
 
-    def _open(self, reader: Any) -> tuple[WriteStream, Any] | None:
-        """The stream, and its first chunk if that had to be looked at; None for an empty stream.
+    def _open(self, reader: Any) -> WriteStream | None:
+        """The stream; None for an empty one. Its first chunk is kept if it had to be looked at.
 
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
         """
         command, schema = self._command, schema_of(reader)
         names = (command.namespace, command.table, command.origin)
-        deletes = command.type == "delete"
-        opened = self._portal.call(self._writes.open, *names, schema, None, deletes)
+        opened = self._portal.call(self._writes.open, *names, schema, None, self._deletes)
         if isinstance(opened, WriteStream):
-            return opened, None
+            return opened
         first = next_chunk(reader, self._reading)
         if first is None:
             return None
         checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
         self._operations.split(Normaliser(opened, schema), batch_of(first))
-        nbytes = batch_of(first).get_total_buffer_size()
-        opened = self._portal.call(self._writes.open, *names, schema, nbytes)
+        opened = self._portal.call(self._writes.open, *names, schema, bytes_of(first))
         assert isinstance(opened, WriteStream)
-        return opened, first
+        self._first = first
+        return opened
 
     # The handler's thread
 
-    def _take_turns(self, reader: Any, writer: Any, stream: WriteStream, chunk: Any) -> None:
+    def _take_turns(self, reader: Any, writer: Any, stream: WriteStream) -> None:
         """Read and answer in turns; now and then see whether the client sends ahead."""
         turns, look_at = 0, 1
+        chunk, self._first = self._first, None
         while True:
             chunk = next_chunk(reader, self._reading) if chunk is None else chunk
             if chunk is None:
@@ -151,10 +150,9 @@ class PutCall:
             look_at = min(look_at * 2, MAX_TURNS)
             # Clients that wait for each other's answers too would all be looked at in one turn.
             turns = random.randrange(-(look_at // 2), look_at // 2)
-            back = self._read_ahead(reader, writer, stream)
-            if back.chunk is None:
+            chunk = self._read_ahead(reader, writer, stream).chunk
+            if chunk is None:
                 return
-            chunk = back.chunk
 
     def _read_ahead(self, reader: Any, writer: Any, stream: WriteStream) -> _Back:
         """Answer while another thread reads, until that comes back."""
@@ -209,7 +207,7 @@ class PutCall:
 
     def _read_all(self, reader: Any, stream: WriteStream) -> None:
         alone, patience = 0, 1
-        while not self._unanswered.over:
+        while self._unanswered.wait_for_room():
             chunk = next_chunk(reader, self._reading)
             if chunk is None:
                 break
@@ -220,22 +218,13 @@ class PutCall:
                 if alone >= patience:
                     self._outcomes.put(_Back(chunk))
                     return
-            if not self._unanswered.wait_for_room() or not self._hand_over(stream, chunk):
+            if not self._hand_over(stream, chunk):
                 return
+            del chunk  # nothing of it is held while the next one is waited for
         # Through the loop, behind the answers of everything that was handed over before.
         self._portal.post(stream.finish, lambda: self._outcomes.put(_Back(None)))
 
     # Whoever reads
-
-    def _taken_out(self, stream: WriteStream, chunk: Any) -> pa.RecordBatch:
-        """The batch where rows live: what is refused anyway is not copied."""
-        batch = batch_of(chunk)
-        if self._reading.holds_batch():
-            self._operations.check_size(batch)
-            sequence = metadata_of(chunk, stream.origin).sequence
-            stream.would_admit(batch.get_total_buffer_size(), sequence)
-            batch = moved(batch)
-        return batch
 
     def _hand_over(self, stream: WriteStream, chunk: Any, *, looks: bool | None = None) -> bool:
         """Send a batch on its way; False if it is known to be refused, which its outcome says.
@@ -248,11 +237,16 @@ class PutCall:
             return self._sent_off(stream, chunk, looks)
         except BaseException as exc:
             self._portal.post(stream.refuse, exc)
-            self.refused_bytes += _bytes_of(chunk)
+            self.refused_bytes += bytes_of(chunk)
             return False
 
     def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
-        batch, ready = self._taken_out(stream, chunk), self._making_ready
+        batch, ready = batch_of(chunk), self._making_ready
+        if self._reading.holds_batch():
+            self._operations.check_size(batch)
+            sequence = metadata_of(chunk, stream.origin).sequence
+            stream.would_admit(batch.get_total_buffer_size(), sequence)
+            batch = moved(batch)  # what is refused anyway is not copied
         if stream.origin is None and chunk.app_metadata is None:
             most = stream.plan.normalise.most_bytes(batch)
             if most is not None and most <= self._small_bytes:
@@ -297,11 +291,6 @@ class PutCall:
         if sequence is not None and stream.first_sequence is None:
             stream.would_admit(operation.nbytes, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
-
-
-def _bytes_of(chunk: Any) -> int:
-    nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
-    return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
 def _submit(stream: WriteStream, operation: Operation) -> None:

@@ -185,3 +185,20 @@ def test_without_a_room_it_says_so_and_works(
         assert [each["what"] for each in told if each.get("runbook") == "not-bounded"] == [
             "decompression"
         ]
+
+
+def test_idle_streams_hold_nothing_of_the_room(
+    daemon: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    batch = _zeros(MIB)
+    with _Compressed(client, table, batch.schema) as stream:
+        stream.write(batch)
+        assert _in_room(daemon) == 0
+        # Sent ahead: another thread reads, and waits for the next one.
+        for _ in range(64):
+            stream.send(batch)
+        for _ in range(64):
+            assert stream.answer() is not None
+        assert _in_room(daemon) == 0
+        stream.write(batch)
+        assert _in_room(daemon) == 0
