@@ -55,7 +55,7 @@ spark-version-%: $(VENV)/spark/%/.installed
 	@echo "PySpark $*"
 	@PYTHONPATH=$(abspath $(<D)) $(PY) -m pytest -p no:cacheprovider --quiet -m "not s3" \
 		-W default::ResourceWarning -W default::pytest.PytestUnraisableExceptionWarning \
-		$(SPARK_TESTS) $(ARGS)
+		-k "not (every_reader and (native or arrow))" $(SPARK_TESTS) $(ARGS)
 
 .PRECIOUS: $(VENV)/spark/%/.installed
 $(VENV)/spark/%/.installed: tests/spark/versions/%.txt

@@ -5,7 +5,8 @@
 Reads the table EVENTS (time, id, host, value) as its versions come, drops events whose id was seen
 within the watermark, sums them up by minute and host, and adds each minute to the table WINDOWS
 (minute, host, events, value) when it is over. Kill it at any moment and start it again: each minute
-is there once. With --once it goes on to what is there now and ends.
+is there once. With --once it goes on to what is there now and ends. (Before Spark 4.2 batches have
+no limit: leave that option out.)
 
 State is in RocksDB with Spark's checkpoint format 2: every attempt to write a version of a state
 store has an id of its own, and the commit log says which of them counts. --show prints that.

@@ -35,7 +35,8 @@ from ingester.spark.errors import (
 from ingester.spark.options import SourceOptions
 from ingester.spark.source_reader import TableReader
 from ingester.spark.source_rows import SourceRows
-from ingester.spark.versions import NAME, PUSHES_FILTERS
+from ingester.spark.versions import COUNTS_BARE_ROWS, NAME, PUSHES_FILTERS
+from persist.manifest import TableState
 from persist.table import TableDefinition
 
 FORMAT = "ingester"
@@ -87,7 +88,7 @@ class IngesterSource(DataSource):
 
             rows = SourceRows.all(state, (), options.filter)
             return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
-        rows = SourceRows.of_schema(state, schema, options.filter)
+        rows = _rows(state, schema, options)
         pushdown = options.flag("pushdown")
         if pushdown and not PUSHES_FILTERS:
             raise RequestRefused(
@@ -121,7 +122,7 @@ class IngesterSource(DataSource):
                 " written anew with every change, and are no stream of rows; read versions of it"
             )
         tasks = options.number("tasks", 1) or self.parallelism
-        rows = SourceRows.of_schema(state, schema, options.filter)
+        rows = _rows(state, schema, options)
         new_columns = NewColumns(manifest, state, self._columns)
         return TableStream(manifest, rows, options, tasks, new_columns)
 
@@ -150,6 +151,15 @@ class IngesterSource(DataSource):
             options = SourceOptions.any(self.options)
             self._version = options.version(options.existing()[0])
         return self._version
+
+
+def _rows(state: TableState, schema: StructType, options: SourceOptions) -> SourceRows:
+    if not schema.fields and not COUNTS_BARE_ROWS:
+        raise RequestRefused(
+            f"option columns: {NAME} loses rows that have no column, 4.1 does not; how many there"
+            " are is said by the option count"
+        )
+    return SourceRows.of_schema(state, schema, options.filter)
 
 
 def _writing(

@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.spark.errors import TailStale, TailUnavailable
+from ingester.client import Client, ClientError
+from ingester.client.errors import clean_message
+from ingester.spark.errors import RequestRefused, TailStale, TailUnavailable
 
 
 def read_tail(
@@ -26,13 +28,14 @@ def read_tail(
     """What the daemon holds beyond a version: its rows in log order, in its own types.
 
     Args:
-        endpoint: ``grpc://host:port``.
+        endpoint: ``grpc://host:port``, as a client of the daemon is told it.
         columns: Of the table; None for all, also those that are newer than the version.
 
     Returns:
         Batches that each lie in one partition; in a keyed table with a column ``_op``.
 
     Raises:
+        RequestRefused: ``endpoint`` is none.
         TailStale: The version is too old for a tail.
         TailUnavailable: The daemon cannot be reached, or cannot answer now.
         pyarrow.ArrowKeyError, pyarrow.ArrowInvalid: It knows no such table or version.
@@ -45,9 +48,17 @@ def read_tail(
     }
     if columns is not None:
         question["columns"] = list(columns)
-    with _refusals(endpoint), fl.connect(endpoint) as client:
+    with _refusals(endpoint), fl.connect(_checked(endpoint)) as client:
         reader = client.do_get(fl.Ticket(json.dumps(question).encode()))
         return reader.read_all().replace_schema_metadata(None)
+
+
+def _checked(endpoint: str) -> str:
+    try:
+        with Client(endpoint) as client:
+            return client.endpoint
+    except ClientError as exc:
+        raise RequestRefused(f"{endpoint}: {exc}") from exc
 
 
 @contextmanager
@@ -55,8 +66,6 @@ def _refusals(endpoint: str) -> Iterator[None]:
     try:
         yield
     except (fl.FlightError, OSError) as exc:
-        from ingester.client.errors import clean_message
-
         extra = getattr(exc, "extra_info", None)
         try:
             details = json.loads(extra) if extra else {}

@@ -3,7 +3,8 @@
 Law of this file: whatever came after 4.0 is taken from here. Where a version lacks it, something
 that does exactly the same stands in, or there is a flag here by which the option is refused.
 
-    4.1    filters that Spark pushes down; streaming writes that take Arrow batches
+    4.1    filters that Spark pushes down; streaming writes that take Arrow batches; rows without
+           columns, which 4.0 loses on their way
     4.2    a stream's reader is told where a batch begins, and how large it may become
 """
 
@@ -28,6 +29,9 @@ PUSHES_FILTERS = hasattr(datasource, "Filter")
 
 LIMITS_BATCHES = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether Spark asks for a batch's end by its start and a limit; from 4.2 on."""
+
+COUNTS_BARE_ROWS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+"""Whether rows that have no column arrive; from 4.1 on."""
 
 _NAMES_ZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
 
@@ -80,6 +84,7 @@ else:
 
 
 __all__ = [
+    "COUNTS_BARE_ROWS",
     "LIMITS_BATCHES",
     "NAME",
     "PUSHES_FILTERS",

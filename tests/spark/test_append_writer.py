@@ -149,7 +149,7 @@ def test_other_refusals_say_what_to_do(
         save(frame, url, table)
     with pytest.raises(Exception, match="does not exist"):
         save(frame, url, ("spark", "absent"))
-    with pytest.raises(Exception, match="mode append"):
+    with pytest.raises(Exception, match=r"mode\(\"append\"\)"):
         frame.write.format("ingester").mode("overwrite").save(f"{url}/{table[0]}/{table[1]}")
     plain = (table[0], f"{table[1]}_plain")
     create(client, plain, events(0, 1).schema)
@@ -220,7 +220,10 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     put(client, table, events(50, 20, days=2))
     persist(client, table)
     # The last batch runs again, and is not written again; then what is new.
-    assert stream.run(target) == ([10, 20] if LIMITS_BATCHES else [50, 20])
+    if LIMITS_BATCHES:
+        assert stream.run(target) == [10, 20]
+    else:  # one batch, and then what came meanwhile
+        assert (stream.run(target), stream.run(target)) == ([50], [20])
     assert manifest.head() == head + 1
     shows(client, target, list(range(70)))
     assert sum(stream.run(target)) == 0

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 import ingester.spark.keyed_writer as module
-from ingester.client import Client, RetryPolicy
+from ingester.client import Client, RetryPolicy, Unreachable
 from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
 from ingester.spark.keyed_writer import KeyedWriter, Staged
 from ingester.spark.options import SourceOptions
@@ -60,6 +60,18 @@ def test_a_write_of_many_messages_becomes_visible_at_once(
     assert all(manifest.store.exists(one.path) for one in lost.files)
     clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
     assert not any(manifest.store.exists(one.path) for one in lost.files)
+
+
+def test_a_daemon_that_stays_away_is_told_with_its_option(
+    client: fl.FlightClient, url: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(client, table, pa.schema({"k": pa.int64()}), primary_key=["k"])
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    writer = keyed_writer(StructType().add("k", LongType()), url, table, "grpc://127.0.0.1:1")
+    staged = writer.write(iter([pa.record_batch({"k": [1]})]))
+    with pytest.raises(Unreachable, match=r"option endpoint: cannot connect to 127\.0\.0\.1:1"):
+        writer.commit([staged])
+    assert query(client, table).num_rows == 0
 
 
 def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(

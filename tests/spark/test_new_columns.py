@@ -80,11 +80,15 @@ def test_a_stream_stops_before_a_new_column_and_goes_on_when_it_is_loaded_anew(
     stream = Running(spark, url, table, tmp_path)
     old = stream.load()
     query = stream.start(old, processingTime="0 seconds")
-    query.processAllAvailable()
-    write(client, table, rows(10, 10), rows(20, 10, late="x"), rows(30, 5), rows(35, 5, late="y"))
-    with pytest.raises(Exception, match=TOLD):
-        query.awaitTermination(60)
-    assert not query.isActive
+    try:
+        query.processAllAvailable()
+        write(client, table, rows(10, 10), rows(20, 10, late="x"), rows(30, 5))
+        write(client, table, rows(35, 5, late="y"))
+        with pytest.raises(Exception, match=TOLD):
+            query.awaitTermination(240)
+        assert not query.isActive
+    finally:
+        query.stop()
     assert all(i < 20 for i, _ in stream.arrived("late"))
     # The frame that is there has no place for the column, however often it is started. (Before
     # Spark 4.2 such a run may end with what comes before the column.)

@@ -15,6 +15,7 @@ from ingester.spark import register, source, stream_limits
 from ingester.spark.errors import RequestRefused, plainly
 from ingester.spark.options import SourceOptions
 from ingester.spark.source import IngesterSource
+from ingester.spark.source_stream import RefusedStream
 from ingester.spark.stream_limits import batch_limit
 from persist.manifest import Manifest
 from persist.store import open_store
@@ -117,6 +118,11 @@ def test_what_a_version_of_spark_lacks_is_refused_by_name(
     limited = SourceOptions.stream({"path": path, "max_rows_per_trigger": "1"})
     with pytest.raises(RequestRefused, match=r"max_rows_per_trigger: PySpark 4\..* leave it out"):
         batch_limit(limited)
+    monkeypatch.setattr(source, "COUNTS_BARE_ROWS", False)
+    bare = IngesterSource({"path": path, "columns": ""})
+    with pytest.raises(RequestRefused, match=r"columns: PySpark 4\..*the option count"):
+        bare.reader(StructType())
+    assert isinstance(bare.streamReader(StructType()), RefusedStream)
     monkeypatch.setattr(source, "PUSHES_FILTERS", False)
     pushing = IngesterSource({"path": path, "pushdown": "true"})
     with pytest.raises(RequestRefused, match=r"pushdown: PySpark 4\..*the option filter"):

@@ -10,6 +10,7 @@ import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ingester.spark.versions import COUNTS_BARE_ROWS
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.daemon import Daemon
@@ -48,7 +49,8 @@ def test_rows_are_counted_without_the_files(
     persist(client, table)
     for file in (store / table[0] / table[1]).rglob("*.parquet"):
         file.unlink()
-    assert load(spark, url, table, columns="").count() == 100
+    if COUNTS_BARE_ROWS:
+        assert load(spark, url, table, columns="").count() == 100
     assert counted(load(spark, url, table, count="true")) == 100
     assert counted(load(spark, url, table, count="true", filter="time < '2026-11-21'")) == 0
     days = load(spark, url, table, columns="time_day")

@@ -113,9 +113,12 @@ def test_a_daemon_that_is_not_there_is_named(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
     put(client, table, numbers(0, 1))
-    with pytest.raises(TailUnavailable, match=r"grpc://127\.0\.0\.1:1: ") as caught:
+    away = r"^grpc://127\.0\.0\.1:1: cannot connect to 127\.0\.0\.1:1: Connection refused$"
+    with pytest.raises(TailUnavailable, match=away) as caught:
         read_table(spark, url, *table, endpoint="grpc://127.0.0.1:1")
     assert caught.value.code is None
+    with pytest.raises(ValueError, match=r"^http://127\.0\.0\.1:1: .*"):
+        read_table(spark, url, *table, endpoint="http://127.0.0.1:1")
 
 
 def test_buffered_rows_are_those_of_the_call(
