@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table, in
 
 def lint(config: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     exit_code = lint_imports(config_filename=str(config), no_cache=True, no_logo=True)
+    # It sets up logging for itself, and switches off the loggers that there are.
+    for name in list(logging.root.manager.loggerDict):
+        logging.getLogger(name).disabled = False
     return exit_code, capsys.readouterr().out
 
 
