@@ -3,6 +3,7 @@
 import pytest
 
 from ingester.client import Client, OriginClash, Unavailable
+from ingester.client.origins import OriginLease
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon, unavailable
 
@@ -51,3 +52,10 @@ def test_a_made_up_origin_is_reused_after_its_writer_closed(
     with client.writer("ns", "t", SCHEMA) as one, client.writer("ns", "t", SCHEMA) as two:
         assert one.origin != two.origin
     assert values(daemon) == list(range(5))
+
+
+def test_a_sequence_is_the_number_of_a_batchs_last_row_where_rows_are_numbered() -> None:
+    lease = OriginLease("o", 101, exclusive=False, numbers_rows=True)
+    assert [lease.take(rows) for rows in (1, 10, 5)] == [101, 111, 116]
+    lease = OriginLease("o", 101, exclusive=False)
+    assert [lease.take(rows) for rows in (1, 10, 5)] == [101, 102, 103]
