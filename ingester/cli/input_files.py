@@ -165,8 +165,9 @@ def _is_arrow_file(stream: Any) -> bool:
 
 
 def _parquet(source: Any) -> Opened:
-    file = pyarrow.parquet.ParquetFile(source)
-    # One row group is decoded in parts, so that a large one does not fill the memory.
+    # What is read ahead is kept to the end, so that it would be all of the file; and one row group
+    # is decoded in parts, so that a large one does not fill the memory.
+    file = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
     batches = file.iter_batches(batch_size=16_384)
     return file.schema_arrow, batches, int(file.metadata.num_rows)
 

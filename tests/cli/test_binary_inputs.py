@@ -119,3 +119,20 @@ def test_a_named_pipe_is_read_as_standard_input_is(tmp_path: Path, kind: str) ->
         with opened(str(pipe), "arrow" if kind == "stream" else kind, None, TEXTS) as file:
             assert [b.to_pydict() for b in file.batches(10)] == [PLAIN.to_pydict()]
         assert writer.wait() == 0
+
+
+def test_no_more_of_a_parquet_file_is_read_than_its_rows_need(tmp_path: Path) -> None:
+    """Read ahead, the whole file would be in memory by the end."""
+    table = pa.table({f"c{n}": pa.array(os.urandom(8) for _ in range(160_000)) for n in range(2)})
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(table, path, row_group_size=2_000, use_dictionary=False)
+    with opened(str(path), "parquet", None, TEXTS) as file:
+        before = bytes_read()
+        next(file.batches(1_000))
+        assert bytes_read() - before < path.stat().st_size / 4
+
+
+def bytes_read() -> int:
+    """By all calls of this process so far."""
+    first = Path("/proc/self/io").read_text().splitlines()[0]
+    return int(first.removeprefix("rchar: "))
