@@ -23,8 +23,9 @@ from tests.fuzz.attacks import ATTACKS, attack
 from tests.fuzz.child import noted
 from tests.fuzz.targets import TARGETS
 
-GRACE_S = 60.0
-"""What a process may take beyond its share: to start, and for its last input."""
+GRACE_S = 300.0
+"""What a process may take beyond its share: to start, and for its last input. An input that takes
+too long is found by the process itself; a machine with no time for it is no finding."""
 ROUND = 200
 """Attempts between two looks at the daemon."""
 
