@@ -13,15 +13,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
-
 from ingester.buffer import BufferHandle
-from ingester.query.align import align_table
 from ingester.trimming import give_back
 from persist.keyed import NewRows, neighbour, overlapping, read_rows, rising
 from persist.manifest import Add, TableState
 from persist.parquet import average_bytes
 from persist.sorting import sort_rows
+from persist.sparse import SparseRows, concatenated
 from persist.stats import column_stats
 from persist.store import ObjectStore
 from persist.table import TableDefinition
@@ -68,7 +66,7 @@ class Rewriting:
         self,
         store: ObjectStore,
         handle: BufferHandle,
-        rows: pa.Table,
+        rows: SparseRows,
         state: TableState,
         *,
         target_file_bytes: int,
@@ -85,7 +83,7 @@ class Rewriting:
         self._target_file_bytes = target_file_bytes
         self._group_bytes = group_bytes
         self._older = older
-        self._keys = rows.select(list(self._definition.primary_key))
+        self._keys = rows.table(list(self._definition.primary_key))
         self.replaced = overlapping(self._there, self._keys)
         """The files in whose place others come; there may be more once a first stretch is there."""
 
@@ -96,7 +94,7 @@ class Rewriting:
             return None
         return sum(add.bytes for add in self._there) / max(1, sum(add.rows for add in self._there))
 
-    def stretches(self) -> Iterator[pa.Table]:
+    def stretches(self) -> Iterator[SparseRows]:
         """Rows of files to be, in order of arrival with marks, no key in two of them.
 
         Raises:
@@ -109,7 +107,7 @@ class Rewriting:
         row_bytes = max(average_bytes(self._rows), ENCODED_TO * (self.bytes_per_row or 0.0))
         while left or alone:
             group: list[Add] = []
-            older: list[pa.Table] = []
+            older: list[SparseRows] = []
             held = 0
             with self._older.counted() as hold:
                 while count := self._fitting(left, held, row_bytes):
@@ -140,8 +138,8 @@ class Rewriting:
         return count or int(bool(files and not held))
 
     def _with_neighbours(
-        self, rows: pa.Table, room: int, row_bytes: float, hold: Callable[[int], None]
-    ) -> pa.Table:
+        self, rows: SparseRows, room: int, row_bytes: float, hold: Callable[[int], None]
+    ) -> SparseRows:
         """All rows; where those are too few for a file, behind those of files next to them.
 
         No more of these than there is room for: in the next persist it may be others.
@@ -168,7 +166,7 @@ class Rewriting:
             del older
         return rows
 
-    def _behind(self, older: list[pa.Table], rows: pa.Table) -> pa.Table:
+    def _behind(self, older: list[SparseRows], rows: SparseRows) -> SparseRows:
         """The rows behind all of these."""
-        batches = [batch for each in older for batch in each.to_batches()]
-        return pa.concat_tables([align_table(batches, rows.schema), rows])
+        behind = (SparseRows.of(each.batches, rows.schema) for each in older)
+        return concatenated([SparseRows(rows.schema, ()), *behind, rows])

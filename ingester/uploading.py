@@ -17,13 +17,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, PersistedFiles
-from ingester.query.align import align_table
 from ingester.rewriting import GROUP_BYTES, OlderRows, Rewriting
 from ingester.trimming import give_back
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet import EncodedFile, encode_ordered, files_of
 from persist.partitioning import folder_of
 from persist.sorting import Sorted, sort_rows, without_marks
+from persist.sparse import SparseRows, concatenated
 from persist.store import ObjectStore, StoreError
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
@@ -48,7 +48,7 @@ class Upload(NamedTuple):
 class Stretch(NamedTuple):
     """Rows in their files' order."""
 
-    rows: pa.Table
+    rows: SparseRows
     order: Sorted
     files: int
     """How many they become."""
@@ -133,7 +133,7 @@ class Uploader:
         with _cannot_encode():
             _enlarge_chunks(handle)
             rows = _aligned(handle.rows.batches(), definition)
-            rows = pa.concat_tables([rows.slice(*one) for one in slices or [(0, 0)]])
+            rows = concatenated([rows.slice(*one) for one in slices or [(0, 0)]])
             if not definition.keyed or not slices:
                 stretch = self._stretch(rows, definition, None)
                 return Ordered(handle, definition, state, first_seq, (), (stretch,))
@@ -159,7 +159,7 @@ class Uploader:
                 del rows
 
     def _stretch(
-        self, rows: pa.Table, definition: TableDefinition, bytes_per_row: float | None
+        self, rows: SparseRows, definition: TableDefinition, bytes_per_row: float | None
     ) -> Stretch:
         order = sort_rows(rows, definition)
         plain, _ = without_marks(rows, definition)
@@ -266,9 +266,9 @@ def _enlarge_chunks(handle: BufferHandle) -> None:
             freed = 0
 
 
-def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> pa.Table:
+def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> SparseRows:
     """The rows in the table's columns, and which of them delete, if any may."""
     schema = definition.schema
     if any(DELETED in batch.schema.names for batch in batches):
         schema = schema_with_deletes(schema)
-    return align_table(batches, schema)
+    return SparseRows.of(batches, schema)

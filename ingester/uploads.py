@@ -27,6 +27,7 @@ from ingester.uploading import CannotEncode, Ordered, Upload, Uploader
 from persist.backoff import Backoff
 from persist.budget import ByteBudget
 from persist.manifest import TableState
+from persist.parquet import job_bytes
 from persist.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -34,9 +35,9 @@ T = TypeVar("T")
 
 NICENESS = 10
 JOB_BYTES = 160 << 20
-"""Buffers that are sorted and encoded at the same time, in bytes: two that are frozen by their
-size, so that one is put into order while the other is encoded. A larger one goes alone. What a
-job costs in memory comes on top of the buffers, which stay readable until the commit."""
+"""Of buffers that are sorted and encoded at the same time: two that are frozen by their size, so
+that one is put into order while the other is encoded. A larger one goes alone. What a job costs in
+memory comes on top of the buffers, which stay readable until the commit."""
 JOB_SHARE = 8
 """No more than the memory's limit divided by this."""
 
@@ -44,6 +45,11 @@ JOB_SHARE = 8
 def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def _job_bytes(handle: BufferHandle) -> int:
+    columns = len(handle.partition.table.definition.schema)
+    return job_bytes(handle.total_rows, handle.nbytes, columns, handle.rows.mixed)
 
 
 class Begun:
@@ -76,7 +82,7 @@ class Uploads:
         Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
         its partition has then.
         """
-        begun = Begun(handle, handle.nbytes)
+        begun = Begun(handle, _job_bytes(handle))
         await self._budget.spend(begun.nbytes)
         self._ledger.jobs += begun.nbytes
         table = handle.partition.table

@@ -6,6 +6,7 @@ Law of this file: pure, on footers that were checked. A bound that cannot be had
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,21 @@ def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...])
             width += max((len(bound) for bound in bounds if bound is not None), default=0)
         nbytes += max(column.total_uncompressed_size, width * column.num_values)
     return nbytes
+
+
+def leaves_of(footer: pq.FileMetaData) -> Iterator[tuple[pa.Field, range]]:
+    """Each column of a file, and the numbers of the leaves that it is stored as."""
+    first = 0
+    for field in footer.schema.to_arrow_schema():
+        count = _leaves(field.type)
+        yield field, range(first, first + count)
+        first += count
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def group_bounds(footer: Any, index: int, schema: pa.Schema) -> dict[str, ColumnStats]:

@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.ahead import two_at_once
+from persist.decoding import sparse_rows
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add, ColumnStats
+from persist.sparse import SparseRows
 from persist.store import ObjectStore
 from persist.table import DELETED, schema_with_deletes
 
@@ -125,14 +127,14 @@ class NewRows:
     Each of them goes with one group, and stands as a delete in every other that may have its key.
     """
 
-    def __init__(self, rows: pa.Table, key: str) -> None:
+    def __init__(self, rows: SparseRows, key: str) -> None:
         """``key``: the first column of the table's key, by which groups are about apart."""
         self._rows = rows
         self._key = key
-        self._values = _comparable(rows[key])
+        self._values = _comparable(rows.column(key))
         self._gone = np.zeros(rows.num_rows, np.bool_)
 
-    def share(self, group: Sequence[Add], next_: Add | None) -> pa.Table:
+    def share(self, group: Sequence[Add], next_: Add | None) -> SparseRows:
         """What belongs to a group: rows below the next one, which no other has had.
 
         Args:
@@ -143,14 +145,8 @@ class NewRows:
             self._gone |= below
             return self._rows
         self._gone |= below
-        has_marks = DELETED in self._rows.schema.names
-        deletes = ~below
-        if has_marks:
-            deletes |= pc.fill_null(self._rows[DELETED], False).to_numpy()
-        schema = self._rows.schema if has_marks else schema_with_deletes(self._rows.schema)
-        columns = self._rows.columns[:-1] if has_marks else self._rows.columns
-        marked = pa.Table.from_arrays([*columns, pa.array(deletes)], schema=schema)
-        return marked.filter(pa.array(below | self._may_be_in(group)))
+        chosen = below | self._may_be_in(group)
+        return _marked(self._rows, ~below).filter(chosen)
 
     def _below(self, bound: Any) -> npt.NDArray[np.bool_]:
         if self._values is None or bound is None:
@@ -171,13 +167,29 @@ class NewRows:
         return ~out
 
 
+def _marked(rows: SparseRows, deletes: npt.NDArray[np.bool_]) -> SparseRows:
+    """The rows, of which these delete, beside those that do so already."""
+    has_marks = DELETED in rows.schema.names
+    if has_marks:
+        deletes = deletes | pc.fill_null(rows.column(DELETED), False).to_numpy()
+    schema = rows.schema if has_marks else schema_with_deletes(rows.schema)
+    batches, start = [], 0
+    for batch in rows.batches:
+        marks = pa.array(deletes[start : start + batch.num_rows])
+        start += batch.num_rows
+        own = [n for n in batch.schema.names if n != DELETED]
+        columns = [*(batch.column(name) for name in own), marks]
+        batches.append(pa.RecordBatch.from_arrays(columns, names=[*own, DELETED]))
+    return SparseRows.of(batches, schema)
+
+
 def _true(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = pc.fill_null(values, False).to_numpy()
     return found
 
 
-def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.Table]:
-    """All rows of these files, a table each; ``folder`` is the table version's.
+def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[SparseRows]:
+    """The rows of these files, each file's apart; ``folder`` is the table version's.
 
     Raises:
         FileDamaged: one is not what was written.
@@ -185,9 +197,9 @@ def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[pa.
     return list(two_at_once(partial(_rows, store, DataFile.of(add, folder)) for add in files))
 
 
-def _rows(store: ObjectStore, file: DataFile) -> pa.Table:
+def _rows(store: ObjectStore, file: DataFile) -> SparseRows:
     with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
-        return parquet.read(use_threads=False)
+        return sparse_rows(parquet)
 
 
 def _apart(lower: ColumnStats | None, upper: ColumnStats | None) -> bool:

@@ -13,25 +13,31 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from persist.sparse import SparseRows
+
 Leaf = tuple[str, pa.ChunkedArray]
 
 
-def leaves_without_nan(table: pa.Table) -> list[str] | bool:
+def leaves_without_nan(rows: SparseRows) -> list[str] | bool:
     """For ``write_statistics``: paths of leaves of these rows that hold no NaN, True for all."""
-    if not any(has_floats(field.type) for field in table.schema):
+    holding = {
+        path
+        for name, parts in rows.parts.items()
+        if has_floats(rows.schema.field(name).type)
+        for path, column in _leaves(name, pa.chunked_array([*parts.values()]))
+        if _holds_nan(column)
+    }
+    if not holding:
         return True
-    found = [leaf for field in table.schema for leaf in _leaves(field.name, table[field.name])]
     # A column named ``s.v`` has the path of ``v`` inside ``s``.
-    holding = {path for path, column in found if _holds_nan(column)}
-    return [path for path, _ in found if path not in holding] if holding else True
+    return [path for path, _ in _leaves_of(rows.schema) if path not in holding]
 
 
 def leaves_without_floats(schema: pa.Schema) -> list[str] | bool:
     """The same of rows that nobody has seen yet, which may hold anything."""
     if not any(has_floats(field.type) for field in schema):
         return True
-    empty = schema.empty_table()
-    found = [leaf for field in schema for leaf in _leaves(field.name, empty[field.name])]
+    found = _leaves_of(schema)
     floats = {path for path, column in found if has_floats(column.type)}
     return [path for path, _ in found if path not in floats]
 
@@ -43,6 +49,12 @@ def has_floats(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(has_floats(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_floating(kind))
+
+
+def _leaves_of(schema: pa.Schema) -> list[Leaf]:
+    """All of a table, which has no rows."""
+    empty = schema.empty_table()
+    return [leaf for field in schema for leaf in _leaves(field.name, empty[field.name])]
 
 
 def _leaves(path: str, column: pa.ChunkedArray) -> Iterator[Leaf]:

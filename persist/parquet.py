@@ -1,16 +1,18 @@
 """Sorted rows to the bytes of Parquet files, with what the manifest records about them.
 
 Law of this file: zstd, dictionaries where they pay, statistics and page index but for leaves that
-hold a NaN, checksums of pages, row groups of 128 Ki rows; nanoseconds only where the table asks for
-them. The Arrow schema is not stored: types that Parquet has are read the same by Spark, DuckDB,
-pandas and pyarrow, and the manifest has the rest. Beside the rows that come in, two blocks of a few
-row groups are held, and the encoded bytes: of one file, whose next block is put into order while
-the last one is encoded, or of two files that are made at once. Where processors are few, one thing
-is done at a time.
+hold a NaN, checksums of pages, row groups of 128 Ki rows, fewer where rows are wide; nanoseconds
+only where the table asks for them. A file has all columns of its table, also those that none of its
+rows has: readers that look at one file take its columns for the table's. The Arrow schema is not
+stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
+manifest has the rest. Beside the rows that come in, two blocks of a few row groups are held, and
+the encoded bytes: of one file, whose next block is put into order while the last one is encoded, or
+of two files that are made at once. Where processors are few, one thing is done at a time.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from persist.footers import footer_checksum
 from persist.leaf_stats import leaves_without_nan
 from persist.manifest import ColumnStats
 from persist.sorting import Sorted, sort_rows, without_marks
+from persist.sparse import SparseRows, null_bytes
 from persist.stats import StatsCollector
 from persist.table import TableDefinition
 
@@ -34,9 +37,19 @@ ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 << 20
 BLOCK_BYTES = 16 << 20
 """Rows that are put into order at a time, unless one row group has more."""
+MIXED_BYTES = 64 << 20
+"""No block has more where rows differ in their columns: side by side they have those of all."""
+DECODED_BYTES, WIDE_GROUP_ROWS = 256 << 20, 32 * 1024
+"""A row group with its absent columns as nulls, as many readers decode it, has no more bytes, or no
+more rows: what a file says of each column of each group takes room, too."""
 
-ROOM_TIMES, FACTS_BYTES = 2, 1 << 20
-"""Room for a file: so many times what its rows take in memory, and what it says about them."""
+ROOM_TIMES, FACTS_BYTES, CHUNK_BYTES = 2, 1 << 20, 1024
+"""Room for a file: so many times what its rows take in memory, and what it says about them, and
+about each absent column of a row group."""
+
+NULL_COLUMNS = "null_columns"
+"""The key of a file's metadata under which it names, as JSON, its nested columns without a value:
+those of other columns are told by their statistics."""
 
 FEW_PROCESSORS = 2
 """Up to which one of them is left to those who write meanwhile: on two, a persist with both takes a
@@ -113,7 +126,11 @@ class EncodedFile:
 
 
 def encode_sorted(
-    table: pa.Table, definition: TableDefinition, *, metadata: Mapping[str, str], target_bytes: int
+    table: pa.Table | SparseRows,
+    definition: TableDefinition,
+    *,
+    metadata: Mapping[str, str],
+    target_bytes: int,
 ) -> Iterator[EncodedFile]:
     """Sort (and deduplicate, where keyed) rows and encode them.
 
@@ -127,18 +144,18 @@ def encode_sorted(
         Files in sort order, each with at least one row; none where all rows were deleted.
     """
     ordered = sort_rows(table, definition)
-    table, _ = without_marks(table, definition)
-    files = files_of(table, target_bytes)
-    yield from encode_ordered(table, ordered, metadata=metadata, files=files)
+    rows, _ = without_marks(table, definition)
+    files = files_of(rows, target_bytes)
+    yield from encode_ordered(rows, ordered, metadata=metadata, files=files)
 
 
-def files_of(table: pa.Table, target_bytes: int) -> int:
+def files_of(table: SparseRows, target_bytes: int) -> int:
     """How many files rows become of which none is larger, by their size in memory."""
     return max(1, -(-int(table.nbytes) // max(1, target_bytes)))
 
 
 def encode_ordered(
-    table: pa.Table,
+    table: pa.Table | SparseRows,
     ordered: Sorted,
     *,
     metadata: Mapping[str, str],
@@ -151,8 +168,12 @@ def encode_ordered(
         table: the rows that were put into order, without marks.
     """
     step = max(1, -(-ordered.rows // files))
+    table = SparseRows.of_table(table)
     group = row_group_rows(table)
     block = group * max(1, BLOCK_BYTES // max(1, group * average_bytes(table)))
+    nested = [field.name for field in table.absent if pa.types.is_nested(field.type)]
+    if nested:
+        metadata = {**metadata, NULL_COLUMNS: json.dumps(nested)}
     starts = range(0, ordered.rows, step)
     if not starts:
         return
@@ -174,7 +195,7 @@ def _processors() -> int:
 
 
 def _file(
-    table: pa.Table,
+    table: SparseRows,
     ordered: Sorted,
     metadata: Mapping[str, str],
     rows: range,
@@ -190,8 +211,11 @@ def _file(
         stats = StatsCollector(table.schema)
 
         def blocks() -> Iterator[pa.Table]:
-            for first in rows[::block]:
-                piece = ordered.slice(first, min(block, rows.stop - first))
+            first = rows.start
+            while first < rows.stop:
+                count = ordered.fitting(first, min(block, rows.stop - first), MIXED_BYTES)
+                piece = ordered.slice(first, count)
+                first += count
                 stats.add(piece)
                 yield piece
                 del piece
@@ -202,6 +226,7 @@ def _file(
             return None  # and hold nothing of it
 
     room = ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES
+    room += CHUNK_BYTES * len(table.absent) * -(-len(rows) // group)
     made = encoded(room) or encoded(None)
     assert made is not None  # the second has what it needs
     data, stats = made
@@ -282,14 +307,28 @@ def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWri
     )
 
 
-def row_group_rows(table: pa.Table) -> int:
+def job_bytes(rows: int, nbytes: int, columns: int, mixed: bool) -> int:
+    """About what rows of so many bytes take while files are made of them, beside themselves.
+
+    Args:
+        columns: of the table; rows may lack most of them.
+        mixed: whether rows differ in their columns.
+    """
+    facts = CHUNK_BYTES * columns * -(-rows // WIDE_GROUP_ROWS)
+    return nbytes + facts + (MIXED_BYTES if mixed else 0)
+
+
+def row_group_rows(rows: SparseRows) -> int:
     """128 Ki, fewer where rows are wide: a reader decodes a group as a whole."""
-    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average_bytes(table)))
+    there = average_bytes(rows)
+    decoded = there + int(sum(null_bytes(field.type) for field in rows.absent))
+    wide = max(WIDE_GROUP_ROWS, DECODED_BYTES // decoded)
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // there, wide))
 
 
-def average_bytes(table: pa.Table) -> int:
-    """Bytes of a row in memory, at least 1."""
-    return max(1, int(table.nbytes) // max(1, int(table.num_rows)))
+def average_bytes(rows: SparseRows) -> int:
+    """Bytes of a row in memory, at least 1; absent columns have none."""
+    return max(1, int(rows.nbytes) // max(1, int(rows.num_rows)))
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.picking import MIN_ROWS_A_CHUNK, RowPicker, taken
+from persist.sparse import SparseRows
 from persist.table import DELETED, TableDefinition
 
 Codes = npt.NDArray[np.int64]
@@ -28,6 +29,9 @@ MAX_TAG_CARDINALITY = 65_536
 """Beyond this many different values a string is text, not a tag: sorting by it groups nothing."""
 
 SAMPLE_ROWS = 8192
+
+ABSENT_BYTES, KEY_BYTES = 1 << 20, 8
+"""What sorting by columns that most rows lack may take, if the rows are not more; of each row."""
 
 LONG_RUN = 16
 """Rows that stand in order one after another, on average, where it pays to merge them."""
@@ -53,10 +57,19 @@ class Sorted:
 
     def slice(self, start: int = 0, rows: int | None = None) -> pa.Table:
         """A stretch of the rows; without ``rows`` up to the last."""
-        stop = self.rows if rows is None else start + rows
+        stop = self.rows if rows is None else min(self.rows, start + rows)
         if self.arrivals is None:
             return self._arrived.stretch(start, stop)
         return self._arrived.pick(self.arrivals[start:stop])
+
+    def fitting(self, start: int, rows: int, most_bytes: int) -> int:
+        """As many of so many rows as are not larger side by side, but for absent columns; or one.
+
+        Where all batches have the same columns it is all of them.
+        """
+        while rows > 1 and self._arrived.bytes_of(start, start + rows, self.arrivals) > most_bytes:
+            rows = -(-rows // 2)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +82,18 @@ class _Key:
     cardinality: int
 
 
-def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
+def sort_rows(rows: pa.Table | SparseRows, definition: TableDefinition) -> Sorted:
     """Order the rows of a table of the definition's schema.
 
     Args:
-        table: rows in order of arrival, chunks of any size; with a column :data:`DELETED` where
-            some of them delete.
+        rows: in order of arrival, chunks of any size; with a column :data:`DELETED` where some of
+            them delete.
 
     Returns:
         Rows with the same columns; string columns that serve as sort keys come back
         dictionary-encoded, which is how Parquet stores them.
     """
-    table, deleted = without_marks(table, definition)
+    table, deleted = without_marks(rows, definition)
     encoded, keys = _sort_keys(table, definition)
     names = tuple(key.name for key in keys)
     order: npt.NDArray[np.int64] | None = None
@@ -95,18 +108,18 @@ def sort_rows(table: pa.Table, definition: TableDefinition) -> Sorted:
 
 
 def without_marks(
-    table: pa.Table, definition: TableDefinition
-) -> tuple[pa.Table, npt.NDArray[np.bool_] | None]:
+    rows: pa.Table | SparseRows, definition: TableDefinition
+) -> tuple[SparseRows, npt.NDArray[np.bool_] | None]:
     """The table's own columns, and which of the rows delete; None where none can."""
-    if DELETED not in table.schema.names:
-        return table, None
-    columns = [table[name] for name in definition.schema.names]
-    marks = pc.fill_null(table[DELETED], False).to_numpy()
-    return pa.Table.from_arrays(columns, schema=definition.schema), marks
+    rows = SparseRows.of_table(rows)
+    if DELETED not in rows.schema.names:
+        return rows, None
+    marks = pc.fill_null(rows.column(DELETED), False).to_numpy()
+    return SparseRows.of(rows.batches, definition.schema), marks
 
 
 def _sort_keys(
-    table: pa.Table, definition: TableDefinition
+    table: SparseRows, definition: TableDefinition
 ) -> tuple[dict[str, pa.Array], list[_Key]]:
     """The dictionary forms of string keys, and the keys in sort order."""
     explicit = definition.sort_by or definition.primary_key
@@ -116,10 +129,14 @@ def _sort_keys(
             names += [name for name in definition.primary_key if name not in names]
     else:
         names = [f.name for f in definition.schema if pa.types.is_string(f.type)]
+        names = _worth_sorting_by(table, names)
         names = [name for name in names if _looks_like_tag(table.column(name))]
     encoded: dict[str, pa.Array] = {}
     keys: list[_Key] = []
     for name in names:
+        if not table.rows_with(name):
+            keys.append(_Key(name, np.zeros(table.num_rows, np.uint8), 1, 0))
+            continue
         dictionary_form, key = _key_of(name, table.column(name))
         if not explicit and key.cardinality > MAX_TAG_CARDINALITY:
             continue
@@ -133,7 +150,7 @@ def _sort_keys(
     return encoded, keys
 
 
-def _has_sortable_time(table: pa.Table) -> bool:
+def _has_sortable_time(table: SparseRows) -> bool:
     index = table.schema.get_field_index("time")
     if index < 0:
         return False
@@ -141,6 +158,19 @@ def _has_sortable_time(table: pa.Table) -> bool:
     return bool(
         pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind)
     )
+
+
+def _worth_sorting_by(table: SparseRows, names: list[str]) -> list[str]:
+    """Those that most rows have; of the others a few: each takes memory for every row."""
+    room = max(ABSENT_BYTES, table.nbytes)
+    found = []
+    for name in names:
+        if 2 * table.rows_with(name) < table.num_rows:
+            room -= KEY_BYTES * table.num_rows
+            if room < 0:
+                continue
+        found.append(name)
+    return found
 
 
 def _looks_like_tag(column: pa.ChunkedArray) -> bool:

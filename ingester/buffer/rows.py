@@ -55,6 +55,8 @@ class BufferedRows:
     def __init__(self) -> None:
         self.rows = 0
         self.nbytes = 0
+        self.mixed = False
+        """Whether rows differ in their columns, as far as is known."""
         self._chunks: list[Chunk] = []
         self._sequences = array("Q")
         self._ends = array("Q")
@@ -79,6 +81,8 @@ class BufferedRows:
         """
         rows = batch.num_rows
         chunk = Chunk(self.rows, batch, shape, nbytes, _level(rows, nbytes))
+        if self._chunks and shape != self._chunks[-1].shape:
+            self.mixed = True
         operations = 1
         if members is None:
             self._sequences.append(seq)

@@ -117,7 +117,7 @@ def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_pat
         await stage.create()
         handle, uploads = _frozen(stage), stage.persister.uploads
         begun = await uploads.begin(handle)
-        assert stage.ledger.jobs == handle.nbytes
+        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
         ordered = begun.ordered is not None
         assert (await uploads.finish(begun)).files.adds
         assert begun.ordered is None
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
             patch.setattr(uploads._uploader, "order", fail)
             begun = await uploads.begin(handle)
         assert begun.ordered is None
-        assert stage.ledger.jobs == handle.nbytes
+        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
         assert sum(add.rows for add in (await uploads.finish(begun)).files.adds) == 10
         assert stage.ledger.jobs == 0
 

@@ -13,6 +13,7 @@ from ingester.cli.output_formats import open_sink
 from persist.leaf_stats import leaves_without_floats, leaves_without_nan
 from persist.parquet import encode_sorted
 from persist.partitioning import UNPARTITIONED
+from persist.sparse import SparseRows
 from persist.table import TableDefinition
 
 NAN = float("nan")
@@ -89,10 +90,10 @@ def test_what_the_command_line_writes_as_it_comes_has_none_of_floats(kind: str) 
 
 def test_a_column_with_the_name_of_a_path_loses_them_with_it() -> None:
     table = pa.table({"s": [{"v": NAN}], "s.v": [1.0], "n": [1]})
-    assert leaves_without_nan(table) == leaves_without_floats(table.schema) == ["n"]
+    assert leaves_without_nan(SparseRows.of_table(table)) == leaves_without_floats(table.schema) == ["n"]
 
 
 def test_a_nan_counts_only_among_the_rows_of_a_slice() -> None:
     for whole in (pa.table({"v": [NAN, 1.0]}), pa.table({"v": [[NAN], [1.0]]})):
-        assert leaves_without_nan(whole.slice(1)) != []
-        assert leaves_without_nan(whole.slice(0, 1)) == []
+        assert leaves_without_nan(SparseRows.of_table(whole.slice(1))) != []
+        assert leaves_without_nan(SparseRows.of_table(whole.slice(0, 1))) == []

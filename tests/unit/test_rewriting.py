@@ -15,6 +15,7 @@ from persist.keyed import NewRows, overlapping, rising
 from persist.manifest import Add
 from persist.partitioning import UNPARTITIONED
 from persist.sorting import sort_rows
+from persist.sparse import SparseRows
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 from tests.unit.test_overlapping import file_of
 
@@ -73,7 +74,7 @@ def test_each_key_stands_once_with_its_newest_row(kind: str, data: st.DataObject
         if not deletes:
             expected[plain(key)] = v
 
-    new = NewRows(touched, "k")
+    new = NewRows(SparseRows.of_table(touched), "k")
     left = rising(overlapping([add for add, _ in files.values()], touched.select(["k", "l"])), "k")
     stay = [made for name, (add, made) in files.items() if add not in left]
     found = [row for made in stay for row in made.to_pylist()]
@@ -82,7 +83,7 @@ def test_each_key_stands_once_with_its_newest_row(kind: str, data: st.DataObject
     while left or first:
         first = False
         group, left = left[:size], left[size:]
-        share = new.share(group, left[0] if left else None)
+        share = new.share(group, left[0] if left else None).table()
         older = [files[add.path][1] for add in group]
         if DELETED in share.schema.names:
             nulls = pa.nulls(sum(each.num_rows for each in older), pa.bool_())
@@ -99,7 +100,8 @@ def test_each_key_stands_once_with_its_newest_row(kind: str, data: st.DataObject
 def test_new_rows_go_with_the_files_that_they_lie_beside() -> None:
     schema = pa.schema({"k": pa.int64(), "l": pa.int64(), "v": pa.int64()})
     adds = [file_of(pa.table({"k": range(n, n + 10)}), str(n)) for n in (20, 0, 10)]
-    new = NewRows(table(schema, [((k, 0), 0) for k in (25, 3, 14, 5, 99)]), "k")
+    rows = table(schema, [((k, 0), 0) for k in (25, 3, 14, 5, 99)])
+    new = NewRows(SparseRows.of_table(rows), "k")
     first, second, third = rising(adds, "k")
     shares = [new.share([first], second), new.share([second], third), new.share([third], None)]
-    assert [share["k"].to_pylist() for share in shares] == [[3, 5], [14], [25, 99]]
+    assert [share.column("k").to_pylist() for share in shares] == [[3, 5], [14], [25, 99]]

@@ -1,0 +1,200 @@
+"""Rows of which each batch has columns of its own: what a batch lacks is null.
+
+    batch 0   time | host |  c1            rows 0 up to 10 000
+    batch 1   time | host |       c7       rows 10 000 up to 20 000
+
+Law of this file: where a column is absent it takes no memory, whatever is done with the rows: a
+column is absent from a batch that lacks it, or that has nothing but nulls in it. Whoever needs all
+columns side by side gets the absent ones as one array of nulls for each type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_OFFSET_BYTES = 4.0
+
+
+class Nulls:
+    """Absent columns of a schema: for each type one array, of which all columns are views."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._kinds: list[pa.DataType] = []
+        numbers: dict[pa.DataType, int] = {}
+        self._number: dict[str, int] = {}
+        for field in schema:
+            number = numbers.setdefault(field.type, len(numbers))
+            if number == len(self._kinds):
+                self._kinds.append(field.type)
+            self._number[field.name] = number
+        self._arrays: dict[int, pa.Array] = {}
+
+    def of(self, name: str, rows: int) -> pa.Array:
+        """So many rows of a column that has no values."""
+        number = self._number[name]
+        array = self._arrays.get(number)
+        if array is None or len(array) < rows:
+            array = self._arrays[number] = pa.nulls(rows, self._kinds[number])
+        return array if len(array) == rows else array.slice(0, rows)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows in their order; made by :meth:`of`.
+
+    Attributes:
+        schema: All columns, in the order of a table that has them.
+        batches: Each with those that it has, in that order and of these types.
+    """
+
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...]
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SparseRows:
+        """The rows of these batches in columns of this schema; columns that it lacks fall out.
+
+        A type that differs is cast.
+        """
+        places = {name: place for place, name in enumerate(schema.names)}
+        return cls(schema, tuple(_narrowed(batch, places, schema) for batch in batches))
+
+    @classmethod
+    def of_table(cls, rows: pa.Table | SparseRows) -> SparseRows:
+        """The same rows, if they are not in this form already."""
+        return rows if isinstance(rows, SparseRows) else cls.of(rows.to_batches(), rows.schema)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """How many."""
+        return sum(batch.num_rows for batch in self.batches)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Of what is there: absent columns have none."""
+        return sum(int(batch.nbytes) for batch in self.batches)
+
+    @cached_property
+    def parts(self) -> Mapping[str, Mapping[int, pa.Array]]:
+        """Of each column that has values, by rising number the batches that have it."""
+        found: dict[str, dict[int, pa.Array]] = {}
+        for number, batch in enumerate(self.batches):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                found.setdefault(name, {})[number] = column
+        return found
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether all batches have the same columns."""
+        return all(batch.schema.equals(self.batches[0].schema) for batch in self.batches)
+
+    @property
+    def absent(self) -> list[pa.Field]:
+        """Columns that no batch has."""
+        return [field for field in self.schema if field.name not in self.parts]
+
+    def rows_with(self, name: str) -> int:
+        """How many rows are in batches that have the column."""
+        return sum(len(column) for column in self.parts.get(name, {}).values())
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column of all rows. To be asked for few of them: absent rows take memory."""
+        return self.table([name]).column(0)
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """These columns, or all, of all rows; absent ones share their memory."""
+        schema = self.schema if names is None else self._fields(names)
+        nulls = Nulls(schema)
+        counts = [batch.num_rows for batch in self.batches]
+        ends = np.cumsum(counts, dtype=np.int64) if counts else np.zeros(0, np.int64)
+        columns = []
+        for field in schema:
+            chunks, end = [], 0
+            for number, column in self.parts.get(field.name, {}).items():
+                start = int(ends[number]) - len(column)
+                if start > end:
+                    chunks.append(nulls.of(field.name, start - end))
+                chunks.append(column)
+                end = start + len(column)
+            if end < self.num_rows:
+                chunks.append(nulls.of(field.name, self.num_rows - end))
+            columns.append(pa.chunked_array(chunks, field.type))
+        if not columns:
+            return pa.table({"": pa.nulls(self.num_rows)}).select([])
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def without(self, name: str) -> SparseRows:
+        """Less one column."""
+        names = [each for each in self.schema.names if each != name]
+        return SparseRows.of(self.batches, self._fields(names))
+
+    def slice(self, start: int, rows: int) -> SparseRows:
+        """A stretch of the rows."""
+        found, stop = [], start + rows
+        for batch in self.batches:
+            if batch.num_rows and start < batch.num_rows and stop > 0:
+                first = max(0, start)
+                found.append(batch.slice(first, min(batch.num_rows, stop) - first))
+            start, stop = start - batch.num_rows, stop - batch.num_rows
+        return SparseRows(self.schema, tuple(found))
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> SparseRows:
+        """The rows for which the mask is true."""
+        found, start = [], 0
+        for batch in self.batches:
+            own = mask[start : start + batch.num_rows]
+            start += batch.num_rows
+            if own.all():
+                found.append(batch)
+            elif own.any():
+                found.append(batch.filter(pa.array(own)))
+        return SparseRows(self.schema, tuple(found))
+
+    def _fields(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
+
+
+def concatenated(rows: Sequence[SparseRows]) -> SparseRows:
+    """All rows, one after another; at least one run of them, of which the first has the schema."""
+    return SparseRows(rows[0].schema, tuple(batch for each in rows for batch in each.batches))
+
+
+def null_bytes(kind: pa.DataType) -> float:
+    """About what a null of this type takes in an array of its own."""
+    if pa.types.is_struct(kind):
+        return sum(null_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    try:
+        return max(0.125, float(kind.bit_width) / 8)
+    except ValueError:
+        return _OFFSET_BYTES
+
+
+def _narrowed(
+    batch: pa.RecordBatch, places: Mapping[str, int], schema: pa.Schema
+) -> pa.RecordBatch:
+    kept = [
+        (places[name], column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if name in places and column.null_count < len(column)
+    ]
+    kept.sort(key=lambda each: each[0])
+    fields = [schema.field(place) for place, _ in kept]
+    if not kept:
+        return rows_alone(batch.num_rows)
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for (_, column), field in zip(kept, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def rows_alone(rows: int) -> pa.RecordBatch:
+    """So many rows of which nothing is known."""
+    found = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+    return pa.RecordBatch.from_struct_array(found)
