@@ -14,7 +14,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 
-from ingester.query.align import align_batch
+from ingester.query.align import Aligner
 from ingester.query.parts import (
     AIM_BYTES,
     CROWD_BYTES,
@@ -64,8 +64,8 @@ class Cutter:
     def __init__(
         self, schema: pa.Schema, looked_at: pa.Schema, predicate: Predicate, views: Views
     ) -> None:
-        self._schema = schema
-        self._looked_at = looked_at
+        self._align = Aligner(schema)
+        self._looked_at = Aligner(looked_at)
         self._predicate = predicate
         self._views = views
         self._held = 0
@@ -83,17 +83,34 @@ class Cutter:
         mask = self._mask(batch)
         return batch if mask is None else batch.filter(mask)
 
+    def lacks(self, batch: pa.RecordBatch) -> bool:
+        """Whether the answer has columns that the batch does not have."""
+        return self._align.absent_bytes(batch.schema) != (0, 0)
+
+    def fitting(self, batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+        """As many rows from ``start`` on as make a part with all columns, at least one; a view."""
+        absent, beside = self._align.absent_bytes(batch.schema)
+        if not beside:
+            return window(batch, start, stop).batch
+        own = sent_bytes(batch) / batch.num_rows
+        rows = max(1, int((AIM_BYTES - beside) / (own + absent)))
+        view = window(batch, start, min(stop, start + rows)).batch
+        # Its own rows may be larger than others.
+        while view.num_rows > 1 and _with(absent, beside, view) > PART_BYTES:
+            view = view.slice(0, view.num_rows // 2)
+        return view
+
     def whole(self, batch: pa.RecordBatch, *, own: bool) -> Piece:
-        """All matching rows of what makes at most one part.
+        """All matching rows of what makes at most one part; see :meth:`fitting`.
 
         Args:
             own: whether its memory holds nothing else.
         """
         self.let_go()
         mask = self._mask(batch)
-        wanted = align_batch(batch, self._schema)
         if mask is not None:
-            wanted, own = wanted.filter(mask), True
+            batch, own = batch.filter(mask), True
+        wanted = self._align(batch)
         found = wanted if own or batch.num_rows == 0 else copied(wanted)
         return Piece(found, sent_bytes(found))
 
@@ -108,7 +125,9 @@ class Cutter:
             nbytes: of the whole batch, where that is known.
         """
         self.let_go()
-        wanted = align_batch(batch, self._schema)
+        if self.lacks(batch):
+            return self._widened(batch, start, stop)
+        wanted = self._align(batch)
         kept = nbytes or sent_bytes(batch)
         may_view = self._views.take(kept)
         self._held = kept if may_view else 0
@@ -127,6 +146,27 @@ class Cutter:
             return view.batch.num_rows, view
         return view.batch.num_rows, view._replace(batch=copied(view.batch))
 
+    def _widened(self, batch: pa.RecordBatch, start: int, stop: int) -> tuple[int, Piece]:
+        """As :meth:`part`, of a batch that lacks columns: it is cut before it has them."""
+        if not self._predicate.conjunctions:
+            view = self.fitting(batch, start, stop)
+            found = self._align(copied(view))
+            return view.num_rows, Piece(found, sent_bytes(found))
+        view = window(batch, start, stop).batch
+        mask = self._mask(view)
+        matching = view if mask is None else view.filter(mask)
+        if not matching.num_rows:
+            return view.num_rows, Piece(matching, 0)
+        first, rows = self.fitting(matching, 0, matching.num_rows), view.num_rows
+        if first.num_rows < matching.num_rows:
+            assert mask is None or len(mask) == rows
+            rows = first.num_rows
+            if mask is not None:
+                numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+                rows = int(numbers[first.num_rows - 1]) + 1
+        found = self._align(copied(first))
+        return rows, Piece(found, sent_bytes(found))
+
     def _matching(self, view: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
         self.let_go()
         found, rows = view.filter(mask), view.num_rows
@@ -141,4 +181,9 @@ class Cutter:
     def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:
         if not self._predicate.conjunctions:
             return None
-        return self._predicate.mask(align_batch(batch, self._looked_at))
+        return self._predicate.mask(self._looked_at(batch))
+
+
+def _with(absent: float, beside: int, view: pa.RecordBatch) -> float:
+    """What rows are on the wire with the columns that they lack."""
+    return beside + sent_bytes(view) + absent * float(view.num_rows)

@@ -26,9 +26,11 @@ from ingester.errors import InternalFailure, StoreAway
 from ingester.query.aside import Aside
 from ingester.query.cutting import Views
 from ingester.query.turns import Turns
+from persist.decoding import columns_with_values
 from persist.footers import DataFile, FileDamaged, read_footer, told
 from persist.group_facts import decoded_bytes, group_bounds
 from persist.manifest import ColumnStats
+from persist.sparse import rows_alone
 from persist.store import NotFound, ObjectStore, StoreError
 
 log = structlog.get_logger(__name__)
@@ -147,7 +149,7 @@ class RowGroups:
     def group(
         self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0
     ) -> Decoded:
-        """One decoded row group; columns that the file lacks are left out.
+        """One decoded row group; columns that have no values in it are left out.
 
         ``reader`` has a lease on it until :meth:`done`, or for :data:`LEASE_S`.
 
@@ -174,7 +176,7 @@ class RowGroups:
             return False
         key = (file.path, index, columns)
         footer = self.footer(file)
-        nbytes = decoded_bytes(footer, index, columns)
+        nbytes = _decoded_bytes(footer, index, columns)
         with self._lock:
             if key in self._entries or key in self._loading:
                 return True
@@ -223,7 +225,7 @@ class RowGroups:
         try:
             with loading:
                 if self._cached(key, reader) is None:
-                    with self._room(decoded_bytes(footer, index, columns)) as held:
+                    with self._room(_decoded_bytes(footer, index, columns)) as held:
                         batch = self._reading(path, lambda: self._decode(footer, key))
                         self._keep(key, batch, reader, held)
         finally:
@@ -295,16 +297,11 @@ class RowGroups:
             pre_buffer=True,
             page_checksum_verification=True,
         ) as file:
-            have = set(file.schema_arrow.names)
-            table = file.read_row_group(
-                index, columns=[name for name in columns if name in have], use_threads=False
-            )
-        batches = table.combine_chunks().to_batches()
-        if batches:
-            return batches[0]
-        return pa.RecordBatch.from_struct_array(
-            pa.array([{}] * footer.row_group(index).num_rows, pa.struct([]))
-        )
+            there = columns_with_values(footer, index, columns)
+            if not there:
+                return rows_alone(footer.row_group(index).num_rows)
+            table = file.read_row_group(index, columns=there, use_threads=False)
+        return table.combine_chunks().to_batches()[0]
 
     def _reading(self, path: str, read: Callable[[], Any]) -> Any:
         try:
@@ -317,3 +314,7 @@ class RowGroups:
         except FileDamaged as exc:
             log.error("data file damaged", path=path, error=str(exc), runbook="damaged-file")
             raise InternalFailure(str(exc)) from exc
+
+
+def _decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
+    return decoded_bytes(footer, index, tuple(columns_with_values(footer, index, columns)))

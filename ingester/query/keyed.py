@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.query.align import align_batch, align_table
+from ingester.query.align import Aligner, align_table
 from ingester.query.parts import copied
 from persist.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
@@ -34,6 +34,9 @@ class KeyedMerge:
             ]
         )
         self._schema = schema_with_deletes(self._rows)
+        self._places = frozenset(self._schema.names)
+        self._key_schema = definition.key_schema
+        self._align_keys = Aligner(definition.key_schema)
         self._batches: list[pa.RecordBatch] = []
         self._newest: pa.Table | None = None
 
@@ -44,25 +47,39 @@ class KeyedMerge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows in log order."""
-        self._batches.append(align_batch(batch, self._schema))
+        self._batches.append(batch.select([n for n in batch.schema.names if n in self._places]))
 
     def newest(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Of each key among those added the last row: what is there now, and what was deleted."""
-        table = align_table(_joined(self._batches), self._schema)
-        self._batches = []
-        rows = pa.array(np.arange(table.num_rows))
-        keys = table.select(list(self._key)).append_column("_row", rows)
-        last = keys.group_by(list(self._key)).aggregate([("_row", "max")])["_row_max"]
-        is_last = np.zeros(table.num_rows, np.bool_)
+        """Of each key among those added the last row: what is there now, and what was deleted.
+
+        Rows have the columns that they were added with; of what was deleted there are the keys.
+        """
+        batches, self._batches = _joined(self._batches), []
+        keys = align_table([batch.select(list(self._key)) for batch in batches], self._key_schema)
+        rows = pa.array(np.arange(keys.num_rows))
+        numbered = keys.append_column("_row", rows)
+        last = numbered.group_by(list(self._key)).aggregate([("_row", "max")])["_row_max"]
+        is_last = np.zeros(keys.num_rows, np.bool_)
         is_last[last.to_numpy()] = True
         # Not taken by number: that would join columns, whose texts may be too long for one array.
-        newest = table.filter(pa.array(is_last))
-        of_keys = newest.select(list(self._key))
+        of_keys = keys.filter(pa.array(is_last))
         self._newest = pa.Table.from_batches(
             map(copied, of_keys.combine_chunks().to_batches()), of_keys.schema
         )
-        deleted = pc.fill_null(newest[DELETED], False)
-        return _batches(newest, pc.invert(deleted)), _batches(newest, deleted)
+        there: list[pa.RecordBatch] = []
+        deleted: list[pa.RecordBatch] = []
+        start = 0
+        for batch in batches:
+            own = is_last[start : start + batch.num_rows]
+            start += batch.num_rows
+            gone = np.zeros(batch.num_rows, np.bool_)
+            if DELETED in batch.schema.names:
+                marks = pc.fill_null(batch[DELETED], False)
+                gone = marks.to_numpy(zero_copy_only=False)
+                deleted.append(batch.select(list(self._key)).filter(pa.array(own & gone)))
+                batch = batch.drop_columns([DELETED])
+            there.append(batch.filter(pa.array(own & ~gone)))
+        return _joined(there), _joined(deleted)
 
     def without_newer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a file whose keys are not among the buffered ones."""
@@ -74,7 +91,7 @@ class KeyedMerge:
         """Rows whose keys are not among these."""
         rows = pa.array(np.arange(batch.num_rows))
         own = pa.table(
-            [align_batch(batch, self._rows).column(name) for name in self._key] + [rows],
+            [*self._align_keys(batch.select(list(self._key))).columns, rows],
             names=[*self._key, "_row"],
         )
         kept = own.join(keys, keys=list(self._key), join_type="left anti")["_row"]
@@ -91,46 +108,44 @@ class Takings:
         self, definition: TableDefinition, answer: pa.Schema, predicate: Predicate
     ) -> None:
         self._key = definition.primary_key
-        self._answer = answer
+        self._align = Aligner(answer)
+        self._mark = answer.names[-1]
         self._predicate = predicate
-        self._looked_at = pa.schema([definition.schema.field(c) for c in predicate.columns])
+        self._looked_at = Aligner(
+            pa.schema([definition.schema.field(c) for c in predicate.columns])
+        )
         self._by_key_alone = set(predicate.columns) <= set(self._key)
 
-    def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the answer that delete these keys; other columns are of no account."""
+    def of_keys(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Which of these keys are to be deleted; other columns are of no account."""
+        keys = keys.select(list(self._key))
+        return self._predicate.select(keys) if self._by_key_alone else keys
+
+    def of_misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The keys of those rows that do not match."""
         if self._by_key_alone:
-            keys = self._predicate.select(keys)
-        columns = [
-            keys[field.name] if field.name in self._key else pa.nulls(keys.num_rows, field.type)
-            for field in list(self._answer)[:-1]
-        ]
-        columns.append(pa.repeat(pa.scalar("delete"), keys.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=self._answer)
+            return rows.select(list(self._key)).slice(0, 0)
+        mask = self._predicate.mask(self._looked_at(rows))
+        keys = rows.select(list(self._key))
+        return keys.slice(0, 0) if mask is None else keys.filter(pc.invert(mask))
 
-    def misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the answer that delete the keys of those rows that do not match."""
-        mask = None
-        if not self._by_key_alone:
-            mask = self._predicate.mask(align_batch(rows, self._looked_at))
-        return self.deletes(rows.slice(0, 0) if mask is None else rows.filter(pc.invert(mask)))
-
-
-def _batches(rows: pa.Table, mask: pa.ChunkedArray) -> list[pa.RecordBatch]:
-    """Those of the rows; none where there are none."""
-    return _joined(rows.filter(mask).drop_columns([DELETED]).to_batches())
+    def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the answer that delete these keys."""
+        marks = pa.repeat(pa.scalar("delete"), keys.num_rows)
+        return self._align(keys.append_column(self._mark, marks))
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in few batches, none much larger than it has to be."""
+    """The same rows in few batches, none much larger than it has to be, none with more columns."""
     found: list[pa.RecordBatch] = []
     small: list[pa.RecordBatch] = []
     nbytes = 0
     for batch in batches:
-        small.append(batch)
-        nbytes += batch.nbytes
-        if nbytes >= JOINED_BYTES:
+        if small and (nbytes >= JOINED_BYTES or not batch.schema.equals(small[0].schema)):
             found += pa.Table.from_batches(small).combine_chunks().to_batches()
             small, nbytes = [], 0
+        small.append(batch)
+        nbytes += batch.nbytes
     if small:
         found += pa.Table.from_batches(small).combine_chunks().to_batches()
     return found

@@ -148,15 +148,21 @@ class PartReader:
         if isinstance(source, RowsFile):
             start, batch = self._spilled_at(source, row)
             view = batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
-            return view.num_rows, self._cutter.whole(view, own=False)
+            return self._whole_or_part(view, own=False)
         assert isinstance(source, BufferedRows)
         chunks = source.chunks()
         index = bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
         chunk = chunks[index]
         if row == chunk.start and (run := small_run(chunks[index:], stop)) is not None:
-            return run.num_rows, self._cutter.whole(run, own=True)
+            return self._whole_or_part(run, own=True)
         stop = min(chunk.batch.num_rows, stop - chunk.start)
         return self._cutter.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
+
+    def _whole_or_part(self, batch: pa.RecordBatch, *, own: bool) -> tuple[int, Piece]:
+        """As :meth:`_part_at`, of what makes at most a part, but for columns that it may lack."""
+        if self._cutter.lacks(batch):
+            return self._cutter.part(batch, 0, batch.num_rows)
+        return batch.num_rows, self._cutter.whole(batch, own=own)
 
     def _persisted_parts(self, source: FileRows, wanted: range, name: str) -> Iterator[Part]:
         """The wanted rows of a buffer that were not sent before it was released."""
@@ -216,32 +222,55 @@ class PartReader:
         held = merge.nbytes + sum(batch.nbytes for batch in deleted)
         with closing(waiting), aside.held(held):
             for piece in self._pieces(view.files, merge.columns):
-                parts = self._older_or_newer(merge.without_newer(piece), takings, name, "file")
+                parts = self._older_or_newer([merge.without_newer(piece)], takings, name, "file")
                 del piece
-                yield from _let_go(parts)
+                yield from parts
             for piece in waiting.parts(self.turns.given_back):
-                parts = self._older_or_newer(piece, takings, name, "buffer")
+                parts = self._older_or_newer([piece], takings, name, "buffer")
                 del piece
-                yield from _let_go(parts)
+                yield from parts
             if takings is not None:
                 for batch in deleted:
-                    yield from self._taken(takings.deletes(batch), name, "buffer")
+                    yield from self._taken(takings, takings.of_keys(batch), name, "buffer")
                 if view.replaced is not None:
                     yield from self._gone_since(view.replaced, merge, takings, name)
 
     def _older_or_newer(
-        self, rows: pa.RecordBatch, takings: Takings | None, name: str, source: str
-    ) -> list[Part]:
-        """Rows that hold of their keys, and in a tail what they take away. No views of these."""
-        found: list[Part] = []
-        part = self._cutter.whole(rows, own=False)
-        if part.batch.num_rows:
-            found.append(Part(self._marked(part.batch), name, source, part.nbytes))
+        self, given: list[pa.RecordBatch], takings: Takings | None, name: str, source: str
+    ) -> Iterator[Part]:
+        """Rows that hold of their keys, and in a tail what they take away. No views of these.
+
+        Args:
+            given: one batch, which is taken out: it is not held while the client has a part.
+        """
+        rows = given.pop()
+        missed = None if takings is None else takings.of_misses(rows)
+        if rows.num_rows and self._cutter.lacks(rows):
+            yield from self._in_parts(rows, name, source)
         else:
-            self._let_others()
-        if takings is not None:
-            found += self._taken(takings.misses(rows), name, source)
-        return found
+            part = self._cutter.whole(rows, own=False)
+            del rows
+            if part.batch.num_rows:
+                part = part._replace(batch=self._marked(part.batch))
+                yield from _let_go([Part(part.batch, name, source, part.nbytes)])
+            else:
+                self._let_others()
+            del part
+        if takings is not None and missed is not None:
+            yield from self._taken(takings, missed, name, source)
+
+    def _in_parts(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
+        """Those of the rows that match, which lack columns of the answer."""
+        found, row = copied(self._cutter.matching(rows)), 0
+        del rows
+        with self._groups.aside.held(found.nbytes):
+            while row < found.num_rows:
+                view = self._cutter.fitting(found, row, found.num_rows)
+                row += view.num_rows
+                part = self._cutter.whole(view, own=True)
+                yield from _let_go([Part(self._marked(part.batch), name, source, part.nbytes)])
+                del part
+        self._let_others()
 
     def _takings(self) -> Takings | None:
         selection = self.selection
@@ -260,11 +289,17 @@ class PartReader:
             for piece in self._pieces(replaced.removed, key):
                 gone = merge.without(merge.without_newer(piece), there)
                 del piece
-                yield from self._taken(takings.deletes(gone), name, "file")
+                yield from self._taken(takings, takings.of_keys(gone), name, "file")
 
-    def _taken(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
-        for part in cut(rows):
-            yield Part(copied(part), name, source, sent_bytes(part))
+    def _taken(
+        self, takings: Takings, keys: pa.RecordBatch, name: str, source: str
+    ) -> Iterator[Part]:
+        row = 0
+        while row < keys.num_rows:
+            some = self._cutter.fitting(keys, row, keys.num_rows)
+            row += some.num_rows
+            for part in cut(takings.deletes(some)):
+                yield Part(copied(part), name, source, sent_bytes(part))
 
     def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """The rows of files, each time as many as make a part."""
@@ -310,7 +345,7 @@ class PartReader:
         self, wanted: WantedRows, group: pa.RecordBatch, row: int, start: int
     ) -> tuple[int, Piece]:
         """As :meth:`Cutter.part`, of a group whose first row is the file's row ``start``."""
-        view = window(group, row, group.num_rows).batch
+        view = self._cutter.fitting(group, row, group.num_rows)
         with self.turns.given_back():
             numbers = wanted.numbers(start + row, view.num_rows)
         found, own = wanted.of(view, numbers)

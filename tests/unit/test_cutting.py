@@ -104,3 +104,38 @@ def test_what_is_not_its_own_is_copied_whole(own: bool) -> None:
     assert part.batch.equals(batch)
     same = part.batch["text"].buffers()[2].address == batch["text"].buffers()[2].address
     assert same == own
+
+
+WIDE = pa.schema(
+    [*SCHEMA, *(pa.field(f"a{n}", pa.int64()) for n in range(300)), ("b", pa.string())]
+)
+
+
+@given(sizes, st.integers(1, 40))
+def test_parts_with_absent_columns_are_no_larger_than_others(found: list[int], every: int) -> None:
+    batch, views = _batch(found), Views()
+    for wanted in (None, [[["n", "in", list(range(0, len(found), every))]]]):
+        predicate = parse_filter(wanted, WIDE)
+        cutter = Cutter(
+            WIDE, pa.schema([WIDE.field(c) for c in predicate.columns]), predicate, views
+        )
+        parts = _all(cutter, batch)
+        assert all(part.schema == WIDE for part in parts if part.num_rows)
+        assert [n for part in parts for n in part["n"].to_pylist()] == list(
+            range(0, len(found), every if wanted else 1)
+        )
+        assert all(part["a7"].null_count == part.num_rows for part in parts if part.num_rows)
+
+
+def test_absent_columns_are_looked_at_as_nulls() -> None:
+    batch = _batch([10] * 1_000)
+    filters: list[tuple[Any, int]] = [
+        ([[["a7", "is null"]]], 1_000),
+        ([[["a7", ">", 3]], [["b", "=", "x"]]], 0),
+        ([[["a7", "is null"], ["n", "<", 10]]], 10),
+    ]
+    for wanted, rows in filters:
+        predicate = parse_filter(wanted, WIDE)
+        looked_at = pa.schema([WIDE.field(c) for c in predicate.columns])
+        parts = _all(Cutter(WIDE, looked_at, predicate, Views()), batch)
+        assert sum(part.num_rows for part in parts) == rows
