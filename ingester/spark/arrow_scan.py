@@ -27,13 +27,15 @@ from persist.group_facts import group_bounds
 from persist.manifest import Add, PartitionKey
 from persist.partitioning import PartitionValues
 from persist.predicate import Predicate
+from persist.sparse import null_bytes
 from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
 TASK_BYTES = 128 * 1024 * 1024
 # What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
 _OPEN_COST_BYTES = 4 * 1024 * 1024
-_BATCH_ROWS = 32 * 1024
+_BATCH_ROWS, _BATCH_BYTES = 32 * 1024, 64 << 20
+"""Of a batch at most; Spark is given all columns that it asks for, also where they are null."""
 _COUNTED_ROWS = 1 << 20
 """Of a batch that has no column of the file."""
 
@@ -153,8 +155,10 @@ def _rows(
             yield from _only_partition_columns(file.rows, there_are, columns)
             return
         groups = _groups(parquet.metadata, plan)
+        row_bytes = sum(null_bytes(field.type) for field in columns.fields())
+        rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
         for batch in parquet.iter_batches(
-            _BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
+            rows, row_groups=groups, columns=names, use_threads=False
         ):
             if values is not None:
                 yield columns.carried(batch, values)
@@ -180,8 +184,10 @@ def _only_partition_columns(
     rows: int, values: PartitionValues, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
     """As many rows as a file has that holds none of the columns."""
-    for start in range(0, rows, _COUNTED_ROWS):
-        numbers = pa.nulls(min(_COUNTED_ROWS, rows - start))
+    row_bytes = sum(null_bytes(field.type) for field in columns.fields())
+    step = max(1, min(_COUNTED_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
+    for start in range(0, rows, step):
+        numbers = pa.nulls(min(step, rows - start))
         # A name that no column has: it only counts the rows.
         yield columns.carried(pa.record_batch({"": numbers}), values)
 

@@ -29,6 +29,7 @@ from persist.partitioning import (
     partition_values,
     with_columns,
 )
+from persist.sparse import Nulls
 from persist.table import TableDefinition
 
 _TRANSFORMED = {
@@ -81,7 +82,7 @@ class Columns:
 
         What the batch lacks is null; what it has and nobody asked for is left out.
         """
-        arrays = [_column(batch, field) for field in self.data_fields()]
+        arrays = _columns(batch, self.data_fields())
         for scalar in self.partition_scalars(values):
             arrays.append(pa.repeat(scalar, batch.num_rows))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
@@ -93,7 +94,7 @@ class Columns:
         """
         spec, schema = self.definition.spec, self.definition.schema
         batch = with_columns(batch, spec.columns, schema)
-        arrays = [_column(batch, field) for field in self.data_fields()]
+        arrays = _columns(batch, self.data_fields())
         found = partition_values(batch, spec)
         for field, (values, places) in zip(self.partition_fields(), found, strict=True):
             scalars = [partition_scalar(value, field.type) for value in values]
@@ -146,9 +147,14 @@ def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value, kind)
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = batch.schema.get_field_index(field.name)
-    if index < 0:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(index)
-    return column if column.type == field.type else column.cast(field.type)
+def _columns(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    """These columns of the batch; those that it lacks share their nulls."""
+    nulls, found = Nulls(pa.schema(fields)), []
+    for field in fields:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            found.append(nulls.of(field.name, batch.num_rows))
+            continue
+        column = batch.column(index)
+        found.append(column if column.type == field.type else column.cast(field.type))
+    return found

@@ -15,12 +15,18 @@ import pyarrow as pa
 from msgspec import structs
 
 from ingester.spark.compaction_plan import FileGroup
-from ingester.spark.sink_columns import file_rows
 from ingester.spark.sink_files import FileSink
+from persist.decoding import sparse_rows
 from persist.footers import DataFile, open_checked, told
 from persist.manifest import Add
 from persist.parquet import ZSTD, Compression
-from persist.partitioning import PartitionValues, PartitionValueTooLong, split_batch
+from persist.partitioning import (
+    PartitionValues,
+    PartitionValueTooLong,
+    split_batch,
+    with_columns,
+)
+from persist.sparse import SparseRows, concatenated
 from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
@@ -63,7 +69,7 @@ class CompactionJob:
         store = open_store(self.url, **self.storage_options)
         schema = self.definition.schema
         tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
-        rows = pa.concat_tables(tables)
+        rows = concatenated(tables)
         sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
         sink.compression = self.compression
         for values, part in self._by_partition(group, rows):
@@ -72,15 +78,16 @@ class CompactionJob:
         return sink.adds
 
     def _by_partition(
-        self, group: FileGroup, rows: pa.Table
-    ) -> Iterable[tuple[PartitionValues, pa.Table]]:
+        self, group: FileGroup, rows: SparseRows
+    ) -> Iterable[tuple[PartitionValues, SparseRows]]:
         if group.partition is not None and self.definition.lies_as_now(group.partition[0]):
             return [(group.partition[1], rows)]
         found: dict[PartitionValues, list[pa.RecordBatch]] = {}
-        for batch in rows.to_batches():
-            for values, part in split_batch(batch, self.definition.spec):
+        spec, schema = self.definition.spec, self.definition.schema
+        for batch in rows.batches:
+            for values, part in split_batch(with_columns(batch, spec.columns, schema), spec):
                 found.setdefault(values, []).append(part)
-        return [(values, pa.Table.from_batches(parts)) for values, parts in found.items()]
+        return [(values, SparseRows.of(parts, schema)) for values, parts in found.items()]
 
     def task(
         self, groups: Sequence[FileGroup]
@@ -114,6 +121,6 @@ def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=RESULT)
 
 
-def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> pa.Table:
+def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> SparseRows:
     with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
-        return file_rows(parquet.read(use_threads=False), schema)
+        return sparse_rows(parquet, schema)

@@ -172,7 +172,7 @@ class _Upserting:
         columns += [SyncColumn("new_pk", name) for name in key]
         arrays += [batch.column(n) if kept is None else _where(batch.column(n), kept) for n in key]
         for field in fields:
-            if field.name not in key:
+            if field.name not in key and field.name in batch.schema.names:
                 columns.append(SyncColumn("value", field.name))
                 arrays.append(batch.column(field.name))
         names = [str(place) for place in range(len(arrays))]

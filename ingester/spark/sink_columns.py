@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from ingester.spark.errors import WriteRefused
 from ingester.spark.types import seen_type
 from ingester.spark.versions import arrow_schema
+from persist.sparse import rows_alone
 from persist.table import TableDefinition
 
 
@@ -45,34 +46,27 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
 
 
 def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the table's columns and types.
+    """The rows in the table's types, with those of its columns that have a value.
 
     Raises:
         WriteRefused: A value that its column cannot hold.
     """
-    arrays = []
+    arrays, fields = [], []
     for field in schema:
         index = batch.schema.get_field_index(field.name)
         if index < 0:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
         column = batch.column(index)
+        if column.null_count == len(column):
+            continue
         try:
             arrays.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowInvalid as exc:
             raise WriteRefused(f"column {field.name!r}: {exc}") from exc
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def file_rows(found: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of a file in these columns and types; a column that the file lacks is null."""
-    columns = [
-        found[field.name].cast(field.type)
-        if field.name in found.schema.names
-        else pa.chunked_array([pa.nulls(found.num_rows, field.type)])
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+        fields.append(field)
+    if not fields:
+        return rows_alone(batch.num_rows)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _takes(kind: pa.DataType, given: pa.DataType) -> bool:

@@ -21,8 +21,15 @@ from ingester.spark.errors import WriteRefused
 from ingester.spark.sink_columns import table_rows
 from persist.manifest import Add
 from persist.parquet import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
-from persist.partitioning import PartitionValues, PartitionValueTooLong, folder_of, split_batch
+from persist.partitioning import (
+    PartitionValues,
+    PartitionValueTooLong,
+    folder_of,
+    split_batch,
+    with_columns,
+)
 from persist.sorting import sort_rows
+from persist.sparse import SparseRows
 from persist.store import ObjectStore
 from persist.table import TableDefinition
 
@@ -77,7 +84,8 @@ class FileSink:
 
     def _take(self, rows: pa.RecordBatch) -> None:
         try:
-            split = split_batch(rows, self.definition.spec)
+            spec, schema = self.definition.spec, self.definition.schema
+            split = split_batch(with_columns(rows, spec.columns, schema), spec)
         except PartitionValueTooLong as exc:
             raise WriteRefused(str(exc)) from exc
         for values, part in split:
@@ -91,11 +99,11 @@ class FileSink:
                     self._flush(values)
 
     def _flush(self, values: PartitionValues) -> None:
-        rows = pa.Table.from_batches(self._held.pop(values), self.definition.schema)
+        rows = SparseRows.of(self._held.pop(values), self.definition.schema)
         del self._sizes[values]
         self.put(rows, values)
 
-    def put(self, rows: pa.Table, values: PartitionValues, files: int | None = None) -> None:
+    def put(self, rows: SparseRows, values: PartitionValues, files: int | None = None) -> None:
         """Rows of one partition, in the table's columns.
 
         Args:
@@ -118,7 +126,7 @@ class FileSink:
             self.adds.append(self._add(file, path, values, at))
 
     def _encoded(
-        self, rows: pa.Table, facts: dict[str, str], files: int | None
+        self, rows: SparseRows, facts: dict[str, str], files: int | None
     ) -> Iterator[EncodedFile]:
         if files is None:
             target = self.target_bytes

@@ -19,8 +19,11 @@ import pyarrow.parquet as pq
 
 from ingester.spark.errors import WriteRefused
 from ingester.spark.merging import OPERATION
-from ingester.spark.sink_columns import file_rows, table_rows
+from ingester.spark.sink_columns import table_rows
+from persist.decoding import sparse_rows
 from persist.parquet import encode
+from persist.partitioning import with_columns
+from persist.sparse import SparseRows
 from persist.store import NotFound, ObjectStore
 from persist.table import TableDefinition
 
@@ -68,7 +71,8 @@ class Staging:
         held: list[pa.RecordBatch] = []
         for batch in batches:
             rows = table_rows(batch, self.schema)
-            self._check(rows)
+            if rows.num_rows:
+                self._check(rows)
             held.append(rows)
             if sum(one.nbytes for one in held) >= FILE_BYTES:
                 files.append(self._put(held))
@@ -79,31 +83,35 @@ class Staging:
 
     def _put(self, batches: list[pa.RecordBatch]) -> StagedFile:
         path = f"{self.root}/data/_staging/{uuid.uuid4().hex}.parquet"
-        rows = pa.Table.from_batches(batches, self.schema)
-        content = encode([rows], {})
+        content = encode([SparseRows.of(batches, self.schema).table()], {})
         self.store.put(path, content)
         return StagedFile(path, len(content))
 
     def _check(self, rows: pa.RecordBatch) -> None:
         for name in self.definition.primary_key:
-            if rows.column(name).null_count:
+            if name not in rows.schema.names or rows.column(name).null_count:
                 raise WriteRefused(f"column {name!r} of the primary key is null in a row")
         if self.marked:
-            other = set(rows.column(OPERATION).unique().to_pylist()) - set(KINDS)
+            marks = with_columns(rows, [OPERATION], self.schema).column(OPERATION)
+            other = set(marks.unique().to_pylist()) - set(KINDS)
             if other:
                 raise WriteRefused(f"column '_op' is {other.pop()!r}, neither upsert nor delete")
 
 
 def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in batches of about so many bytes. On the driver.
+    """The rows of a file, in batches of about so many bytes, of the columns that have a value.
+
+    On the driver.
 
     Raises:
         StoreError: It cannot be read.
     """
-    with staging.store.open(path) as source:
-        rows = file_rows(pq.read_table(source), staging.schema).combine_chunks()
-    step = max(1, rows.num_rows * most_bytes // max(1, rows.nbytes))
-    yield from rows.to_batches(max_chunksize=step)
+    with staging.store.open(path) as source, pq.ParquetFile(source) as parquet:
+        rows = sparse_rows(parquet, staging.schema)
+    for batch in rows.batches:
+        step = max(1, batch.num_rows * most_bytes // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
 
 
 def forget(store: ObjectStore, paths: Iterable[str]) -> None:
