@@ -35,7 +35,7 @@ from ingester.sinks.wal_sink import WalSink
 from ingester.transaction_record import TableRows, make_transaction
 from persist.manifest import PartitionKey
 from persist.partitioning import PartitionValueTooLong, split_batch
-from persist.table import TableDefinition, schema_with_deletes
+from persist.table import TableDefinition
 from wal import Entry, Preamble, RecordKind
 
 
@@ -69,6 +69,10 @@ class _Share:
     messages: int
 
 
+MOST_SHAPES = 1024
+"""Sets of columns; one that was forgotten gets another number, and its schema is logged anew."""
+
+
 class Closing:
     """Logs transactions. Loop only."""
 
@@ -83,7 +87,7 @@ class Closing:
         self._row_groups = row_groups
         self._numbers = shapes
         self._applied_seq = applied_seq
-        self._shapes: dict[tuple[tuple[str, str], int], Shape] = {}
+        self._shapes: dict[tuple[tuple[str, str], int, tuple[str, ...]], Shape] = {}
 
     @property
     def newest_seq(self) -> int:
@@ -146,7 +150,7 @@ class Closing:
             ]
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
-        shape = self._shape(table, definition)
+        shape = self._shape(table, definition.schema_id, batch.schema)
         parts, messages = as_parts(split, shape.template, owned=True)
         return TableRows(
             table,
@@ -159,14 +163,16 @@ class Closing:
             changes=share.changes.rows,
         )
 
-    def _shape(self, table: TableBuffer, definition: TableDefinition) -> Shape:
-        known = self._shapes.get((table.key, definition.schema_id))
+    def _shape(self, table: TableBuffer, schema_id: int, schema: pa.Schema) -> Shape:
+        kind = (table.key, schema_id, tuple(schema.names))
+        known = self._shapes.get(kind)
         if known is None:
+            if len(self._shapes) >= MOST_SHAPES:
+                self._shapes.clear()
             number = next(self._numbers)
-            schema = schema_with_deletes(definition.schema)
             record = encode_schema(number, table.key, schema)
             known = Shape(number, Preamble(RecordKind.SCHEMA, (record,)), MessageTemplate())
-            self._shapes[table.key, definition.schema_id] = known
+            self._shapes[kind] = known
         return known
 
     async def note_open(self, origins: Sequence[str]) -> None:

@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.query.align import align_batch
 from ingester.query.files import RowGroups
 from ingester.query.filters import parse_filter
 from ingester.query.reader import PartReader, Selection
 from ingester.query.snapshot import Snapshot
 from ingester.query.stream import AnswerStream
+from persist.sparse import SparseRows, concatenated
 from persist.table import TableDefinition
 
+JOINED = 16
+"""Parts whose rows are held with all of their nulls."""
 FEW = 256
 """Keys that are looked for by value, and not between the lowest and the highest of them."""
 
@@ -28,6 +30,8 @@ def rows_with_keys(
     table: tuple[str, str], snapshot: Snapshot, row_groups: RowGroups, keys: pa.Table
 ) -> pa.Table:
     """The rows with these keys, whole, in any order; less those that there are none of.
+
+    Columns without a value share their nulls.
 
     Closes the snapshot.
 
@@ -43,6 +47,7 @@ def rows_with_keys(
     )
     reader = PartReader(snapshot, selection, row_groups, f"{table[0]}/{table[1]}/v1")
     found: list[pa.RecordBatch] = []
+    kept: list[SparseRows] = []
     for part in AnswerStream(table, reader, on_close=lambda stream: None):
         numbered = pa.table(
             [*(part.batch.column(name) for name in key), np.arange(part.batch.num_rows)],
@@ -50,8 +55,12 @@ def rows_with_keys(
         )
         rows = numbered.join(keys, keys=key, join_type="left semi")["_row"]
         if len(rows):
-            found.append(align_batch(part.batch.take(rows.combine_chunks()), definition.schema))
-    return pa.Table.from_batches(found, definition.schema)
+            found.append(part.batch.take(rows.combine_chunks()))
+            if len(found) >= JOINED:
+                kept.append(SparseRows.of(found, definition.schema))
+                found.clear()
+    kept.append(SparseRows.of(found, definition.schema))
+    return concatenated(kept).table()
 
 
 def _around(keys: pa.Table, definition: TableDefinition) -> list[list[list[Any]]] | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingester.errors import InvalidRequest
 from ingester.replication.changes import Changes, Folded, Rows
-from persist.table import TableDefinition, schema_with_deletes
+from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 _ROW = "_row"
 """A name that no column of a table has."""
@@ -36,7 +36,10 @@ def wanted_keys(changes: Changes, folded: Folded, definition: TableDefinition) -
 def resolve(
     changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table | None
 ) -> pa.RecordBatch:
-    """The rows that are there afterwards, then those that delete; in `schema_with_deletes`.
+    """The rows that are there afterwards, then those that delete.
+
+    They have those columns of `schema_with_deletes` that any of them has a value in, and those that
+    say which partition they belong to.
 
     Args:
         kept: rows of the table with the wanted keys, whole, in any order.
@@ -48,8 +51,16 @@ def resolve(
     if kept is not None:
         places = _places(changes, folded, definition, kept)
     upserts, deletes = folded.keys.num_rows, folded.deleted.num_rows
-    columns = []
-    for field in definition.schema:
+    columns, fields = [], []
+    for field in schema_with_deletes(definition.schema):
+        if field.name == DELETED:
+            columns.append(pa.array(np.arange(upserts + deletes) >= upserts))
+            fields.append(field)
+            continue
+        if not _may_have_values(definition.schema.field(field.name), definition, folded, kept):
+            continue
+        fields.append(field)
+        field = definition.schema.field(field.name)
         if field.name in definition.primary_key:
             both = [folded.keys.column(field.name), folded.deleted.column(field.name)]
             columns.append(pa.concat_arrays(both))
@@ -61,9 +72,18 @@ def resolve(
                 " declares as not nullable"
             )
         columns.append(pa.concat_arrays([column, pa.nulls(deletes, field.type)]))
-    columns.append(pa.array(np.arange(upserts + deletes) >= upserts))
-    schema = schema_with_deletes(definition.schema)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _may_have_values(
+    field: pa.Field, definition: TableDefinition, folded: Folded, kept: pa.Table | None
+) -> bool:
+    """Also where a column has to be there."""
+    if not field.nullable or field.name in (*definition.primary_key, *definition.spec.columns):
+        return True
+    if field.name in folded.sources:
+        return True
+    return kept is not None and kept.column(field.name).null_count < kept.num_rows
 
 
 def _value_names(definition: TableDefinition) -> list[str]:
