@@ -89,8 +89,8 @@ def test_what_the_command_line_writes_as_it_comes_has_none_of_floats(kind: str) 
 
 
 def test_a_column_with_the_name_of_a_path_loses_them_with_it() -> None:
-    table = pa.table({"s": [{"v": NAN}], "s.v": [1.0], "n": [1]})
-    assert leaves_without_nan(SparseRows.of_table(table)) == leaves_without_floats(table.schema) == ["n"]
+    rows = SparseRows.of_table(pa.table({"s": [{"v": NAN}], "s.v": [1.0], "n": [1]}))
+    assert leaves_without_nan(rows) == leaves_without_floats(rows.schema) == ["n"]
 
 
 def test_a_nan_counts_only_among_the_rows_of_a_slice() -> None:
