@@ -25,8 +25,11 @@ it left."""
 ROOM_BATCHES = 4
 """So many of the largest batches fit into the room at a time, or half of them where
 ``memory.limit`` is low."""
-ROOM_SLACK_BYTES = 32 << 20
-"""Of the room beside them: small pieces that many threads have of it."""
+_CHUNK_BYTES = 32 << 20
+"""mimalloc divides its room into such, and keeps some of each for itself: what is larger needs one
+more than it fills."""
+_THREAD_BYTES, _MOST_THREADS = 8 << 20, 16
+"""What a thread that decompresses may keep of the room in small pieces."""
 _TOO_MUCH_BYTES = 64 << 30
 _ROOM_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
 
@@ -48,11 +51,20 @@ def use_huge_pages() -> None:
 
 def room_bytes(max_batch_bytes: int, limit: int) -> int:
     """How large the room is for ``flight.max_batch_bytes`` and ``memory.limit``."""
-    most = ROOM_BATCHES * max_batch_bytes
-    return max(most // 2, min(most, limit // 4)) + ROOM_SLACK_BYTES
+    few = limit < 4 * ROOM_BATCHES * max_batch_bytes
+    batch_bytes = 2 * max_batch_bytes
+    if max_batch_bytes > _CHUNK_BYTES // 2:
+        batch_bytes = (-(-max_batch_bytes // _CHUNK_BYTES) + 1) * _CHUNK_BYTES
+    return (ROOM_BATCHES // 2 if few else ROOM_BATCHES) * batch_bytes + room_slack_bytes()
 
 
-def choose_allocator(room: int = 288 << 20) -> None:
+def room_slack_bytes() -> int:
+    """Of the room, what is not for batches."""
+    threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    return _CHUNK_BYTES + threads * _THREAD_BYTES
+
+
+def choose_allocator(room: int = 448 << 20) -> None:
     """Make jemalloc Arrow's default, unless the environment says otherwise, and lay out the room.
 
     To be called before pyarrow is imported.
@@ -86,8 +98,9 @@ def find_room() -> Any:
         return None  # of the operator's choice: everything lives there
     try:
         room = pa.mimalloc_memory_pool()
-    except NotImplementedError:
-        return None
+        pa.allocate_buffer(1 << 20, memory_pool=room)
+    except (NotImplementedError, MemoryError):
+        return None  # Arrow was built without it, or the system had no memory to reserve
     try:
         pa.allocate_buffer(_TOO_MUCH_BYTES, memory_pool=room)
     except MemoryError:

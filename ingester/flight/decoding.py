@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingester.allocator import ROOM_SLACK_BYTES
+from ingester.allocator import room_slack_bytes
 from ingester.errors import IngesterError, InvalidRequest, MemoryFull
 from ingester.flight.reception import decompress_into, tell_unbounded
 
@@ -47,7 +47,7 @@ class Decoding:
 
     def __init__(self, room: Any, room_bytes: int, max_batch_bytes: int) -> None:
         self._room = room
-        self._enough_bytes = room_bytes - ROOM_SLACK_BYTES - max_batch_bytes
+        self._enough_bytes = room_bytes - room_slack_bytes() - max_batch_bytes
         self.max_batch_bytes = max_batch_bytes
         # They are used again: memory that was taken by way of one goes back by way of it.
         self._accounts: deque[Any] = deque()
@@ -55,9 +55,7 @@ class Decoding:
         # until it leaves Python again.
         self._begun: dict[int, Any] = {}
         if room is None:
-            tell_unbounded(
-                "decompression", "this pyarrow has no allocator for a room of fixed size"
-            )
+            tell_unbounded("decompression", "there is no allocator with a room of fixed size")
         elif not decompress_into(self._begin):
             self._room = None
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+
 import pyarrow.flight
 import pytest
 
 from ingester.interposition import Library, NotHere
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="known on x86-64 only")
 
 assert pyarrow.flight  # loads the libraries
 
