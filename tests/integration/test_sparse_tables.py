@@ -169,7 +169,7 @@ def test_replicated_rows_keep_what_they_have_and_nothing_else(daemon: Daemon) ->
 
 def test_batches_that_each_have_another_column_are_persisted(daemon: Daemon) -> None:
     """Sorted by time they lie among each other, and in two partitions."""
-    count, rows = 150, 2_000
+    count, rows = 80, 2_000
     with fl.connect(daemon.flight) as client:
         table = _create(client, "mixed", [TIME, *FIELDS], partition_by=["day(time)"])
         for n in range(count):
