@@ -67,6 +67,8 @@ def expands(kind: pa.DataType) -> bool:
 
 def fixed_bytes(kind: pa.DataType) -> float:
     """Bytes of each row whatever its value is, nulls included."""
+    if pa.types.is_struct(kind):
+        return sum(fixed_bytes(kind.field(i).type) for i in range(kind.num_fields))
     try:
         return float(kind.bit_width) / 8
     except ValueError:

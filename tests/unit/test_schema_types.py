@@ -152,3 +152,12 @@ def test_decimal_values_keep_their_value_in_wider_columns() -> None:
     definition = TableDefinition(pa.schema({"c": pa.decimal128(38, 2)}), UNPARTITIONED)
     batch = pa.record_batch({"c": pa.array([Decimal("-1.25")], pa.decimal128(3, 2))})
     assert Normaliser(definition, batch.schema)(batch)["c"].to_pylist() == [Decimal("-1.25")]
+
+
+def test_nulls_for_a_wide_struct_are_reckoned_with_all_that_is_in_it() -> None:
+    wide = pa.struct([(f"f{n}", pa.struct([("x", pa.int64())])) for n in range(100)])
+    definition = TableDefinition(pa.schema([("s", wide), ("v", pa.int64())]), UNPARTITIONED)
+    sent = pa.record_batch({"s": pa.nulls(1000), "v": pa.nulls(1000)})
+    reckoned = Normaliser(definition, sent.schema).plain_bytes(sent)
+    kept = Normaliser(definition, sent.schema)(sent)
+    assert reckoned >= 0.9 * pa.ipc.get_record_batch_size(kept) > 700_000
