@@ -202,3 +202,12 @@ def test_idle_streams_hold_nothing_of_the_room(
         assert _in_room(daemon) == 0
         stream.write(batch)
         assert _in_room(daemon) == 0
+
+
+def test_the_largest_batch_finds_room_by_default(shared: Daemon, table: Table) -> None:
+    with fl.connect(shared.flight) as client:
+        for columns in (1, 60):
+            _put(client, table, _zeros(60 * MIB // columns, columns), codec="lz4")
+        rows = 60 * MIB // 8 + MIB // 8
+        assert query(client, table, columns=[]).num_rows == rows
+        persist(client, table)

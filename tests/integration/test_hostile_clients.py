@@ -161,10 +161,11 @@ def test_the_worst_clients_leave_the_process_small_and_others_answered(
 
 def _check(outcomes: dict[str, Json]) -> None:
     """Each was refused by name, but for what is not too much."""
-    too_large = "a batch of the stream has "
+    # In a message that did not fit into the room, and in one that did.
+    too_large = {"a batch of the stream has ", "batch has "}
     no_room = "memory"
-    assert outcomes["one buffer"].keys() == {too_large}
-    assert outcomes["many buffers"].keys() <= {too_large, no_room}
+    assert outcomes["one buffer"].keys() <= {*too_large, no_room}
+    assert outcomes["many buffers"].keys() <= {*too_large, no_room}
     assert outcomes["as large as may be"].keys() <= {"ok", no_room}
     assert outcomes["dictionaries"].keys() == {"batch of "}
     assert outcomes["nested nulls"].keys() == {"columns ['n'] have no type yet"}
