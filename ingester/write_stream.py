@@ -75,7 +75,7 @@ class WriteStream:
         self.refusal: BaseException | None = None
         """Why a batch of this stream failed: nothing later from it is applied."""
         self.ended_by: BaseException | None = None
-        """Why batches that are not read yet are refused; those on their way go on."""
+        """Why batches that the loop has not seen yet are refused; those on their way go on."""
         self.deliver: Callable[[list[Outcome]], None] = lambda outcomes: None
         self.on_disk_full: Callable[[], None] = lambda: None
         self.on_memory_full: Callable[[], None] = lambda: None
@@ -118,9 +118,12 @@ class WriteStream:
         if self.origin is None and operation.entry is not None:
             operation.entry.lines = (self.line,)
             operation.on_logged = lambda seq: self._logged(slot, seq)
-        if self.origin is not None and self.refusal is not None:
+        # What was let in before a newer stream was opened, and comes to the loop after that, would
+        # stand behind it: whoever has asked in between how far the origin is was told less.
+        refusal = self.refusal or self.ended_by
+        if self.origin is not None and refusal is not None:
             self.leave(operation.admitted_bytes)
-            self._fill(slot, self.refusal)
+            self._fill(slot, refusal)
             return
         self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 

@@ -1,0 +1,88 @@
+"""A stream that a newer one has ended: what the loop has not seen of it by then does not go in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from ingester.admission import AdmissionGate
+from ingester.buffer import TableBuffer
+from ingester.errors import Superseded
+from ingester.flight.operations import OperationMaker
+from ingester.flight.requests import BatchMetadata
+from ingester.origins import Origins
+from ingester.record import encode_schema
+from ingester.schema import Normaliser
+from ingester.sinks import Answer, Operation
+from ingester.write_stream import Outcome, WritePlan, WriteStream
+from persist.partitioning import UNPARTITIONED
+from persist.table import TableDefinition
+from wal import Preamble, RecordKind
+
+SCHEMA = pa.schema({"i": pa.int64()})
+
+
+class Gate:
+    """Lets everything in, and counts what is in."""
+
+    inside = 0
+
+    def enter(self, nbytes: int) -> None:
+        self.inside += nbytes
+
+    def leave(self, nbytes: int) -> None:
+        self.inside -= nbytes
+
+
+class Log:
+    """Takes operations, and answers them when the test says so."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Operation, Answer]] = []
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        self.taken.append((operation, answer))
+
+
+def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stream_is_refused() -> (
+    None
+):
+    definition = TableDefinition(SCHEMA, UNPARTITIONED)
+    normalise = Normaliser(definition, SCHEMA)
+    record = encode_schema(1, ("ns", "t"), normalise.schema)
+    table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition, order=None))
+    plan = WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+    gate, log = Gate(), Log()
+    stream = WriteStream(
+        log,
+        Origins(),
+        cast(AdmissionGate, gate),
+        plan,
+        offer=cast(Any, None),
+        tell=lambda: None,
+        origin="o",
+        epoch=1,
+        newest_seq=lambda: 7,
+    )
+    delivered: list[Outcome] = []
+    stream.deliver = delivered.extend
+    maker = OperationMaker(1 << 20)
+    operations = []
+    for sequence in (1, 2):
+        batch = pa.record_batch([pa.array([sequence])], schema=SCHEMA)
+        operation = maker.make(plan, batch, BatchMetadata(sequence), "o")
+        operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
+        operations.append(operation)
+    stream.submit(operations[0])
+    stream.ended_by = Superseded("a newer stream")
+    stream.submit(operations[1])
+    # The first one was on its way, and goes on.
+    [(operation, answer)] = log.taken
+    operation.seq = 5
+    answer(operation, None)
+    assert not isinstance(delivered[0], BaseException)
+    assert delivered[0].sequence == 5
+    assert delivered[1:] == [stream.ended_by]
+    assert gate.inside == 0
