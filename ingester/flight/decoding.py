@@ -34,6 +34,8 @@ WAIT_S = 2.0
 LOOK_S = 0.005
 
 _ASKED = re.compile(r"of size (\d+)")
+_TOO_LARGE, _NEVER = "capacity too large", 2**63 - 1
+"""What Arrow says where it does not even ask for so much."""
 
 
 class Decoding:
@@ -141,7 +143,7 @@ class Reading:
         """What a message is refused with for which there was no memory."""
         most = self._decoding.max_batch_bytes
         asked = _ASKED.search(str(error))
-        nbytes = int(asked[1]) if asked else 0
+        nbytes = int(asked[1]) if asked else _NEVER * (_TOO_LARGE in str(error))
         if self._account is not None:
             nbytes += self._account.total_bytes_allocated() - self._asked_before
         if nbytes > most:

@@ -17,8 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.client import Client, ClientError
-from ingester.client.errors import clean_message
 from ingester.spark.errors import RequestRefused, TailStale, TailUnavailable
 
 
@@ -54,11 +52,14 @@ def read_tail(
 
 
 def _checked(endpoint: str) -> str:
+    # Not on top: executors load this module, and have nothing to do with a daemon.
+    from ingester.client.endpoint import parsed
+    from ingester.client.errors import InvalidRequest
+
     try:
-        with Client(endpoint) as client:
-            return client.endpoint
-    except ClientError as exc:
-        raise RequestRefused(f"{endpoint}: {exc}") from exc
+        return parsed(endpoint)
+    except InvalidRequest as exc:
+        raise RequestRefused(str(exc)) from exc
 
 
 @contextmanager
@@ -66,6 +67,8 @@ def _refusals(endpoint: str) -> Iterator[None]:
     try:
         yield
     except (fl.FlightError, OSError) as exc:
+        from ingester.client.errors import clean_message
+
         extra = getattr(exc, "extra_info", None)
         try:
             details = json.loads(extra) if extra else {}

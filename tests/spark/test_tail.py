@@ -117,7 +117,7 @@ def test_a_daemon_that_is_not_there_is_named(
     with pytest.raises(TailUnavailable, match=away) as caught:
         read_table(spark, url, *table, endpoint="grpc://127.0.0.1:1")
     assert caught.value.code is None
-    with pytest.raises(ValueError, match=r"^http://127\.0\.0\.1:1: .*"):
+    with pytest.raises(ValueError, match=r"^endpoint .http://127\.0\.0\.1:1.: .*Flight port"):
         read_table(spark, url, *table, endpoint="http://127.0.0.1:1")
 
 
