@@ -32,6 +32,8 @@ RETRY_S = 0.25
 WAIT_S = 2.0
 """So long waits for space who is known to send compressed batches, before the next one is read."""
 LOOK_S = 0.005
+STILL_S = 0.05
+"""A batch is decompressed, looked at and copied out in less."""
 
 _ASKED = re.compile(r"of size (\d+)")
 _TOO_LARGE, _NEVER = "capacity too large", 2**63 - 1
@@ -80,10 +82,20 @@ class Decoding:
                 self._accounts.append(account)
 
     def wait_for_space(self) -> None:
-        """Return when a batch has space, or after a while: what does not fit is refused then."""
-        give_up_at = time.monotonic() + WAIT_S
-        while self.nbytes > self._enough_bytes and time.monotonic() < give_up_at:
+        """Return when a batch has space, or when waiting does not help.
+
+        What does not fit then is refused. What lies still are dictionaries, which are there as long
+        as their streams.
+        """
+        now = still_since = time.monotonic()
+        give_up_at, before = now + WAIT_S, -1
+        while (held := self.nbytes) > self._enough_bytes and now < give_up_at:
+            if held != before:
+                still_since, before = now, held
+            elif now - still_since > STILL_S:
+                return
             time.sleep(LOOK_S)
+            now = time.monotonic()
 
     def _begin(self) -> Any:
         """A stream begins in this thread: the account that it has."""
@@ -152,7 +164,8 @@ class Reading:
                 f" flight.max_batch_bytes is {most}: send smaller batches"
             )
         return MemoryFull(
-            "memory: no room to decompress a batch of the stream beside others; one of more than"
+            "memory: no room to decompress a batch of the stream beside others, and beside the"
+            " dictionaries of open streams; without compression it needs none, and one of more than"
             f" flight.max_batch_bytes ({most}) never finds any",
             retry_after_s=RETRY_S,
         )
@@ -161,7 +174,8 @@ class Reading:
 def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows where rows live, in one piece.
 
-    Columns with dictionaries stay: those are their stream's, and their values are made anew.
+    The batch has to be valid: Arrow's writer goes by its offsets, wherever they lead. Columns with
+    dictionaries stay: those are their stream's, and their values are made anew.
     """
     whole = [index for index, kind in enumerate(batch.schema.types) if not _has_dictionary(kind)]
     kept = batch.select(whole)
@@ -182,6 +196,8 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))

@@ -115,6 +115,13 @@ class OperationMaker:
                 " send smaller batches"
             )
 
+    def check_valid(self, batch: pa.RecordBatch) -> None:
+        """Raise ``InvalidRequest`` for a batch that is not what all of Arrow's code relies on."""
+        try:
+            validate_fully([batch])
+        except pa.ArrowInvalid as exc:
+            raise _not_valid(exc) from exc
+
     def split(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known = NOTHING) -> Split:
         """The batch as its table keeps it, by partition.
 
@@ -136,9 +143,9 @@ class OperationMaker:
         sized = known.most_bytes is not None
         if not sized:
             self.check_size(batch)
+        if not known.valid:
+            self.check_valid(batch)
         try:
-            if not known.valid:
-                validate_fully([batch])
             if not sized:
                 self._check_plain_bytes(normalise, batch)
             return normalise(batch)

@@ -246,6 +246,7 @@ class PutCall:
             self._operations.check_size(batch)
             sequence = metadata_of(chunk, stream.origin).sequence
             stream.would_admit(batch.get_total_buffer_size(), sequence)
+            self._operations.check_valid(batch)
             batch = moved(batch)  # what is refused anyway is not copied
         if stream.origin is None and chunk.app_metadata is None:
             most = stream.plan.normalise.most_bytes(batch)

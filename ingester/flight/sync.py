@@ -85,12 +85,12 @@ class SyncCall:
         command = self._command
         if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
             raise _too_large(nbytes, self._max_batch_bytes)
-        if self._reading.holds_batch():
-            batch = moved(batch)
         try:
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
+        if self._reading.holds_batch():
+            batch = moved(batch)
         layout = SyncLayout(command.columns, batch.schema)
         table = (command.namespace, command.table)
         definition = self._portal.call(self._replication.plan, self._identity, table, layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 
 import numpy as np
@@ -11,7 +12,12 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.fuzz.attacked import Attacked, Messages
-from tests.fuzz.raw_flight import INVALID_ARGUMENT, ipc_stream
+from tests.fuzz.raw_flight import (
+    INVALID_ARGUMENT,
+    command_descriptor,
+    flight_data,
+    ipc_stream,
+)
 from tests.integration.wire import act, put, ticket
 
 
@@ -127,6 +133,47 @@ def test_a_compressed_buffer_that_claims_another_size_does_not_decode(
     assert answered.status == INVALID_ARGUMENT
     expected = "does not decode" if claim < 0 else f"{claim} B or more once it is decompressed"
     assert expected in answered.message
+
+
+@pytest.mark.parametrize(
+    "offsets", [(1 << 20, 1 << 20, 1 << 20, (1 << 20) + 3), (-(1 << 30), 0, 1, 2)]
+)
+@pytest.mark.parametrize("column", [["a", "bc", "def"], [[1], [2, 3], [4, 5, 6]]])
+@pytest.mark.parametrize("way", ["write", "sync"])
+def test_offsets_that_lead_elsewhere_are_refused_before_a_compressed_batch_is_copied(
+    attacked: Attacked, way: str, column: list[object], offsets: tuple[int, ...]
+) -> None:
+    """The copy followed them, and ended the daemon."""
+    kind = pa.string() if isinstance(column[0], str) else pa.list_(pa.int8())
+    batch = pa.record_batch({"k": [0, 0, 0], "v": pa.array(column, kind)})
+    table = f"forged_{way}_{kind.id}"
+    schema, (header, body) = ipc_stream(batch, compression="zstd")
+    packed = pa.Codec("zstd").compress(struct.pack("<4i", 0, 1, 3, 6), asbytes=True)
+    old = number(16) + packed
+    assert body.count(old) == 1
+    plain = (number(-1) + struct.pack("<4i", *offsets)).ljust(len(old), b"\0")
+    messages = [schema, (header, body.replace(old, plain))]
+    if way == "write":
+        with fl.connect(attacked.daemon.flight) as client:
+            put(client, ("attacked", table), batch)  # else the table's making checks it
+        answered = attacked.put(messages, table=table)
+    else:
+        command = {
+            "type": "sync",
+            "namespace": "attacked",
+            "table": table,
+            "origin": table,
+            "begin": True,
+            "sequence": 1,
+            "last": True,
+            "columns": [{"role": "new_pk", "name": "k"}, {"role": "value", "name": "v"}],
+        }
+        descriptor = command_descriptor(json.dumps(command).encode())
+        frames = [flight_data(*messages[0], descriptor), flight_data(*messages[1])]
+        answered = attacked.send("DoPut", frames)
+    assert answered.status == INVALID_ARGUMENT
+    assert "batch is not valid" in answered.message
+    attacked.check()
 
 
 def test_a_schema_in_the_middle_of_a_stream_is_refused(attacked: Attacked) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,9 +17,12 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.allocator import room_bytes, room_slack_bytes
 from ingester.client.errors import InvalidRequest, Unreachable, from_arrow
 from tests.daemon import Daemon, Launch
+from tests.fuzz.raw_flight import NoAnswer, call, flight_data, ipc_stream, path_descriptor
 from tests.integration.wire import Stream, Table, extra, path, persist, put, query
+from tests.waiting import until
 
 MIB = 1 << 20
 SMALL = 2 * MIB
@@ -202,6 +208,43 @@ def test_idle_streams_hold_nothing_of_the_room(
         assert _in_room(daemon) == 0
         stream.write(batch)
         assert _in_room(daemon) == 0
+
+
+def test_a_dictionary_within_an_extension_type_comes_through(
+    client: fl.FlightClient, table: Table
+) -> None:
+    kind = pa.opaque(pa.dictionary(pa.int8(), pa.string()), "place", "vendor")
+    storage = pa.array(["a", "b", "a"]).dictionary_encode().cast(kind.storage_type)
+    column = pa.ExtensionArray.from_storage(kind, storage)
+    _put(client, table, pa.record_batch({"k": column}), codec="zstd")
+    assert query(client, table)["k"].to_pylist() == ["a", "b", "a"]
+
+
+def test_a_silent_stream_with_a_large_dictionary_does_not_make_others_wait(
+    daemon: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    """Each batch of every other compressed stream waited for two seconds."""
+    nbytes = room_bytes(SMALL, 256 * MIB) - room_slack_bytes() - SMALL // 2
+    zeros = [None, pa.py_buffer(np.array([0, nbytes])), pa.py_buffer(np.zeros(nbytes, np.uint8))]
+    large = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, zeros)
+    keys = pa.DictionaryArray.from_arrays(pa.array([0]), large)
+    messages = ipc_stream(pa.record_batch({"k": keys}), compression="zstd")
+    frames = [flight_data(*messages[0], path_descriptor(*table)), flight_data(*messages[1])]
+    _put(client, table, _zeros(8), codec="zstd")
+    before = _in_room(daemon)
+
+    def silent() -> None:
+        with contextlib.suppress(NoAnswer):
+            call(daemon.flight, "DoPut", frames, timeout_s=6.0, end=False)
+
+    thread = threading.Thread(target=silent)
+    thread.start()
+    until(lambda: _in_room(daemon) >= before + nbytes, "the dictionary")
+    began = time.monotonic()
+    _put(client, (table[0], table[1] + "b"), *[_zeros(80_000)] * 5, codec="zstd")
+    assert time.monotonic() - began < 3.0
+    thread.join()
+    until(lambda: _in_room(daemon) == before, "the end of the silent stream")
 
 
 def test_the_largest_batch_finds_room_by_default(shared: Daemon, table: Table) -> None:
