@@ -107,7 +107,9 @@ class Client:
                 what would be cut is refused.
 
         Raises:
-            InvalidRequest: a type clash, a bad name, a batch over the daemon's limit.
+            InvalidRequest: a type clash, a bad name, a batch over the daemon's limit. Where several
+                operations are made, those before it may have been applied: then the message says
+                how many rows that are, and ``details`` have ``rows`` and ``batches``.
             Unavailable: refused until the retry policy gave up.
             Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
         """

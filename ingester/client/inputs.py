@@ -37,6 +37,8 @@ class Input(NamedTuple):
     batches: Iterator[pa.RecordBatch]
     drawn: bool
     """Whether the caller drew the lines between the batches."""
+    held: bool = False
+    """Whether all rows are in memory already, so that all can be looked at before one is sent."""
 
 
 _NOTHING = Input(None, iter(()), True)
@@ -56,12 +58,13 @@ def batches_of(data: Data, max_batch_bytes: int) -> Input:
     check_objects(data)
     table = _table_of(data)
     if table is not None:
-        return Input(table.schema, regrouped(table.to_batches(), max_batch_bytes), False)
+        return Input(table.schema, regrouped(table.to_batches(), max_batch_bytes), False, True)
     if hasattr(data, "__arrow_c_stream__"):
         reader = _reader_of(data)
         schema = reader.schema.remove_metadata()
         batches = (batch.replace_schema_metadata(None) for batch in reader)
-        return Input(schema, regrouped(batches, max_batch_bytes), False)
+        held = hasattr(data, "__len__")  # a frame of Polars', not a query that runs as it is read
+        return Input(schema, regrouped(batches, max_batch_bytes), False, held)
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise _refused(data)
     return _walked(iter(data), max_batch_bytes)

@@ -5,6 +5,9 @@ none, exactly once ──▶ a made-up one, lent by the client's pool
 none               ──▶ no origin: what a lost connection has left open stays unknown
 """
 
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -64,23 +67,30 @@ class Writers:
     ) -> WriteResult:
         """What was acknowledged of ``data``, once that is all of it; as ``Client.write``."""
         who.check()
-        schema, batches, drawn = batches_of(data, TABLE_BATCH_BYTES)
+        schema, given, drawn, held = batches_of(data, TABLE_BATCH_BYTES)
         if who.first_sequence is not None and not drawn:
-            batches = only_one(batches)
-        first = next(batches, None)
+            given = only_one(given)
+        first = next(given, None)
         if first is None:
             return WriteResult()
         fitted = Fitting(schema, self._known_schema(namespace, table))
-        first = fitted(first)
+        batches = map(fitted, itertools.chain([first], given))
+        # What does not fit is refused before anything is sent, where all of it is here.
+        ready = list(batches) if held else [next(batches)]
+        writer: Writer | None = None
         try:
             with self.open(namespace, table, fitted.schema, who, deletes=deletes) as writer:
-                writer.write(first)
-                for batch in batches:
-                    writer.write(fitted(batch))
+                _write_each(writer, itertools.chain(ready, batches))
                 return writer.close()
-        except InvalidRequest:
+        except InvalidRequest as exc:
             self._known.pop((namespace, table), None)
-            raise
+            if writer is None or not (done := writer.acknowledged).batches:
+                raise
+            raise InvalidRequest(
+                f"{exc}; the {done.rows} rows before, in {done.batches} operations, were written",
+                code=exc.code,
+                details={**exc.details, "rows": done.rows, "batches": done.batches},
+            ) from exc
 
     def _known_schema(self, namespace: str, table: str) -> pa.Schema:
         """The table's, as far as it is known: the daemon judges the rest."""
@@ -150,3 +160,14 @@ class Writers:
     def _position(self, origin: str) -> int | None:
         known = [state.memory_sequence for state in self._connection.origins(origin)]
         return max((sequence for sequence in known if sequence is not None), default=None)
+
+
+def _write_each(writer: Writer, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write all; what cannot be is told when it is known what became of those before."""
+    try:
+        for batch in batches:
+            writer.write(batch)
+    except InvalidRequest:
+        with suppress(ClientError):
+            writer.flush()
+        raise

@@ -87,7 +87,8 @@ class Writer:
 
         Raises:
             InvalidRequest: no rows, or of another schema than the writer; or what makes several
-                batches, where ``first_sequence`` says which sequence each has.
+                batches, where ``first_sequence`` says which sequence each has. Of a stream, what
+                came before is on its way.
             ClientError: the writer has failed; what it raised then.
         """
         if self._fits(data):
@@ -127,7 +128,10 @@ class Writer:
         if isinstance(data, pa.RecordBatch):
             return iter([aligned(data, self._schema)])
         given = batches_of(data, TABLE_BATCH_BYTES)
+        batches: Iterator[pa.RecordBatch]
         batches = (aligned(batch, self._schema) for batch in given.batches)
+        if given.held:
+            batches = iter([*batches])  # nothing is appended if not all of it can be
         numbered = self._lease is not None and not self._lease.exclusive
         return at_least_one(only_one(batches) if numbered else batches, self._schema)
 

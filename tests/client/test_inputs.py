@@ -324,3 +324,28 @@ def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: 
         reader.read_all()
     with pytest.raises(InvalidRequest, match="closed before its end"):
         stream.read()
+
+
+def test_what_does_not_fit_is_found_before_anything_is_sent(
+    daemon: SmallDaemon, client: Client
+) -> None:
+    """Pieces before the one that did not fit were sent, and were there twice when it was mended."""
+    client.write("ns", "t", pa.record_batch({"v": pa.array([1], pa.int32())}))
+    sent = len(daemon.commands)
+    numbers = np.zeros(6 * MIB, np.int64)
+    numbers[-1] = 1 << 40
+    for data in (pa.table({"v": numbers}), pl.DataFrame({"v": numbers})):
+        with pytest.raises(InvalidRequest, match="not every value is the same there"):
+            client.write("ns", "t", data)
+    assert len(daemon.commands) == sent
+
+
+def test_rows_before_the_one_that_cannot_be_written_are_told(
+    daemon: SmallDaemon, client: Client
+) -> None:
+    client.write("ns", "t", pa.record_batch({"v": pa.array([1], pa.int32())}))
+    batches = [pa.record_batch({"v": pa.array([n], pa.int64())}) for n in (2, 3, 1 << 40, 4)]
+    with pytest.raises(InvalidRequest, match="the 2 rows before, in 2 operations, were") as caught:
+        client.write("ns", "t", iter(batches))
+    assert (caught.value.details["rows"], caught.value.details["batches"]) == (2, 2)
+    assert values(daemon) == [1, 2, 3]
