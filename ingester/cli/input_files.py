@@ -19,9 +19,9 @@ import pyarrow.parquet
 from ingester.client.splitting import cut_table
 
 from .csv_input import CsvRows
-from .exits import USAGE, CommandFailed
+from .exits import USAGE, CommandFailed, say_failure
 from .json_input import JsonLines
-from .text_source import STANDARD_INPUT, TextOptions, TextSource, shown
+from .text_source import PACKED, STANDARD_INPUT, TextOptions, TextSource, shown
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 _BY_EXTENSION = {
@@ -37,7 +37,6 @@ _BY_EXTENSION = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 MAX_BATCH_BYTES = 16 * 1024**2
 _ARROW_FILE_MAGIC = b"ARROW1"
 
@@ -81,7 +80,7 @@ def format_of(name: str, given: str | None) -> str:
             raise CommandFailed(f"--input-format {given!r} is not one of {known}", USAGE)
         return given
     path = Path(name)
-    packed = path.suffix.lower() in _PACKED
+    packed = path.suffix.lower() in PACKED
     suffix = Path(path.stem).suffix if packed else path.suffix
     if suffix.lower() not in _BY_EXTENSION:
         where = "standard input" if name == STANDARD_INPUT else repr(name)
@@ -100,7 +99,13 @@ def opened(
     """
     with contextlib.ExitStack() as stack, _readable(name):
         if kind in ("csv", "jsonl"):
-            text = TextSource(name, options.encoding)
+            whole = options.whole_lines and kind == "csv"  # half a line of JSON is none
+            text = TextSource(name, options.encoding, whole_lines=whole)
+            if text.breaks_off:
+                say_failure(
+                    f"{text.shown}: the last line has no line end and is left out, as it may be in"
+                    " the middle of being written: end it, and write the file again"
+                )
             made = (CsvRows if kind == "csv" else JsonLines)(text, options, table_schema)
             schema, batches, rows = made.schema, made.batches(), made.rows
         else:

@@ -15,6 +15,7 @@ from .exits import USAGE, CommandFailed
 from .type_names import parse_column_types
 
 STANDARD_INPUT = "-"
+PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
 _HEAD_BYTES = 256 * 1024
 _MARKS = {
@@ -34,6 +35,8 @@ class TextOptions(NamedTuple):
     null_words: tuple[str, ...] = ()
     encoding: str | None = None
     decimal_comma: bool = False
+    whole_lines: bool = False
+    """Of a file that may be growing: a last line without its end is left out."""
 
 
 def text_options(
@@ -63,11 +66,24 @@ def text_options(
 class TextSource:
     """One input. ``comes_once`` where it is a pipe: then :meth:`open` may be called once."""
 
-    def __init__(self, name: str, encoding: str | None = None) -> None:
+    def __init__(
+        self, name: str, encoding: str | None = None, *, whole_lines: bool = False
+    ) -> None:
+        """With ``whole_lines`` a plain file is as long as its whole lines of now, until the end.
+
+        Raises:
+            OSError
+        """
         self.name = name
         self.shown = shown(name)
         self.comes_once = name == STANDARD_INPUT or not Path(name).is_file()
         self._encoding = encoding
+        self._nbytes: int | None = None
+        self.breaks_off = False
+        """Whether the file goes on behind its last whole line."""
+        plain = encoding in (None, "utf-8") and Path(name).suffix.lower() not in PACKED
+        if whole_lines and plain and not self.comes_once:
+            self._nbytes, self.breaks_off = _whole_lines(Path(name))
 
     def open(self) -> Any:
         """Its bytes from the first on, as UTF-8, unpacked; a file with ``read`` and ``close``."""
@@ -82,7 +98,22 @@ class TextSource:
         if self.comes_once:
             return pa.PythonFile(Path(self.name).open("rb"), mode="r")
         Path(self.name).open("rb").close()  # for the system's own words where it fails
+        if self._nbytes is not None:
+            return pa.OSFile(self.name).get_stream(0, self._nbytes)
         return pa.input_stream(self.name)  # unpacks .gz, .bz2, .zst, …
+
+
+def _whole_lines(path: Path) -> tuple[int, bool]:
+    """How many bytes a file's whole lines have, and whether more comes behind them."""
+    with path.open("rb") as file:
+        size = end = file.seek(0, io.SEEK_END)
+        while end:
+            start = max(0, end - BLOCK_BYTES)
+            file.seek(start)
+            if (found := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + found + 1, start + found + 1 < size
+            end = start
+    return size, False  # a single line: its header, or nothing
 
 
 class Rewound(io.RawIOBase):

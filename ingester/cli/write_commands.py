@@ -80,8 +80,9 @@ def write(
     written: a file is looked at whole before its first row is sent, a pipe's first 4 MiB decide.
 
     With --origin and --first-sequence a command may be repeated, whatever the batch size and also
-    with files that have grown: what is there already is not written again. Sequences are row
-    numbers, so an origin that another program gave sequences of its own does not belong here.
+    with files that have grown: what is there already is not written again, and a last line of CSV
+    without its end is left out. Sequences are row numbers, so an origin that another program gave
+    sequences of its own does not belong here.
     """
     do_without_pandas()
     from .text_source import text_options
@@ -96,7 +97,10 @@ def write(
         origin=origin,
         first_sequence=first_sequence,
         skip_rows=skip_rows,
-        texts=text_options(column_types, delimiter, null, decimal_comma, encoding),
+        # What is repeated may be a file that grows.
+        texts=text_options(column_types, delimiter, null, decimal_comma, encoding)._replace(
+            whole_lines=origin is not None
+        ),
     )
     write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)
 

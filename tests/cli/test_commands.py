@@ -289,6 +289,32 @@ def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
     assert sorted(found) == list(range(1002))
 
 
+def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    """It was taken for a row, and stayed what it was: the second write knew the row's number."""
+    origin = ["--origin", namespace, "--first-sequence", "1"]
+    grown = tmp_path / "grown.csv"
+    grown.write_text("id,v\n1,100\n2,200\n3,30")
+    first = run("write", namespace, "t", "grown.csv", *origin, "--json")
+    assert (first.returncode, json.loads(first.stdout)["rows"]) == (0, 2)
+    assert b"grown.csv: the last line has no line end and is left out" in first.stderr
+    with grown.open("a") as file:
+        file.write("0\n4,400\n")
+    then = run("write", namespace, "t", "grown.csv", *origin)
+    assert (then.returncode, then.stderr) == (0, b"")
+    found = run("query", namespace, "t", "--format", "csv").stdout.split()
+    assert sorted(found[1:]) == [b"1,100", b"2,200", b"3,300", b"4,400"]
+
+
+def test_without_an_origin_a_last_line_needs_no_end(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("v\n1\n2")
+    done = run("write", namespace, "t", "a.csv", "--json")
+    assert json.loads(done.stdout)["rows"] == 2
+
+
 def test_what_breaks_in_the_middle_says_how_to_go_on(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
