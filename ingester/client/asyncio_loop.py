@@ -5,10 +5,9 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from . import lifetime
-from .ack import Ack
 from .errors import InvalidRequest
 from .wire import Answer
 
@@ -17,6 +16,22 @@ T = TypeVar("T")
 
 MAX_THREADS = 40
 """Calls that wait at once in one loop, as in trio; the next wait for their turn."""
+
+
+class Promise(Protocol):
+    """As much of an :class:`ingester.client.ack.Ack` as a loop has to do with."""
+
+    def done(self) -> bool:
+        """Whether the answer or the error is there."""
+
+    def watch(self) -> float:
+        """Seconds until it is worth asking again whether the daemon has fallen silent."""
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        """Call back when done."""
+
+    def result(self, timeout_s: float | None = None) -> Answer:
+        """The answer."""
 
 
 class AsyncioLoop:
@@ -38,8 +53,8 @@ class AsyncioLoop:
         async with self._turns.setdefault(loop, asyncio.Semaphore(MAX_THREADS)):
             return await _threaded(loop, call)
 
-    async def result(self, ack: Ack) -> Answer:
-        """As :meth:`Ack.result`; no thread waits.
+    async def result(self, ack: Promise) -> Answer:
+        """As ``Ack.result``; no thread waits.
 
         Raises:
             InvalidRequest: no loop of asyncio runs here.
@@ -53,7 +68,7 @@ class AsyncioLoop:
             ) from exc
         answered = asyncio.Event()
 
-        def wake(_ack: Ack) -> None:
+        def wake(_ack: object) -> None:
             with contextlib.suppress(RuntimeError):  # as above
                 loop.call_soon_threadsafe(answered.set)
 
