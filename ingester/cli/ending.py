@@ -50,8 +50,9 @@ def end_on_signals() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:  # not where nohup has it ignored
-            signal.signal(number, _terminate)
+        # Not where nohup has it ignored.
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _first)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), name="ingester-signals", daemon=True).start()
 
@@ -66,8 +67,19 @@ def half_written(path: Path) -> Iterator[None]:
         _half_written.discard(path)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated(number)
+def _first(number: int, frame: FrameType | None) -> None:
+    """Raise in the main thread, once: a further signal is the watching thread's alone.
+
+    Raised again it would come into the midst of ending, and out of it as a traceback.
+    """
+    for each in _ENDING:
+        if signal.getsignal(each) is _first:
+            signal.signal(each, _further)
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+def _further(number: int, frame: FrameType | None) -> None:
+    """The watching thread hears of it."""
 
 
 def _watch(reading: int) -> None:
