@@ -88,6 +88,17 @@ def format_of(name: str, given: str | None) -> str:
     return _BY_EXTENSION[suffix.lower()]
 
 
+def source_of(name: str, kind: str, options: TextOptions) -> TextSource:
+    """The text of an input.
+
+    Raises:
+        CommandFailed: it cannot be read.
+    """
+    with _readable(name):
+        whole = options.whole_lines and kind == "csv"  # half a line of JSON is none
+        return TextSource(name, options.encoding, whole_lines=whole)
+
+
 @contextlib.contextmanager
 def opened(
     name: str, kind: str, table_schema: pa.Schema | None, options: TextOptions
@@ -99,8 +110,7 @@ def opened(
     """
     with contextlib.ExitStack() as stack, _readable(name):
         if kind in ("csv", "jsonl"):
-            whole = options.whole_lines and kind == "csv"  # half a line of JSON is none
-            text = TextSource(name, options.encoding, whole_lines=whole)
+            text = source_of(name, kind, options)
             if text.breaks_off:
                 say_failure(
                     f"{text.shown}: the last line has no line end and is left out, as it may be in"

@@ -80,9 +80,9 @@ def write(
     written: a file is looked at whole before its first row is sent, a pipe's first 4 MiB decide.
 
     With --origin and --first-sequence a command may be repeated, whatever the batch size and also
-    with files that have grown: what is there already is not written again, and a last line of CSV
-    without its end is left out. Sequences are row numbers, so an origin that another program gave
-    sequences of its own does not belong here.
+    with a file that has grown (of several the last: their rows are numbered through): what is there
+    already is not written again, and a last line of CSV without its end is left out. Sequences are
+    row numbers, so an origin that another program gave sequences of its own does not belong here.
     """
     do_without_pandas()
     from .text_source import text_options

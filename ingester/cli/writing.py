@@ -25,7 +25,7 @@ from ingester.config_units import parse_duration
 
 from .exits import USAGE, CommandFailed, say_failure
 from .facts import print_json, print_line
-from .input_files import InputFile, format_of, opened
+from .input_files import InputFile, format_of, opened, source_of
 from .row_numbers import PlainRows, RowNumbers, Target, rows_of
 from .text_source import TextOptions, shown
 
@@ -71,6 +71,8 @@ def write_files(
         CommandFailed: an input cannot be read. ClientError: the daemon refused.
     """
     kinds = [format_of(name, input_format) for name in names]
+    if sending.texts.whole_lines:
+        _check_whole(names, kinds, sending.texts)
     try:
         retry = RetryPolicy(for_s=parse_duration(retry_for))
     except ValueError as exc:
@@ -93,6 +95,17 @@ def write_files(
         done = [result for result in done if result.rows_in or result.acknowledged.batches]
         if done or sys.exc_info()[0] is None:
             _print_results(sending, done, time.monotonic() - began, as_json)
+
+
+def _check_whole(names: Sequence[str], kinds: Sequence[str], texts: TextOptions) -> None:
+    """Refuse inputs of which all but the last break off in a line: rows are numbered through."""
+    for name, kind in zip(names[:-1], kinds, strict=False):
+        if kind == "csv" and source_of(name, kind, texts).breaks_off:
+            raise CommandFailed(
+                f"{name}: the last line has no line end. Rows of several files are numbered"
+                " through, so that only the last may grow: end the line, or write this file under"
+                " an --origin of its own"
+            )
 
 
 Step = Callable[[str, int | None], Callable[[int], None]]

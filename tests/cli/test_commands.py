@@ -307,6 +307,24 @@ def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
     assert sorted(found[1:]) == [b"1,100", b"2,200", b"3,300", b"4,400"]
 
 
+def test_of_several_files_only_the_last_may_end_in_half_a_line(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
+    """Ended and sent again, its row took the number of the next file's first, which was known."""
+    write = ["write", namespace, "t", "a.csv", "b.csv", "--origin", namespace]
+    (tmp_path / "a.csv").write_text("v\n1\n2\n3")
+    (tmp_path / "b.csv").write_text("v\n10\n11\n1")
+    refused = run(*write, "--first-sequence", "1")
+    assert refused.returncode == 1
+    assert b"a.csv: the last line has no line end. Rows of several files are" in refused.stderr
+    for text in ("v\n10\n11\n1", "v\n10\n11\n12\n"):
+        (tmp_path / "a.csv").write_text("v\n1\n2\n3\n")
+        (tmp_path / "b.csv").write_text(text)
+        assert run(*write, "--first-sequence", "1").returncode == 0
+    found = run("query", namespace, "t", "--format", "csv").stdout.split()
+    assert sorted(map(int, found[1:])) == [1, 2, 3, 10, 11, 12]
+
+
 def test_without_an_origin_a_last_line_needs_no_end(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
