@@ -57,16 +57,16 @@ def serve(descriptor: int) -> None:
 
 
 def _import_all() -> None:
-    from ingester.allocator import choose_allocator
+    from ingester.memory.allocator import choose_allocator
 
     choose_allocator()
     # Not `ingester.cli.app`: what it imports itself it imports in the environment of the command.
     for name in ("typer._adapters", "s3fs", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv"):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    for name in ("daemon", "client", "adopting", "config_sources"):
+    for name in ("daemon.process", "client", "recovery.adopt", "config.sources"):
         importlib.import_module(f"ingester.{name}")
-    for name in ("serving", "manifest_commands", "input_files", "output_formats", "log_tools"):
+    for name in ("serve", "manifest_commands", "input_files", "output_formats", "wal_tools"):
         importlib.import_module(f"ingester.cli.{name}")
     # No collection of a child walks them: they are nobody's garbage.
     gc.collect()

@@ -4,12 +4,12 @@
 
     any thread       append ─▶ waiting ─┐
     who writes         (drafts become entries) form group ─▶ write + sync ─▶ book ─▶ on_stored ─┐
-    loop                                             on_done ◀─ apply (`wal.handover`) ◀────────┘
+    loop                                             on_done ◀─ apply (`wal.apply_queue`) ◀────────┘
 
 One thread writes at a time: the append thread, or one that appends while nobody does and would wait
 anyway; it leaves what has come meanwhile to the append thread. There is no fixed delay: a group is
 whatever waits when the one before it is through, and those who were answered with that one, if they
-come back at once (:mod:`wal.company`). Who writes waits for the loop only where a group
+come back at once (:mod:`wal.commit_delay`). Who writes waits for the loop only where a group
 has failed. Under "commit" nothing is applied or answered before its sync returned. Whoever appended
 is answered exactly once, whatever becomes of the log.
 """
@@ -24,13 +24,13 @@ from contextlib import suppress
 import trio
 
 from wal.append_thread import AppendThread
-from wal.company import Company
+from wal.apply_queue import Apply, Handover
+from wal.commit_delay import Company
 from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group, group_bytes
-from wal.handover import Apply, Handover
+from wal.pending import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
 from wal.segments import SegmentSet
-from wal.waiting import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
 
 
 class AppendQueue:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from wal.disk import sync, sync_directory, write_all, write_zeros
 from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
+from wal.file_source import FileShrank, FileSource
 from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
 from wal.group import Ledger
-from wal.reading import FileShrank, FileSource
 from wal.scan import READ_BYTES, Fault, Verdict, first_nonzero, scan
 from wal.segment import OpenSegment
 from wal.settings import Recovered, SegmentFacts

@@ -22,6 +22,7 @@ import msgspec
 
 from wal.disk import OsDisk, sync, sync_directory, write_all
 from wal.errors import LogTooNew
+from wal.file_source import FileSource
 from wal.format import (
     ALIGNMENT,
     RECORD_HEADER_BYTES,
@@ -39,7 +40,6 @@ from wal.format import (
     record_bytes,
     segment_name,
 )
-from wal.reading import FileSource
 from wal.recovery import fault_of, free_name, survey
 from wal.scan import READ_BYTES, Fault, Located, Verdict, find_headers, read_record
 

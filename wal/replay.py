@@ -15,6 +15,7 @@ import trio
 from crc32c import crc32c
 
 from wal.errors import LogDamaged
+from wal.file_source import FileSource
 from wal.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -23,7 +24,6 @@ from wal.format import (
     decode_record_header,
     record_bytes,
 )
-from wal.reading import FileSource
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

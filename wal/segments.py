@@ -24,9 +24,9 @@ import trio
 
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
+from wal.preallocation import Spares
 from wal.segment import OpenSegment, Spare, publish, remove
 from wal.settings import LogSettings, Recovered, SegmentFacts
-from wal.spares import Spares
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -28,7 +28,7 @@ from persist.manifest import Add
 
 if TYPE_CHECKING:
     from ingester.buffer.partition import PartitionBuffer
-    from ingester.taken import Taken
+    from ingester.origins.tenure import Taken
 
 Arrivals = npt.NDArray[np.uint32]
 

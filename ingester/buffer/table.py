@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
-from ingester.write_order import WriteOrder
+from ingester.buffer.write_latch import WriteOrder
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:

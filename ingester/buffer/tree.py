@@ -16,10 +16,10 @@ from typing import Literal
 from ingester.buffer.handle import BufferHandle, PersistedFiles, Together
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
-from ingester.memory import MemoryLedger
-from ingester.origins import Origins
-from ingester.sinks.interface import Answer
-from ingester.sinks.operation import Operation
+from ingester.dml.operation import Operation
+from ingester.dml.sink import Answer
+from ingester.memory.ledger import MemoryLedger
+from ingester.origins.registry import Origins
 from persist.manifest import TableState
 
 TableKey = tuple[str, str]
@@ -28,7 +28,7 @@ Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "ask
 
 
 class BufferTree:
-    """All tables' buffers; a :class:`ingester.sinks.DmlSink`."""
+    """All tables' buffers; a :class:`ingester.dml.DmlSink`."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ingester.allocator import use_huge_pages
+from ingester.memory.allocator import use_huge_pages
 
 
 def main() -> NoReturn:

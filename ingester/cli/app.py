@@ -14,7 +14,7 @@ from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
 from .ending import end_on_signals
 from .exits import USAGE, CommandFailed
 from .manifest_commands import manifest_app
-from .replicating_commands import replicate_app
+from .replicate_commands import replicate_app
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -85,7 +85,7 @@ def serve(
     set_: Set = None,
 ) -> None:
     """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
-    from .serving import serve as run
+    from .serve import serve as run
 
     run(_flags(data_dir, store, flight, http, set_), config)
 
@@ -101,7 +101,7 @@ def config(
     json: Json = False,
 ) -> None:
     """Print the effective settings and where each came from."""
-    from .serving import print_settings
+    from .serve import print_settings
 
     print_settings(_flags(data_dir, store, flight, http, set_), config, json)
 
@@ -140,7 +140,7 @@ def query(
     with a zone in UTC; all digits of decimals; bytes in base64; NaN and Infinity as such; lists,
     structs and maps (as key and value) in JSON. In CSV null is nothing, and text is in quotes.
     """
-    from .querying import Asking, run_query
+    from .query import Asking, run_query
 
     asking = Asking(
         namespace=namespace,
@@ -156,7 +156,7 @@ def query(
 @app.command()
 def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """List the tables with what they have in memory and in files."""
-    from .looking import print_tables
+    from .status import print_tables
 
     print_tables(endpoint, json)
 
@@ -164,7 +164,7 @@ def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
 @app.command()
 def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """Show what the daemon is doing."""
-    from .looking import print_status
+    from .status import print_status
 
     print_status(endpoint, json)
 
@@ -178,7 +178,7 @@ def persist(
     json: Json = False,
 ) -> None:
     """Put everything acknowledged so far into object storage, and wait for it."""
-    from .looking import run_persist
+    from .status import run_persist
 
     run_persist(endpoint, (namespace, table), timeout, json)
 
@@ -186,7 +186,7 @@ def persist(
 @wal_app.command()
 def inspect(directory: WalDir, json: Json = False) -> None:
     """Print what each segment holds. Changes nothing."""
-    from .log_tools import print_segments
+    from .wal_tools import print_segments
 
     print_segments(directory, json)
 
@@ -194,7 +194,7 @@ def inspect(directory: WalDir, json: Json = False) -> None:
 @wal_app.command()
 def verify(directory: WalDir, json: Json = False) -> None:
     """Print everything a start would stop at or cut; exit 1 when it would stop. Changes nothing."""
-    from .log_tools import print_findings
+    from .wal_tools import print_findings
 
     print_findings(directory, json)
 
@@ -202,7 +202,7 @@ def verify(directory: WalDir, json: Json = False) -> None:
 @wal_app.command()
 def repair(directory: WalDir, json: Json = False) -> None:
     """Move damaged parts aside so that the daemon starts; print what was saved and lost."""
-    from .log_tools import run_repair
+    from .wal_tools import run_repair
 
     run_repair(directory, json)
 
@@ -216,7 +216,7 @@ def adopt(
     json: Json = False,
 ) -> None:
     """Bring what a fenced or dead daemon had acknowledged into the store, each row once."""
-    from .log_tools import run_adopt
+    from .wal_tools import run_adopt
 
     run_adopt(directory, _flags(None, store, None, None, set_), config, json)
 
@@ -235,6 +235,6 @@ def demo(
     json: Json = False,
 ) -> None:
     """Run the whole road once on real rows, and check every number."""
-    from .serving import demo as run
+    from .serve import demo as run
 
     run(rows=rows, data_dir=data_dir, writers=writers, batch_rows=batch_rows, json=json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ingester.config_sources import endpoint as default_endpoint
+from ingester.config.sources import endpoint as default_endpoint
 
 ENDPOINT = default_endpoint()
 

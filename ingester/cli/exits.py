@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ingester.config import ConfigError
+from ingester.config.settings import ConfigError
 
 DONE, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 4
 INTERRUPTED = 130  # as a shell has it for SIGINT

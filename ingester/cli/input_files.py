@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet
 
-from ingester.client.splitting import cut_table
+from ingester.client.batches import cut_table
 
 from .csv_input import CsvRows
 from .exits import USAGE, CommandFailed, say_failure

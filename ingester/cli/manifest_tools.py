@@ -13,9 +13,8 @@ from typing import Any
 
 import typer
 
-from ingester.config import Settings
-from ingester.config_sources import load
-from persist.footers import DataFile, read_footer
+from ingester.config.settings import Settings
+from ingester.config.sources import load
 from persist.manifest import (
     Add,
     CleanUp,
@@ -31,11 +30,12 @@ from persist.manifest import (
     walk,
 )
 from persist.manifest import verify as verify_manifest
+from persist.parquet.footer import DataFile, read_footer
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
-from .facts import print_json, print_line, print_table, shown, size
 from .manifest_facts import state_facts, version_facts
+from .printing import print_json, print_line, print_table, shown, size
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from persist.leaf_stats import leaves_without_floats
+from persist.parquet.leaf_stats import leaves_without_floats
 
 from .ending import half_written
 from .exits import USAGE, CommandFailed
-from .facts import print_table
 from .output_values import csv_cells, json_values, quoted_text
+from .printing import print_table
 from .time_texts import time_texts
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ingester.without_pandas import do_without_pandas
+from ingester.daemon.process_tuning import do_without_pandas
 
 from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed
@@ -86,7 +86,7 @@ def write(
     """
     do_without_pandas()
     from .text_source import text_options
-    from .writing import Sending, write_files
+    from .write import Sending, write_files
 
     if first_sequence is not None and origin is None:
         raise CommandFailed("--first-sequence needs --origin", USAGE)
@@ -146,7 +146,7 @@ def create(
     map<string,int64>. A table that is there with the same definition is fine.
     """
     do_without_pandas()
-    from .creating import Definition, create_table
+    from .create import Definition, create_table
     from .text_source import text_options
 
     wanted = Definition(

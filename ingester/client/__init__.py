@@ -30,7 +30,7 @@ form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
 """
 
 from .ack import Ack
-from .blocking import DEFAULT_ENDPOINT, Client
+from .client import DEFAULT_ENDPOINT, Client
 from .errors import (
     ClientError,
     Forbidden,
@@ -47,7 +47,7 @@ from .errors import (
     Unreachable,
 )
 from .inputs import Data
-from .reading import QueryStream
+from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy
 from .wire import (
     Answer,

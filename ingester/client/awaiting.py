@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeAl
 import pyarrow as pa
 
 from .ack import Ack
-from .blocking import DEFAULT_ENDPOINT, Client
+from .client import DEFAULT_ENDPOINT, Client
 from .inputs import Data
-from .reading import QueryStream
+from .query_stream import QueryStream
 from .retry import RetryPolicy
-from .sync import SyncAnswer, SyncColumn, SyncStream
+from .sync_stream import SyncAnswer, SyncColumn, SyncStream
 from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
 from .writer import Writer
 

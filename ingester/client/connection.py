@@ -17,8 +17,8 @@ from . import lifetime
 from .arguments import seconds
 from .endpoint import parsed
 from .errors import InvalidRequest, NotFound, Unimplemented, UnknownOutcome, from_arrow
-from .link import Link
-from .reading import QueryStream
+from .put_stream import Link
+from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy, RetryState
 from .wire import OriginState, Persisted, TableSummary, encode, given
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from .batches import regrouped
 from .errors import InvalidRequest
 from .meaning import check_meaning, check_objects
-from .splitting import regrouped
 
 Data: TypeAlias = Any
 """As in the table above; pyarrow is untyped, and the rest is not imported."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from . import lifetime
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
-from .link import Link
+from .put_stream import Link
 from .window import Pending
 from .wire import Answer
 

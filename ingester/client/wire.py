@@ -231,7 +231,7 @@ def encode_filter(filter_: Any) -> list[list[list[Any]]]:
     if isinstance(filter_, str):
         raise InvalidRequest(
             f"filter={filter_!r}: text is made into a filter by"
-            " ingester.client.filter_text.parse_filter"
+            " ingester.client.filter_parser.parse_filter"
         )
     if not isinstance(filter_, list | tuple) or not filter_:
         raise InvalidRequest(f"filter: expected a list of terms, {_AS_TERMS}, got {filter_!r}")

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from .ack import Ack, all_of
 from .delivery import Delivery
-from .driver import Driver
 from .errors import InvalidRequest, UnknownOutcome
 from .fitting import aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
-from .link import Link
 from .origins import OriginLease
+from .put_stream import Link
 from .retry import RetryPolicy, RetryState
+from .send_loop import Driver
 from .window import SendWindow, WindowLimits
 from .wire import Checkpoint, WriteResult
 

@@ -19,12 +19,12 @@ from rich.console import Console
 
 from ingester.client import Client, ClientError
 
-from .looking import WritesNotSeen
-from .parts import missing_parts
+from .live_queries import WritesNotSeen
 from .process import DaemonFailed, DemoDaemon
-from .reading import totals_by_spark
 from .report import DemoResult, TableResult, show, uncounted
+from .requirements import missing_parts
 from .source import SourceMissing, flights_file, read_flights
+from .spark_reader import totals_by_spark
 from .stages import compare_at_daemon, create_tables, measured, persist, stream
 from .streaming import Pace
 from .totals import disagreements, totals_of

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ingester.client import Client
 
-from .looking import look
+from .live_queries import look
 from .report import TableResult
 from .streaming import NAMESPACE, TARGETS, Pace, Streaming
 from .totals import Totals, disagreements, totals_of

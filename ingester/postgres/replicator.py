@@ -18,10 +18,10 @@ from random import Random
 from typing import NamedTuple
 
 from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
-from ingester.client.sync import SyncAnswer, SyncStream
-from ingester.postgres.collecting import Collector, NoKey, SyncMessage, table_name
-from ingester.postgres.copying import copied
-from ingester.postgres.output import Change, Commit, Message, Relation, Truncate
+from ingester.client.sync_stream import SyncAnswer, SyncStream
+from ingester.postgres.collector import Collector, NoKey, SyncMessage, table_name
+from ingester.postgres.initial_copy import copied
+from ingester.postgres.pgoutput import Change, Commit, Message, Relation, Truncate
 from ingester.postgres.source import Slot, Source, SourceFailed, SourceTable, keys_of
 
 SEND_BYTES = 8 << 20

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ingester.postgres.output import Cells, Column, Message, Relation, parse
+from ingester.postgres.pgoutput import Cells, Column, Message, Relation, parse
 
 COPY_ROWS = 20_000
 _FILTERS_SINCE = 150_000

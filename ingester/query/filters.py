@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from persist import filters
-from persist.predicate import Predicate
+from persist.predicate import parse as filters
+from persist.predicate.predicate import Predicate
 
 
 def parse_filter(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:

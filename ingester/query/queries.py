@@ -19,17 +19,17 @@ import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.catalog import Catalog
 from ingester.errors import Stopping, TooManyStreams
-from ingester.query.align import projected
-from ingester.query.files import RowGroups
 from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES
 from ingester.query.reader import PartReader, Selection
+from ingester.query.row_group_cache import RowGroups
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
-from ingester.query.versions import Versions
+from ingester.query.version_tail import Versions
+from ingester.schema.align import projected
+from ingester.tables.catalog import Catalog
 from persist.manifest import (
     WriterIdentity,
 )

@@ -16,19 +16,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
-from ingester.query.align import align_table
-from ingester.query.aside import RowsAside
-from ingester.query.cutting import Cutter
-from ingester.query.file_walk import AHEAD, FileWalk
-from ingester.query.files import RowGroups
-from ingester.query.keyed import KeyedMerge, Takings
+from ingester.query.buffer_spill import OrderFile, RowsFile
+from ingester.query.merge_on_read import KeyedMerge, Takings
 from ingester.query.parts import Piece, copied, cut, sent_bytes, small_run, window
+from ingester.query.result_spill import RowsAside
+from ingester.query.row_group_cache import RowGroups
+from ingester.query.row_group_scan import AHEAD, FileWalk
+from ingester.query.row_selection import WantedRows
+from ingester.query.slicer import Cutter
 from ingester.query.snapshot import PartitionView, Replaced, Snapshot
-from ingester.query.spill import OrderFile, RowsFile
-from ingester.query.wanted import WantedRows
-from persist.footers import DataFile
+from ingester.schema.align import align_table
 from persist.manifest import Add
-from persist.predicate import Predicate
+from persist.parquet.footer import DataFile
+from persist.predicate.predicate import Predicate
 
 TURN_S = 0.01
 """How long an answer is worked on before others have a turn, where no part comes of it."""

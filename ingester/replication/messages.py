@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.replication.changes import Changes, Mask
+from ingester.replication.fold import Changes, Mask
 from ingester.schema.plain import plain
 
 Role = Literal["old_pk", "new_pk", "value", "changed"]

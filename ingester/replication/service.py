@@ -16,16 +16,13 @@ from typing import NamedTuple
 
 import trio
 
-from ingester.admission import AdmissionGate
-from ingester.catalog import Catalog
+from ingester.dml.operation import Transaction
 from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping, Superseded
-from ingester.known_origins import KnownOrigins
-from ingester.origins import Origins
-from ingester.ownership import Ownership
-from ingester.replication.closing import Closing
-from ingester.replication.judging import Judge
+from ingester.origins.registry import Origins
+from ingester.replication.commit import Closing
+from ingester.replication.dedup import Judge
 from ingester.replication.messages import SyncLayout
-from ingester.replication.transactions import (
+from ingester.replication.open_transactions import (
     Identity,
     Message,
     OpenTransaction,
@@ -33,7 +30,10 @@ from ingester.replication.transactions import (
     TableKey,
 )
 from ingester.schema.definition import widened
-from ingester.sinks import Transaction
+from ingester.tables.catalog import Catalog
+from ingester.tables.origin_lookup import KnownOrigins
+from ingester.tables.origin_takeover import Ownership
+from ingester.write.admission import AdmissionGate
 from persist.table import TableDefinition
 
 OPEN_AT_ONCE = 2

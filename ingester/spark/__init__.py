@@ -36,7 +36,7 @@ executors need this distribution and not its servers.
 
 from __future__ import annotations
 
-from ingester.spark.compaction import CompactionReport, compact, expire, rewrite
+from ingester.spark.compaction.api import CompactionReport, compact, expire, rewrite
 from ingester.spark.errors import (
     PySparkMissing,
     ReaderUnsuitable,
@@ -45,8 +45,8 @@ from ingester.spark.errors import (
     TailUnavailable,
     WriteRefused,
 )
-from ingester.spark.reading import read_table
-from ingester.spark.registering import register
+from ingester.spark.read.read_table import read_table
+from ingester.spark.register import register
 
 __all__ = [
     "CompactionReport",

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from ingester.spark.compaction import TARGET_FILE_BYTES, CompactionReport, compact, rewrite
+from ingester.spark.compaction.api import TARGET_FILE_BYTES, CompactionReport, compact, rewrite
 from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
-from persist.parquet import Compression
+from persist.parquet.encode import Compression
 from persist.store import ObjectStore, StoreError, open_store
 
 

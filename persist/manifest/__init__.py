@@ -53,14 +53,6 @@ from persist.manifest.actions import (
     WriterIdentity,
 )
 from persist.manifest.claims import claim_epoch
-from persist.manifest.cleaning import (
-    CleanUp,
-    Deleted,
-    carry_out,
-    clean_up,
-    janitor,
-    write_due_snapshot,
-)
 from persist.manifest.committing import Patience, Proposal, Rebase, commit
 from persist.manifest.draft import apply
 from persist.manifest.errors import (
@@ -80,15 +72,16 @@ from persist.manifest.errors import (
     UploadExpired,
     VersionNotKept,
 )
+from persist.manifest.gc import CleanUp, Deleted, carry_out, clean_up, janitor, write_due_snapshot
+from persist.manifest.gc_plan import Plan, Retention, plan_clean_up
 from persist.manifest.history import Step, kept_versions, version_as_of, walk
+from persist.manifest.listing import list_tables
 from persist.manifest.owners import live_owner
-from persist.manifest.planning import Plan, Retention, plan_clean_up
 from persist.manifest.reading import CommittedVersion, Manifest
 from persist.manifest.rebasing import check_fence, check_replaced, rebase, undisturbed, unmoved
 from persist.manifest.removals import Removals
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
-from persist.manifest.tables import list_tables
 from persist.manifest.verifying import Finding, Verification, verify
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from persist.manifest.names import claim_path, claims_folder, parse_claim
+from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.store import AlreadyExists, ObjectStore
 
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 from persist.backoff import Backoff
 from persist.manifest.actions import Action, WriterIdentity
-from persist.manifest.chain import replay
 from persist.manifest.errors import ActionRefused, CommitUnclear, ManifestDamaged, TableNotFound
 from persist.manifest.files import (
     Commit,
@@ -34,8 +33,9 @@ from persist.manifest.files import (
     encode_commit,
     encode_new_changelog,
 )
-from persist.manifest.heads import counts, is_parent, read_commit
-from persist.manifest.names import changelog_path, commit_path
+from persist.manifest.head import counts, is_parent, read_commit
+from persist.manifest.lineage import replay
+from persist.manifest.paths import changelog_path, commit_path
 from persist.manifest.reading import Manifest
 from persist.manifest.rebasing import check_fence, rebase
 from persist.manifest.state import EMPTY, TableState

@@ -30,7 +30,7 @@ from crc32c import crc32c
 from persist.manifest.actions import Action, OtherAction, WriterIdentity
 from persist.manifest.draft import Draft
 from persist.manifest.errors import ActionRefused
-from persist.manifest.packed import PackedAdd, packed, plain
+from persist.manifest.lazy_stats import PackedAdd, packed, plain
 from persist.manifest.state import EMPTY, Lineage, TableState
 
 MAGIC = b"INGSNAP1"

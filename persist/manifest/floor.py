@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 
-from persist.manifest.names import DIGITS
+from persist.manifest.paths import DIGITS
 from persist.store import ObjectStore
 
 _KEPT = 8

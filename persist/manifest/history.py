@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from persist.manifest.actions import Add, Remove
-from persist.manifest.chain import read_changelogs, replay
 from persist.manifest.errors import ManifestDamaged, MomentNotKept, VersionNotKept
 from persist.manifest.files import Changelog, Commit
-from persist.manifest.heads import kept_range, read_commit
+from persist.manifest.head import kept_range, read_commit
+from persist.manifest.lineage import read_changelogs, replay
 from persist.manifest.reading import Manifest
 from persist.manifest.removals import committed_lineage
 from persist.manifest.state import TableState

@@ -12,11 +12,11 @@ import json
 import msgspec
 
 from persist.manifest.actions import Action, WriterIdentity
-from persist.manifest.chain import Loader, read_changelogs, replay
 from persist.manifest.errors import ManifestDamaged, TableNotFound, VersionNotKept
 from persist.manifest.files import Commit
-from persist.manifest.heads import counts, find_head, kept_range, read_commit
-from persist.manifest.names import table_folder
+from persist.manifest.head import counts, find_head, kept_range, read_commit
+from persist.manifest.lineage import Loader, read_changelogs, replay
+from persist.manifest.paths import table_folder
 from persist.manifest.state import Lineage, TableState
 from persist.store import ObjectStore
 

@@ -8,7 +8,7 @@ only the changelogs that came since.
 from __future__ import annotations
 
 from persist.manifest.actions import Remove
-from persist.manifest.chain import read_changelog, read_changelogs
+from persist.manifest.lineage import read_changelog, read_changelogs
 from persist.manifest.reading import Manifest
 from persist.manifest.state import Lineage, TableState
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 
 from persist.manifest.files import encode_changelog, encode_snapshot
-from persist.manifest.names import snapshot_path
+from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 

@@ -32,7 +32,7 @@ from persist.manifest.actions import (
     Values,
     Writer,
 )
-from persist.manifest.runs import FileRuns
+from persist.manifest.file_runs import FileRuns
 
 Lineage = tuple[tuple[int, str], ...]
 

@@ -16,14 +16,14 @@ from typing import Literal
 import msgspec
 
 from persist.manifest.actions import Add
-from persist.manifest.chain import Loader, read_changelog, replay
-from persist.manifest.cleaning import Deleted
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import Commit, DamagedFile, decode_snapshot
-from persist.manifest.heads import read_commit
+from persist.manifest.gc import Deleted
+from persist.manifest.gc_plan import ManifestFiles, list_data, list_manifest
+from persist.manifest.head import read_commit
 from persist.manifest.history import kept_versions
-from persist.manifest.names import snapshot_path
-from persist.manifest.planning import ManifestFiles, list_data, list_manifest
+from persist.manifest.lineage import Loader, read_changelog, replay
+from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 from persist.store import NotFound, ObjectInfo

@@ -76,7 +76,7 @@ def send(flight: str, table: str, batches: Sequence[pa.RecordBatch]) -> int:
 
 
 def ticket(table: str, **wanted: Any) -> bytes:
-    """The ticket of a query: ``columns``, ``filter``, ``scope`` as in PROTOCOL.md."""
+    """The ticket of a query: ``columns``, ``filter``, ``scope`` as in docs/protocol.md."""
     return json.dumps({"namespace": NAMESPACE, "table": table, **wanted}).encode()
 
 

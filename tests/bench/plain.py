@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from persist.parquet import ROW_GROUP_ROWS
+from persist.parquet.encode import ROW_GROUP_ROWS
 from tests.bench.children import Child, answer_commands
 from tests.bench.rows import batches_of
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ingester.spark.arrow_scan import parallelism
-from ingester.spark.source import IngesterSource
-from ingester.spark.source_reader import FilesPartition
+from ingester.spark.read.arrow_scan import parallelism
+from ingester.spark.source.batch import FilesPartition
+from ingester.spark.source.source import IngesterSource
 
 FORMAT = "ready-rows"
 

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from ingester.machine_memory import usable_bytes
+from ingester.memory.machine import usable_bytes
 
 _BLOCK_BYTES = 2 << 20
 _SAMPLE_BYTES = 64 << 20

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.client import InvalidRequest
-from ingester.client.filter_text import MAX_CONJUNCTIONS, Disjunction, parse_filter
+from ingester.client.filter_parser import MAX_CONJUNCTIONS, Disjunction, parse_filter
 
 COLUMNS = ("a", "b", "c")
 OPERATORS = {

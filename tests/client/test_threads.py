@@ -10,9 +10,9 @@ from pyarrow import flight
 
 from ingester.client import Ack, Answer, Client, ClientError, InvalidRequest, UnknownOutcome
 from ingester.client.delivery import Delivery
-from ingester.client.driver import Driver
-from ingester.client.link import Link
+from ingester.client.put_stream import Link
 from ingester.client.retry import NEVER, RetryState
+from ingester.client.send_loop import Driver
 from ingester.client.window import SendWindow, WindowLimits
 from ingester.client.wire import put_command
 from tests.client.rows import SCHEMA, batch, values

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.config import ConfigError, MemorySettings, Settings, WalSettings, split_address
-from ingester.config_sources import endpoint, known_keys, load, shown_values
-from ingester.config_units import (
-    format_duration,
-    format_size,
-    parse_duration,
-    parse_size,
+from ingester.config.settings import (
+    ConfigError,
+    MemorySettings,
+    Settings,
+    WalSettings,
+    split_address,
 )
-from ingester.machine_memory import usable_bytes
+from ingester.config.sources import endpoint, known_keys, load, shown_values
+from ingester.config.units import format_duration, format_size, parse_duration, parse_size
+from ingester.memory.machine import usable_bytes
 
 MiB = 1024**2
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Ack, Answer, Client
-from ingester.demo.looking import WritesNotSeen, look
+from ingester.demo.live_queries import WritesNotSeen, look
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.streaming import NAMESPACE, Meter
 from tests.daemon import Daemon

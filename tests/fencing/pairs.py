@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pyarrow.parquet as pq
 
-from ingester import adopting
+from ingester.recovery import adopt as adopting
 from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
 from tests.daemon import ROOT, Daemon

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingester.adopting import adopt
-from ingester.adopting_log import OldLog
 from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
-from ingester.uploading import Uploader
+from ingester.flush.file_writer import Uploader
+from ingester.recovery.adopt import adopt
+from ingester.recovery.orphan_log import OldLog
 from persist.manifest import (
     Action,
     Applied,

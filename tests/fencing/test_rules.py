@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.adopting_rules import OldKey, OldPart, OrderUnknown, check_order, left_of
+from ingester.recovery.adoption_rules import OldKey, OldPart, OrderUnknown, check_order, left_of
 from persist.manifest import (
     Action,
     Applied,

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import trio
 
-from ingester.ipc_messages import IpcMessage
-from ingester.origin_records import encode_opened, encode_origins
-from ingester.record import encode_operation, encode_schema
-from ingester.sinks import Part
-from ingester.transaction_record import head_of
+from ingester.dml.ipc import IpcMessage
+from ingester.dml.operation import Part
+from ingester.dml.origin_record import encode_opened, encode_origins
+from ingester.dml.record import encode_operation, encode_schema
+from ingester.dml.transaction_record import head_of
 from persist.manifest import Manifest, write_snapshot
-from persist.parquet import encode
+from persist.parquet.encode import encode
 from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition

@@ -15,9 +15,17 @@ from functools import cache
 import pyarrow as pa
 from crc32c import crc32c
 
+from ingester.dml.origin_record import decode_opened, decode_origins
+from ingester.dml.record import DamagedRecord, decode_schema
+from ingester.dml.transaction_record import decode_record
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
-from ingester.flight.operations import OperationMaker
-from ingester.flight.requests import (
+from ingester.query.filters import parse_filter
+from ingester.query.row_group_cache import RowGroups
+from ingester.query.ticket import encode_ticket, parse_ticket
+from ingester.schema import Normaliser
+from ingester.schema.definition import automatic_definition, define_table
+from ingester.schema.validation import validate_fully
+from ingester.server.flight.requests import (
     CreateTableBody,
     OriginsBody,
     PersistBody,
@@ -29,17 +37,9 @@ from ingester.flight.requests import (
     parse_body,
     parse_put,
 )
-from ingester.origin_records import decode_opened, decode_origins
-from ingester.query.files import RowGroups
-from ingester.query.filters import parse_filter
-from ingester.query.ticket import encode_ticket, parse_ticket
-from ingester.record import DamagedRecord, decode_schema
-from ingester.schema import Normaliser
-from ingester.schema.definition import automatic_definition, define_table
-from ingester.schema.validation import validate_fully
-from ingester.transaction_record import decode_record
-from persist.footers import DataFile
+from ingester.write.operation_maker import OperationMaker
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
+from persist.parquet.footer import DataFile
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
 from tests.fuzz.sealing import sealed_changelog, sealed_segment, sealed_snapshot

@@ -16,9 +16,8 @@ import trio
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from ingester.http.app import create_app
-from ingester.http.server import ListenError, serve_http
-from ingester.http.status import (
+from ingester.observability.logs import Problem
+from ingester.observability.status import (
     Admission,
     Buffered,
     Identity,
@@ -36,7 +35,8 @@ from ingester.http.status import (
     StreamStatus,
     TableStatus,
 )
-from ingester.logs import Problem
+from ingester.server.http.app import create_app
+from ingester.server.http.server import ListenError, serve_http
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingester.http.status import Reason, decode_status
-from ingester.metrics import Metrics
+from ingester.observability.metrics import Metrics
+from ingester.observability.status import Reason, decode_status
 from tests.http.serving import RunningServer, TurnableSource, example_status, serving
 
 

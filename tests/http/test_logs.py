@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from ingester.logs import RECENT, TRACEBACK_FRAMES, configure_logs
+from ingester.observability.logs import RECENT, TRACEBACK_FRAMES, configure_logs
 
 
 @pytest.fixture(autouse=True)

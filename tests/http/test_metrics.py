@@ -9,12 +9,12 @@ import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingester import levels as levels_module
-from ingester import metrics as metrics_module
 from ingester.buffer import Why
 from ingester.errors import ERRORS
-from ingester.levels import Levels
-from ingester.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
+from ingester.observability import gauges as levels_module
+from ingester.observability import metrics as metrics_module
+from ingester.observability.gauges import Levels
+from ingester.observability.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.http.rates import LONG_SPAN_S, SHORT_SPAN_S, RateCounter
-from ingester.http.status import Rates, RateSpans
+from ingester.observability.rates import LONG_SPAN_S, SHORT_SPAN_S, RateCounter
+from ingester.observability.status import Rates, RateSpans
 
 
 class Clock:

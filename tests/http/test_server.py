@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ingester.http.app import create_app
-from ingester.http.server import ListenError
+from ingester.server.http.app import create_app
+from ingester.server.http.server import ListenError
 from tests.http.serving import RunningServer, TurnableSource, serving
 
 # More than the buffers of both sockets take, so that the server is left in the middle of sending.

@@ -16,18 +16,18 @@ import pyarrow as pa
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.catalog import Catalog
-from ingester.commits import Commits
-from ingester.memory import MemoryLedger, Watermarks
-from ingester.origins import Origins
-from ingester.persisting import Persister
-from ingester.query.files import RowGroups
+from ingester.dml.operation import Operation
+from ingester.dml.operation import Part as OperationPart
+from ingester.flush.flusher import Persister
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.origins.registry import Origins
+from ingester.query.buffer_spill import spill_handle
 from ingester.query.filters import parse_filter
 from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.row_group_cache import RowGroups
 from ingester.query.snapshot import Snapshot, snapshot_all
-from ingester.query.spill import spill_handle
-from ingester.sinks.operation import Operation
-from ingester.sinks.operation import Part as OperationPart
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import Commits
 from persist.manifest import WriterIdentity
 from persist.partitioning import UNPARTITIONED, PartitionSpec, split_batch
 from persist.store.local import LocalStore

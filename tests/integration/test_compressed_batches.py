@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from ingester.allocator import room_bytes, room_slack_bytes
 from ingester.client.errors import InvalidRequest, Unreachable, from_arrow
+from ingester.memory.allocator import room_bytes, room_slack_bytes
 from tests.daemon import Daemon, Launch
 from tests.fuzz.raw_flight import NoAnswer, call, flight_data, ipc_stream, path_descriptor
 from tests.integration.wire import Stream, Table, extra, path, persist, put, query

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import trio
 
-from ingester.query.files import RowGroups
-from persist.footers import DataFile
+from ingester.query.row_group_cache import RowGroups
+from persist.parquet.footer import DataFile
 from tests.integration.stage import AS_THEY_CAME, Reader, Stage
 
 FILES, ROWS = 5, 40

@@ -16,7 +16,7 @@ import trio
 from msgspec import structs
 
 from ingester.buffer import BufferHandle
-from ingester.uploading import Uploader
+from ingester.flush.file_writer import Uploader
 from persist.manifest import (
     Action,
     Applied,
@@ -265,6 +265,6 @@ def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Pat
             await stage.persist()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.persisting.ENCODE_RETRY_S", 0.2)
+        patch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.2)
         trio.run(run)
     _check(stage)

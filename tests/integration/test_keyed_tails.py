@@ -10,7 +10,7 @@ import trio.testing
 
 from ingester.errors import StoreAway
 from ingester.query.snapshot import Snapshot
-from ingester.query.versions import Versions
+from ingester.query.version_tail import Versions
 from persist.manifest import Manifest, Owner, Proposal, Writer, WriterIdentity, commit
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from ingester.rewriting import Rewriting
+from ingester.flush.copy_on_write import Rewriting
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.integration.stage import KEYED, KEYS, Stage

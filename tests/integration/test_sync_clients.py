@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome
-from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
+from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from persist.backoff import Backoff
 from tests.daemon import Daemon
 from tests.integration.syncing import Source

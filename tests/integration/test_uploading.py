@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from ingester.buffer import BufferHandle
-from ingester.persisting import Persister
-from ingester.uploading import CannotEncode, Ordered, Upload, Uploader
+from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
+from ingester.flush.flusher import Persister
 from tests.integration.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
 
 
@@ -73,8 +73,8 @@ class Stubborn(Uploader):
 def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
 ) -> None:
-    monkeypatch.setattr("ingester.persisting.Uploader", Stubborn)
-    monkeypatch.setattr("ingester.persisting.ENCODE_RETRY_S", 0.02)
+    monkeypatch.setattr("ingester.flush.flusher.Uploader", Stubborn)
+    monkeypatch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.02)
     stage = Stage(tmp_path, kind)
     uploader = stage.persister.uploads._uploader
     assert isinstance(uploader, Stubborn)
@@ -154,10 +154,10 @@ def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr("ingester.uploading.MANY_CHUNKS", 5)
-    monkeypatch.setattr("ingester.uploading.CHUNK_BYTES", 5_000_000)
-    monkeypatch.setattr("ingester.uploading.TRIM_BYTES", 6_000_000)
-    monkeypatch.setattr("ingester.uploading.give_back", lambda: given_back.append(1))
+    monkeypatch.setattr("ingester.flush.file_writer.MANY_CHUNKS", 5)
+    monkeypatch.setattr("ingester.flush.file_writer.CHUNK_BYTES", 5_000_000)
+    monkeypatch.setattr("ingester.flush.file_writer.TRIM_BYTES", 6_000_000)
+    monkeypatch.setattr("ingester.flush.file_writer.give_back", lambda: given_back.append(1))
 
     async def upload(writes: int) -> tuple[int, int]:
         stage = Stage(tmp_path / str(writes), SORTED)

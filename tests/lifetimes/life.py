@@ -4,7 +4,8 @@
     burst N      as many batches at once                       rotate   a new log segment, prune
     persist      everything buffered                           clean    versions, unlisted files
 
-Law of this file: wired as ``ingester.daemon`` does it; what is missing is gRPC, HTTP and signals.
+Law of this file: wired as ``ingester.daemon.process`` does it; what is missing is gRPC, HTTP and
+signals.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import trio
 
-from ingester import daemon
-from ingester.config import ManifestSettings, MemorySettings, PersistSettings, Settings, WalSettings
+from ingester.config.settings import (
+    ManifestSettings,
+    MemorySettings,
+    PersistSettings,
+    Settings,
+    WalSettings,
+)
+from ingester.daemon import process as daemon
+from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
 from ingester.errors import IngesterError
-from ingester.flight.operations import OperationMaker
-from ingester.flight.portal import Portal
-from ingester.flight.runs import Arrival, RunMaker
 from ingester.query.ticket import Ticket
-from ingester.runtime import Runtime, log_settings
-from ingester.stopping import drain_and_stop, prune, prune_log
-from ingester.write_stream import Outcome, WriteStream
+from ingester.server.portal import Portal
+from ingester.write.coalescer import Arrival, RunMaker
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import Outcome, WriteStream
 from persist.manifest import (
     Manifest,
     Retention,

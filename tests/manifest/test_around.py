@@ -19,7 +19,7 @@ from persist.manifest import (
     snapshot_due,
     write_snapshot,
 )
-from persist.manifest.names import snapshot_path
+from persist.manifest.paths import snapshot_path
 from persist.store import StoreUnavailable
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import DEFINITION, ME, grown, table

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from persist.manifest import Manifest, MomentNotKept, TableNotFound, version_as_of
 from persist.manifest.files import encode_commit
-from persist.manifest.heads import read_commit
-from persist.manifest.names import commit_path
+from persist.manifest.head import read_commit
+from persist.manifest.paths import commit_path
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import fresh, history
 

@@ -13,7 +13,7 @@ from persist.manifest import (
     clean_up,
     janitor,
 )
-from persist.manifest.names import changelog_path, snapshot_path
+from persist.manifest.paths import changelog_path, snapshot_path
 from tests.manifest.samples import fresh
 from tests.manifest.yard import HALF_A_DAY, Yard, upload
 

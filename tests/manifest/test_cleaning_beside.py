@@ -22,7 +22,7 @@ from persist.manifest import (
     plan_clean_up,
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit
-from persist.manifest.names import changelog_path, commit_path, parse_entry
+from persist.manifest.paths import changelog_path, commit_path, parse_entry
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import ME, OTHER, applied, fresh, put_in
 from tests.manifest.stores import ClockedStore

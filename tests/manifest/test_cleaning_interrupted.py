@@ -13,7 +13,7 @@ from persist.manifest import (
     VersionNotKept,
     clean_up,
 )
-from persist.manifest.names import snapshot_path
+from persist.manifest.paths import snapshot_path
 from persist.store import StoreUnavailable
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import fresh

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persist.manifest import CommitUnclear, Manifest, Proposal
-from persist.manifest.names import commit_path
+from persist.manifest.paths import commit_path
 from persist.store import StoreUnavailable
 from tests.manifest.samples import DEFINITION, OTHER, fresh, grown, persist, put_in, table
 from tests.manifest.stores import FaultyStore

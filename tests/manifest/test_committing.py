@@ -18,7 +18,7 @@ from persist.manifest import (
     TableState,
     commit,
 )
-from persist.manifest.names import commit_path
+from persist.manifest.paths import commit_path
 from tests.manifest.samples import DEFINITION, ME, OTHER, add, fresh, grown, persist, put_in, table
 from tests.manifest.stores import FaultyStore
 

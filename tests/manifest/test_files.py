@@ -23,7 +23,7 @@ from persist.manifest.files import (
     encode_new_changelog,
     encode_snapshot,
 )
-from persist.manifest.names import (
+from persist.manifest.paths import (
     after_version,
     before_version,
     changelog_path,

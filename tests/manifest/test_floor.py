@@ -6,7 +6,7 @@ import pytest
 
 from persist.manifest import Manifest, clean_up
 from persist.manifest.floor import floor_folder, raise_floor, read_floor
-from persist.manifest.names import commit_path
+from persist.manifest.paths import commit_path
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import fresh
 from tests.manifest.stores import ClockedStore

@@ -15,7 +15,7 @@ from persist.manifest import (
     write_snapshot,
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
-from persist.manifest.names import changelog_path, commit_path, snapshot_path
+from persist.manifest.paths import changelog_path, commit_path, snapshot_path
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import ME, fresh, grown, grown_in_memory, history, persist, table
 from tests.manifest.stores import FaultyStore

@@ -18,7 +18,7 @@ from persist.manifest import (
     write_snapshot,
 )
 from persist.manifest.files import decode_changelog, encode_changelog, encode_snapshot
-from persist.manifest.names import changelog_path, commit_path, snapshot_path
+from persist.manifest.paths import changelog_path, commit_path, snapshot_path
 from tests.manifest.samples import fresh, grown_in_memory, history, persist
 from tests.manifest.stores import FaultyStore
 

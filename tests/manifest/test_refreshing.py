@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit, write_snapshot
-from persist.manifest.names import commit_path
+from persist.manifest.paths import commit_path
 from tests.manifest.conftest import LOCAL_ONLY
 from tests.manifest.samples import ME, fresh, grown, grown_in_memory, history, persist, table
 from tests.manifest.stores import FaultyStore

@@ -23,7 +23,7 @@ from persist.manifest import (
     write_snapshot,
 )
 from persist.manifest.files import encode_changelog, encode_snapshot
-from persist.manifest.names import changelog_path, snapshot_path
+from persist.manifest.paths import changelog_path, snapshot_path
 from tests.manifest.samples import (
     DAY,
     DEFINITION,

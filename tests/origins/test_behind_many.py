@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 
-from ingester.persisting import MAX_WAITING_COMMITS
+from ingester.flush.flusher import MAX_WAITING_COMMITS
 from tests.fencing.pairs import on_day, start
 from tests.integration.wire import describe, events, persist, put
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, rows_of

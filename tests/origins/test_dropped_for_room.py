@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.config import MemorySettings, Settings
+from ingester.config.settings import MemorySettings, Settings
+from ingester.daemon.assembly import Runtime, log_settings
 from ingester.errors import Refused
+from ingester.replication.open_transactions import Identity, Message, OpenTransaction
 from ingester.replication.service import IDLE_S, Replication
-from ingester.replication.transactions import Identity, Message, OpenTransaction
-from ingester.runtime import Runtime, log_settings
 from persist.manifest import WriterIdentity
 from persist.store.local import LocalStore
 from wal import Log

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingester.origins import Origins
+from ingester.origins.registry import Origins
 from persist.manifest import Origin
 from persist.manifest.origins import may_commit, taken_over
 from tests.daemon import Daemon

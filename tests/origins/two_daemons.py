@@ -17,9 +17,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, PartitionKey, TableBuffer
-from ingester.lanes import Lane, Verdict
-from ingester.origin_claims import OriginClaims
-from ingester.origins import Origins
+from ingester.origins.origin_table import Lane, Verdict
+from ingester.origins.registry import Origins
+from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import Action, Applied, Origin, TableState, WriterIdentity, apply
 from persist.manifest.origins import in_files, may_commit, taken_over
 from persist.partitioning import PartitionSpec

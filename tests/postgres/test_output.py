@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.client.sync import SyncColumn
-from ingester.postgres.collecting import Collector, NoKey
-from ingester.postgres.columns import ValueNotKept, arrow_type, arrow_values
-from ingester.postgres.output import (
+from ingester.client.sync_stream import SyncColumn
+from ingester.postgres.collector import Collector, NoKey
+from ingester.postgres.pgoutput import (
     UNCHANGED,
     Change,
     Column,
@@ -26,6 +25,7 @@ from ingester.postgres.output import (
     UnknownMessage,
     parse,
 )
+from ingester.postgres.types import ValueNotKept, arrow_type, arrow_values
 
 INT, TEXT = Column("id", 23, -1), Column("name", 25, -1)
 RELATION = Relation(7, "public", "t", (INT, TEXT), ("id", "name"))

@@ -1,4 +1,4 @@
-"""The examples of ``ingester/flight/PROTOCOL.md``, sent to a real daemon with plain pyarrow.
+"""The examples of ``docs/protocol.md``, sent to a real daemon with plain pyarrow.
 
 Each heading's JSON is what is sent, what comes back, or both in this order. An answer must have the
 same fields with values of the same types, and the same values where they cannot differ.
@@ -21,12 +21,12 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.errors import MemoryFull
-from ingester.flight.actions import ACTIONS
-from ingester.flight.refusals import flight_error
+from ingester.server.flight.actions import ACTIONS
+from ingester.server.flight.refusals import flight_error
 from tests.daemon import Daemon
 from tests.fuzz.raw_flight import call, flight_data, ipc_stream, path_descriptor
 
-PAGE = (Path(__file__).resolve().parents[2] / "ingester" / "flight" / "PROTOCOL.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text()
 EXAMPLES: dict[str, list[Any]] = {
     section.split("\n", 1)[0]: [
         json.loads(body) for body in re.findall(r"^```json\n(.*?)^```$", section, re.M | re.S)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ingester.config import MemorySettings, Settings
-from ingester.config_sources import known_keys, shown_values
+from ingester.config.settings import MemorySettings, Settings
+from ingester.config.sources import known_keys, shown_values
 from ingester.demo.report import SHOWN_TOTALS
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.totals import totals_of

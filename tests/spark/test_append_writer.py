@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark import read_table, register
-from ingester.spark.sink_files import FileSink
+from ingester.spark.sink.data_files import FileSink
 from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest, verify
 from persist.store import open_store
@@ -233,7 +233,7 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
 def test_what_a_task_holds_is_bounded_however_many_partitions(
     client: fl.FlightClient, url: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ingester.spark.sink_files as module
+    import ingester.spark.sink.data_files as module
 
     create(client, table, events(0, 1).schema, partition_by=["day(time)"])
     manifest = Manifest(open_store(url), *table)

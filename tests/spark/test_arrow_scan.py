@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark import ReaderUnsuitable, read_table
-from ingester.spark.arrow_scan import TASK_BYTES, balanced
+from ingester.spark.read.arrow_scan import TASK_BYTES, balanced
 from persist.manifest import Add
 from tests.daemon import Daemon
 from tests.integration.wire import Table, events, persist, put

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ingester.spark import WriteRefused, compact, compaction, expire, read_table, rewrite
-from ingester.spark.compaction import CompactionReport
-from ingester.spark.compaction_plan import FileGroup, plan_compaction
-from ingester.spark.compaction_run import Rewriting
+from ingester.spark import WriteRefused, compact, expire, read_table, rewrite
+from ingester.spark.compaction import api as compaction
+from ingester.spark.compaction.api import CompactionReport
+from ingester.spark.compaction.plan import FileGroup, plan_compaction
+from ingester.spark.compaction.run import Rewriting
 from persist.manifest import Add, Manifest, TableNotFound, verify
 from persist.store import open_store
 from persist.table import TableDefinition

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark import read_table
-from ingester.spark.native import can_read
-from ingester.spark.scan import Reader
+from ingester.spark.read.native import can_read
+from ingester.spark.read.scan import Reader
 from persist.manifest import (
     Manifest,
     MomentNotKept,
@@ -24,7 +24,7 @@ from persist.manifest import (
     TableState,
     VersionNotKept,
 )
-from persist.manifest.heads import read_commit
+from persist.manifest.head import read_commit
 from persist.store import open_store
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, numbers, persist, put

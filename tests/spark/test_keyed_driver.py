@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
-import ingester.spark.keyed_writer as module
+import ingester.spark.sink.upsert as module
 from ingester.client import Client, RetryPolicy, Unreachable
-from ingester.client.sync import SyncAnswer, SyncColumn, SyncStream
-from ingester.spark.keyed_writer import KeyedWriter, Staged
+from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from ingester.spark.options import SourceOptions
-from ingester.spark.staged_files import staged_rows
+from ingester.spark.sink.staging import staged_rows
+from ingester.spark.sink.upsert import KeyedWriter, Staged
 from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition

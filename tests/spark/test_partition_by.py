@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import compact, read_table, register, rewrite
-from ingester.spark.compaction import CompactionReport
+from ingester.spark.compaction.api import CompactionReport
+from persist.exports.spark_metadata import lies_in_one_way
 from persist.manifest import Manifest, TableState, verify
-from persist.spark_log import lies_in_one_way
 from persist.store import open_store
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, describe, events, persist, put, query, rows
@@ -147,7 +147,7 @@ def test_a_rewrite_that_ends_in_the_midst_goes_on_when_it_is_called_again(
 
     wanted = ["hour(time)", "identity(host)"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.spark.compaction_run.WAVE_BYTES", 1)
+        patch.setattr("ingester.spark.compaction.run.WAVE_BYTES", 1)
         with pytest.raises(KeyboardInterrupt):
             rewrite(spark, url, *table, partition_by=wanted, target_file_bytes=1, progress=stop)
     assert len({path.count("=") for path in folders(url, table)}) == 2

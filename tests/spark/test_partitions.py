@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from ingester.spark import read_table
-from ingester.spark.scan import Reader
+from ingester.spark.read.scan import Reader
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put
 

@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ingester.spark import register, source, stream_limits
+from ingester.spark import register
 from ingester.spark.errors import RequestRefused, plainly
 from ingester.spark.options import SourceOptions
-from ingester.spark.source import IngesterSource
-from ingester.spark.source_stream import RefusedStream
-from ingester.spark.stream_limits import batch_limit
+from ingester.spark.source import source, stream_limits
+from ingester.spark.source.source import IngesterSource
+from ingester.spark.source.stream import RefusedStream
+from ingester.spark.source.stream_limits import batch_limit
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.integration.wire import Table, create, events, persist, put

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import ReaderUnsuitable
-from ingester.spark.connector import check_version
-from ingester.spark.native import s3a_options
+from ingester.spark.read.native import s3a_options
+from ingester.spark.read.s3a import check_version
 from tests.s3a.__main__ import hadoop_version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,8 @@ def test_without_pyspark_the_message_says_what_to_install() -> None:
 
 def test_executors_load_neither_trio_nor_the_daemon() -> None:
     code = (
-        "import sys, json, ingester.spark.scan, ingester.spark.arrow_scan, ingester.spark.session\n"
+        "import sys, json, ingester.spark.read.scan, ingester.spark.read.arrow_scan\n"
+        "import ingester.spark.session\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
     loaded = json.loads(python(code))

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ingester.spark import StreamUnsuitable, register
-from ingester.spark.new_columns import NewColumns
 from ingester.spark.options import SourceOptions
-from ingester.spark.source_reader import FilesPartition
-from ingester.spark.source_rows import SourceRows
-from ingester.spark.source_stream import IDLE_VERSIONS, TableStream
+from ingester.spark.source.batch import FilesPartition
+from ingester.spark.source.new_columns import NewColumns
+from ingester.spark.source.rows import SourceRows
+from ingester.spark.source.stream import IDLE_VERSIONS, TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import (
     Horizon,

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import compact
+from persist.exports.spark_metadata import spark_log
 from persist.manifest import Manifest
-from persist.spark_log import spark_log
 from persist.store import open_store
 from tests.daemon import Daemon
 from tests.integration.wire import Table, create, events, persist, put, query

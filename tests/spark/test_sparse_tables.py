@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingester.spark.arrow_scan import FileToRead, ScanPlan, scan
-from ingester.spark.columns import Columns
-from ingester.spark.compaction_plan import FileGroup
-from ingester.spark.compaction_task import CompactionJob
-from ingester.spark.sink_files import FileSink
+from ingester.spark.compaction.plan import FileGroup
+from ingester.spark.compaction.task import CompactionJob
+from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
+from ingester.spark.read.columns import Columns
+from ingester.spark.sink.data_files import FileSink
 from persist.manifest import Add
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.store import open_store

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import TailStale, read_table
-from ingester.spark.reading import ATTEMPTS
+from ingester.spark.read.read_table import ATTEMPTS
 from tests.daemon import Daemon
 from tests.integration.wire import Table, numbers, persist, put
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ingester.flight.preparing import Kind, Known, Pace, Preparer
+from ingester.write.combiner import Kind, Known, Pace, Preparer
 from persist.partitioning import UNPARTITIONED
 
 PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)

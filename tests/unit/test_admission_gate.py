@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, AdmissionState, DiskRoom
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
-from ingester.memory import MemoryLedger, Watermarks
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.write.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, AdmissionState, DiskRoom
 
 FOLDER = Path(__file__).parent
 NO_SUCH_DISK_BYTES = 1 << 62
@@ -53,7 +53,7 @@ def test_what_is_let_in_has_room(high: int, sizes: list[int]) -> None:
 
 def test_it_does_not_look_for_each_batch() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 3600.0)
+        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 3600.0)
         made = Gate(8_000_000)
         assert made.let_in(100, 1_000) == 1_000
         assert made.looks == 1
@@ -61,7 +61,7 @@ def test_it_does_not_look_for_each_batch() -> None:
 
 def test_it_looks_again_when_some_time_has_passed() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 0.0)
+        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 0.0)
         made = Gate(8_000_000)
         assert made.let_in(100, 10) == made.looks == 10
 
@@ -69,7 +69,7 @@ def test_it_looks_again_when_some_time_has_passed() -> None:
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.admission.CLEAR_HOLDS_S", 3600.0)
+        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 3600.0)
         made = Gate(8_100, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
         assert made.gate.enter(100) is None
         if what == "memory":

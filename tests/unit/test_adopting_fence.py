@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ingester.adopting_table import if_older
+from ingester.recovery.adopt_table import if_older
 from persist.manifest import Manifest, Proposal, TableState, Writer, WriterIdentity, commit
 from persist.partitioning import UNPARTITIONED
 from persist.store.local import LocalStore

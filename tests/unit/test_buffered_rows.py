@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.buffer import BufferedRows, Chunk
-from ingester.query.align import align_table
+from ingester.schema.align import align_table
 
 SHAPES = (
     pa.schema({"i": pa.int64()}),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from persist.parquet import SAMPLE_ROWS, encode_sorted
+from persist.parquet.encode import SAMPLE_ROWS, encode_sorted
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

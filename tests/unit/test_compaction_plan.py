@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from immutables import Map
 from msgspec import structs
 
-from ingester.spark.compaction_plan import (
+from ingester.spark.compaction.plan import (
     LARGE_ENOUGH,
     FileGroup,
     plan_compaction,
@@ -16,7 +16,7 @@ from ingester.spark.compaction_plan import (
     waves,
 )
 from persist.manifest import Add, ColumnStats, PartitionKey, Spec, TableState
-from persist.manifest.runs import FileRuns
+from persist.manifest.file_runs import FileRuns
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.query.cutting import Cutter, Views
 from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES, sent_bytes
+from ingester.query.slicer import Cutter, Views
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 

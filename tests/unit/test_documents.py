@@ -86,7 +86,7 @@ def test_the_unit_restarts_neither_after_damage_nor_after_fencing() -> None:
 
 
 def test_the_sample_settings_name_only_known_keys() -> None:
-    from ingester.config_sources import load
+    from ingester.config.sources import load
 
     sample = ROOT / "deploy" / "systemd" / "ingester.toml"
     loaded = load({}, {}, sample)
@@ -94,7 +94,7 @@ def test_the_sample_settings_name_only_known_keys() -> None:
 
 
 def test_the_pods_variables_name_only_known_keys() -> None:
-    from ingester.config_sources import load
+    from ingester.config.sources import load
 
     pod = statefulset()["spec"]["template"]["spec"]
     # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.

@@ -10,7 +10,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.errors import ERRORS, IngesterError, InternalFailure, kind_of
-from ingester.flight.refusals import flight_error
+from ingester.server.flight.refusals import flight_error
 
 CODES = {
     "INVALID_ARGUMENT": {"invalid"},

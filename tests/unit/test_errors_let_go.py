@@ -15,11 +15,11 @@ import pytest
 import trio
 
 from ingester.errors import InvalidRequest, MemoryFull
-from ingester.flight.refusals import refusals, says_answered
-from ingester.memory import MemoryLedger, Watermarks
-from ingester.uploading import CannotEncode, Ordered, Uploader
-from ingester.uploads import Uploads
-from persist.ahead import one_ahead
+from ingester.flush.file_writer import CannotEncode, Ordered, Uploader
+from ingester.flush.worker_pool import Uploads
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.server.flight.refusals import refusals, says_answered
+from persist.prefetch import one_ahead
 from tests.integration.stage import AS_THEY_CAME, WRITER, Stage
 
 

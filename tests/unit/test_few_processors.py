@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from persist import parquet
-from persist.parquet import encode_ordered
+from persist.parquet import encode as parquet
+from persist.parquet.encode import encode_ordered
+from persist.parquet.sort import sort_rows
 from persist.partitioning import UNPARTITIONED
-from persist.sorting import sort_rows
 from persist.table import TableDefinition
 
 ROWS = pa.table({"k": pc.random(300_000, initializer=1), "s": ["x", "y", "z"] * 100_000})

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingester.replication.changes import Changes, fold
+from ingester.replication.fold import Changes, fold
 
 Key = int | None
 Change = tuple[Key, Key, str, bool, int, bool]

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.footers import DataFile, FileDamaged, footer_checksum, open_checked, read_footer, told
-from persist.parquet import encode
+from persist.parquet.encode import encode
+from persist.parquet.footer import (
+    DataFile,
+    FileDamaged,
+    footer_checksum,
+    open_checked,
+    read_footer,
+    told,
+)
 
 WIDE = 4_000
 """Columns that make a footer larger than what is read at first."""

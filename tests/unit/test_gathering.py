@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.gathering import ENOUGH, ENOUGH_BYTES, PATIENCE_S, Gathering
+from ingester.flush.commit_linger import ENOUGH, ENOUGH_BYTES, PATIENCE_S, Gathering
 
 SMALL = 1_000
 

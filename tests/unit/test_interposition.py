@@ -7,7 +7,7 @@ import platform
 import pyarrow.flight
 import pytest
 
-from ingester.interposition import Library, NotHere
+from ingester.server.flight.interposition import Library, NotHere
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="known on x86-64 only")
 

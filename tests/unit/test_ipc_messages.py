@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.ipc_messages import (
+from ingester.dml.ipc import (
     SMALL_BYTES,
     WASTE_BYTES,
     IpcMessage,
@@ -22,7 +22,7 @@ from ingester.ipc_messages import (
     _numbers,
     keeps_more,
 )
-from ingester.record import as_parts
+from ingester.dml.record import as_parts
 
 FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),

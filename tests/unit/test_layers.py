@@ -11,7 +11,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).resolve().parents[2]
-EXECUTORS = "persist.manifest, persist.store, persist.parquet, persist.table, ingester.spark"
+EXECUTORS = "persist.manifest, persist.store, persist.parquet.encode, persist.table, ingester.spark"
 
 
 def lint(config: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingester.cli.output_formats import open_sink
-from persist.leaf_stats import leaves_without_floats, leaves_without_nan
-from persist.parquet import encode_sorted
+from persist.parquet.encode import encode_sorted
+from persist.parquet.leaf_stats import leaves_without_floats, leaves_without_nan
+from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import UNPARTITIONED
-from persist.sparse import SparseRows
 from persist.table import TableDefinition
 
 NAN = float("nan")

@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingester.buffer.table import TableBuffer
+from ingester.dml.operation import Operation
+from ingester.dml.record import encode_schema
 from ingester.errors import InvalidRequest
-from ingester.flight.making_ready import MakingReady
-from ingester.flight.operations import PLAIN, OperationMaker
-from ingester.flight.portal import Portal
-from ingester.record import encode_schema
 from ingester.schema import Normaliser
-from ingester.sinks import Operation
-from ingester.write_stream import Outcome, WritePlan, WriteStream
+from ingester.server.portal import Portal
+from ingester.write.operation_maker import PLAIN, OperationMaker
+from ingester.write.preparation import MakingReady
+from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 from tests.unit.held_preparer import Held

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from ingester.flight.put import PutCall
-from ingester.flight.runs import Arrival
-from ingester.flight.unanswered import Unanswered
-from ingester.write_stream import WriteStream
+from ingester.server.flight.in_flight import Unanswered
+from ingester.server.flight.put import PutCall
+from ingester.write.coalescer import Arrival
+from ingester.write.stream import WriteStream
 from wal import Line
 
 BATCH = pa.record_batch({"i": [1]})

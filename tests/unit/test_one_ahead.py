@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.ahead import one_ahead, two_at_once
+from persist.prefetch import one_ahead, two_at_once
 
 
 @given(st.lists(st.none() | st.integers()))

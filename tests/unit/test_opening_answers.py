@@ -8,15 +8,15 @@ import pyarrow as pa
 import trio
 
 from ingester.buffer import BufferTree
-from ingester.catalog import Catalog
-from ingester.commits import Commits
 from ingester.errors import TooManyStreams
-from ingester.memory import MemoryLedger, Watermarks
-from ingester.origins import Origins
-from ingester.query.files import RowGroups
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.origins.registry import Origins
 from ingester.query.queries import Queries, QueryLimits
+from ingester.query.row_group_cache import RowGroups
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import Commits
 from persist.manifest import WriterIdentity
 from persist.partitioning import UNPARTITIONED
 from persist.store.local import LocalStore

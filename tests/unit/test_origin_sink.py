@@ -1,7 +1,7 @@
 """Repeats that meet their first copy: while it waits for the disk, and when the log refuses it.
 
-The log below is one that keeps :mod:`wal.commit`'s law: it answers the group that it writes, then
-all that waits, and takes what comes meanwhile.
+The log below is one that keeps :mod:`wal.group_commit`'s law: it answers the group that it writes,
+then all that waits, and takes what comes meanwhile.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingester.dml.operation import Operation, Part
+from ingester.dml.sink import Answer
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
-from ingester.origins import Origins
-from ingester.sinks import Answer, Operation
-from ingester.sinks.earlier_specs import uncovered
-from ingester.sinks.operation import Part
-from ingester.sinks.origin_sink import OriginSink
+from ingester.origins.registry import Origins
+from ingester.write.covered_rows import uncovered
+from ingester.write.dedup_sink import OriginSink
 from persist.manifest import Origin, OriginRun, PartitionKey
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
@@ -90,7 +90,7 @@ class Yard:
 
 
 class Stream:
-    """One stream as :class:`ingester.writes.WriteStream` sees it: a refusal ends it."""
+    """One stream as :class:`ingester.write.streams.WriteStream` sees it: a refusal ends it."""
 
     def __init__(self, yard: Yard, first: int) -> None:
         self.next = first

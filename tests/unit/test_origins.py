@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ingester.origins import Origins
+from ingester.origins.registry import Origins
 
 TABLES = [("n", "a"), ("n", "b")]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist import keyed
-from persist.keyed import overlapping
 from persist.manifest import Add
-from persist.stats import column_stats
+from persist.parquet import key_overlap as keyed
+from persist.parquet.key_overlap import overlapping
+from persist.parquet.stats import column_stats
 
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int": (pa.int64(), st.integers(-50, 50)),

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ingester.errors import Stopping
-from ingester.flight.portal import Portal
+from ingester.server.portal import Portal
 
 THREADS, EACH = 8, 2_000
 

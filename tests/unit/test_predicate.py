@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
 from ingester.query.filters import parse_filter
-from persist.group_facts import group_bounds
-from persist.parquet import encode
-from persist.stats import column_stats
+from persist.parquet.encode import encode
+from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.stats import column_stats
 
 UTC = dt.UTC
 DAYS = [dt.date(2026, 11, day) for day in range(18, 25)]

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingester.query.filters import parse_filter
-from persist.group_facts import group_bounds
-from persist.parquet import encode
+from persist.parquet.encode import encode
+from persist.parquet.row_group_stats import group_bounds
 
 SCHEMA = pa.schema({"f": pa.float64()})
 

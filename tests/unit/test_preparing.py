@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import Stopping
-from ingester.flight.preparing import LONG_S, NOTHING, SMALL_BYTES, Kind, Known, Pace, Preparer
+from ingester.write.combiner import LONG_S, NOTHING, SMALL_BYTES, Kind, Known, Pace, Preparer
 from persist.partitioning import PartitionSpec
 from tests.unit.held_preparer import PLAIN, Held
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.ipc_messages import IpcMessage
-from ingester.origin_records import decode_origins, encode_origins
-from ingester.record import (
+from ingester.dml.ipc import IpcMessage
+from ingester.dml.operation import Part
+from ingester.dml.origin_record import decode_origins, encode_origins
+from ingester.dml.record import (
     DamagedRecord,
     decode_operation,
     decode_schema,
     encode_operation,
     encode_schema,
 )
-from ingester.sinks import Part
 
 SCHEMA = pa.schema(
     {

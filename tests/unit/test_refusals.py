@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.errors import ERRORS, IngesterError, InvalidRequest, kind_of
-from ingester.flight.refusals import TRAILER, no_flight_errors, refusals
+from ingester.server.flight.refusals import TRAILER, no_flight_errors, refusals
 from tests.fuzz.raw_flight import (
     Answered,
     call,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.keyed import NewRows, overlapping, rising
 from persist.manifest import Add
+from persist.parquet.key_overlap import NewRows, overlapping, rising
+from persist.parquet.sort import sort_rows
+from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import UNPARTITIONED
-from persist.sorting import sort_rows
-from persist.sparse import SparseRows
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 from tests.unit.test_overlapping import file_of
 

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist import parquet
-from persist.parquet import FACTS_BYTES, ROOM_TIMES, EncodedFile, OutOfRoom, encode, encode_sorted
+from persist.parquet import encode as parquet
+from persist.parquet.encode import (
+    FACTS_BYTES,
+    ROOM_TIMES,
+    EncodedFile,
+    OutOfRoom,
+    encode,
+    encode_sorted,
+)
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import StoreAway
-from ingester.query.files import LEASE_S, ROOM_PATIENCE_S, RowGroups
-from persist.footers import DataFile
-from persist.group_facts import decoded_bytes
-from persist.parquet import encode
+from ingester.query.row_group_cache import LEASE_S, ROOM_PATIENCE_S, RowGroups
+from persist.parquet.encode import encode
+from persist.parquet.footer import DataFile
+from persist.parquet.row_group_stats import decoded_bytes
 from persist.store.local import LocalStore
 
 FILES, ROWS = 8, 10_000

@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from ingester.errors import TooSlow
-from ingester.query import aside as aside_module
-from ingester.query.aside import FEW_BYTES, Aside, RowsAside
+from ingester.query import result_spill as aside_module
 from ingester.query.filters import parse_filter
 from ingester.query.reader import PartReader, Selection
+from ingester.query.result_spill import FEW_BYTES, Aside, RowsAside
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from tests.integration.stage import KEYED, KEYS, SCHEMA, Stage

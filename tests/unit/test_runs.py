@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
-from ingester.flight.operations import OperationMaker
-from ingester.flight.runs import Arrival, RunMaker
-from ingester.ipc_messages import IpcMessage
-from ingester.record import DamagedRecord, decode_operation, encode_schema, make_operation
+from ingester.dml.ipc import IpcMessage
+from ingester.dml.operation import Operation
+from ingester.dml.record import DamagedRecord, decode_operation, encode_schema, make_operation
+from ingester.dml.sink import DmlSink
 from ingester.schema import Normaliser
-from ingester.sinks import DmlSink, Operation
-from ingester.write_stream import WritePlan, WriteStream
+from ingester.write.coalescer import Arrival, RunMaker
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import WritePlan, WriteStream
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from wal import Line, Preamble, RecordKind

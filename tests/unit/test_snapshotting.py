@@ -9,13 +9,13 @@ import pyarrow as pa
 import trio
 import trio.testing
 
-from ingester.behind_commits import RETRY_S
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.catalog import Catalog
-from ingester.commits import Commits
-from ingester.memory import MemoryLedger, Watermarks
-from ingester.origins import Origins
-from ingester.snapshotting import Snapshots
+from ingester.maintenance.manifest_snapshots import Snapshots
+from ingester.maintenance.version_follower import RETRY_S
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.origins.registry import Origins
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import Commits
 from persist.manifest import Writer, WriterIdentity, snapshot_due
 from persist.partitioning import UNPARTITIONED
 from persist.store import PutInfo, StoreDenied

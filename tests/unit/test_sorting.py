@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from persist.parquet.sort import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows
+from persist.parquet.take import taken
 from persist.partitioning import UNPARTITIONED
-from persist.picking import taken
-from persist.sorting import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows
 from persist.table import TableDefinition
 
 SCHEMA = pa.schema(
@@ -82,7 +82,7 @@ def test_sort_by_is_a_stable_sort_with_nulls_last(
 ) -> None:
     table = _table(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("persist.sorting._PIECE_ROWS", 3)
+        patch.setattr("persist.parquet.sort._PIECE_ROWS", 3)
         found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names)))
     assert _numbers(found.slice()) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
     if rows:

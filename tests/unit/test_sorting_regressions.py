@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from persist.parquet.sort import sort_rows
 from persist.partitioning import UNPARTITIONED
-from persist.sorting import sort_rows
 from persist.table import TableDefinition
 from tests.unit.test_sorting import SCHEMA, VALUES, _filled, _key, _numbers, _table, orders, tables
 

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.query.align import align_table
-from persist import parquet, picking
-from persist.decoding import columns_with_values, sparse_rows
-from persist.parquet import encode_sorted, job_bytes, row_group_rows
+from ingester.schema.align import align_table
+from persist.parquet import encode as parquet
+from persist.parquet import take as picking
+from persist.parquet.decode import columns_with_values, sparse_rows
+from persist.parquet.encode import encode_sorted, job_bytes, row_group_rows
+from persist.parquet.sort import sort_rows
+from persist.parquet.sparse_rows import SparseRows, null_bytes
 from persist.partitioning import UNPARTITIONED
-from persist.sorting import sort_rows
-from persist.sparse import SparseRows, null_bytes
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])

@@ -7,16 +7,17 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ingester.admission import AdmissionGate
 from ingester.buffer import TableBuffer
+from ingester.dml.operation import Operation
+from ingester.dml.record import encode_schema
+from ingester.dml.sink import Answer
 from ingester.errors import Superseded
-from ingester.flight.operations import OperationMaker
-from ingester.flight.requests import BatchMetadata
-from ingester.origins import Origins
-from ingester.record import encode_schema
+from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
-from ingester.sinks import Answer, Operation
-from ingester.write_stream import Outcome, WritePlan, WriteStream
+from ingester.server.flight.requests import BatchMetadata
+from ingester.write.admission import AdmissionGate
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 from wal import Preamble, RecordKind

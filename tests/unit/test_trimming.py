@@ -7,7 +7,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from ingester.trimming import BETWEEN_S, PAUSE_S, QUIET_S, TRIM_BYTES, Trimming
+from ingester.memory.heap_trim import BETWEEN_S, PAUSE_S, QUIET_S, TRIM_BYTES, Trimming
 
 
 class Trimmed:

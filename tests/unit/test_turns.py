@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ingester.query.turns import Turns
+from ingester.query.fair_scheduler import Turns
 from tests.waiting import until
 
 PATIENCE_S = 10.0

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.unsynced import UnsyncedBytes
-from wal.direct import DirectDisk
+from wal.direct_io import DirectDisk
 from wal.disk import Mode, OsDisk, Piece
 
 

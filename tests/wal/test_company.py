@@ -14,7 +14,7 @@ from tests.waiting import until
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
-from wal.company import ENOUGH, MAX_LEFT_OUT, Company
+from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, Company
 from wal.entry import Draft
 from wal.log import Log
 
@@ -24,8 +24,8 @@ PATIENCE_S = 20.0
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits in vain is noticed."""
-    monkeypatch.setattr("wal.company.WAIT_S", PATIENCE_S)
-    monkeypatch.setattr("wal.company.MOST_S", PATIENCE_S)
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("wal.commit_delay.MOST_S", PATIENCE_S)
 
 
 class Meeting:
@@ -91,7 +91,7 @@ def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
     assert meeting.waiting(lambda: meeting.arrive(99)) < PATIENCE_S
     meeting.go()
     meeting.arrive(*range(200, 210))
-    monkeypatch.setattr("wal.company.WAIT_S", 0.0)
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
     meeting.wait()
     assert meeting.company._failed
 
@@ -108,7 +108,7 @@ def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
 
 
 def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal.company.WAIT_S", 2.0)
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 2.0)
     meeting = Meeting()
     meeting.arrive(1, 2, 3)
     meeting.go()
@@ -117,7 +117,7 @@ def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal.company.MOST_S", 1.0)
+    monkeypatch.setattr("wal.commit_delay.MOST_S", 1.0)
     meeting = Meeting()
     meeting.arrive(1, 2, 3)
     meeting.go()
@@ -134,7 +134,7 @@ def come_slowly(meeting: Meeting) -> None:
 def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wal.company.WAIT_S", 0.0)
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
     meeting, waits = Meeting(), 0
     for _ in range(2_000):
         meeting.go()
@@ -153,7 +153,7 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
 def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = Meeting()
     for _ in range(50):
-        monkeypatch.setattr("wal.company.WAIT_S", 0.0)
+        monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
         meeting.go()
         meeting.arrive(1, 2)
         meeting.go()
@@ -165,7 +165,7 @@ def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def waits_that_end_well(monkeypatch: pytest.MonkeyPatch, meeting: Meeting, times: int) -> None:
-    monkeypatch.setattr("wal.company.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
     for _ in range(times):
         meeting.go()
         meeting.arrive(1, 2)

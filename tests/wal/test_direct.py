@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.wal.disks import require_zeroing
-from wal.direct import BLOCK_BYTES, DirectDisk
+from wal.direct_io import BLOCK_BYTES, DirectDisk
 from wal.disk import OsDisk, write_all, write_zeros
 
 if TYPE_CHECKING:

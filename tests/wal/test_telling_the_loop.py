@@ -28,10 +28,10 @@ async def left_to_be_told(
             is given, it does not look for more behind what it was told of, either.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.commit.CATCH_UP_S", 3600.0)
+        patch.setattr("wal.group_commit.CATCH_UP_S", 3600.0)
         if at_once_s is not None:
-            patch.setattr("wal.commit.LOOK_AGAIN_S", 3600.0)
-            patch.setattr("wal.handover._AT_ONCE_S", at_once_s)
+            patch.setattr("wal.group_commit.LOOK_AGAIN_S", 3600.0)
+            patch.setattr("wal.apply_queue._AT_ONCE_S", at_once_s)
         async with running(directory, **more) as state:
             yield state, Stored(state)
 

@@ -27,7 +27,7 @@ from persist.manifest import (
     commit,
     write_snapshot,
 )
-from persist.manifest.names import commit_path
+from persist.manifest.paths import commit_path
 from persist.store import open_store
 from tests.bench.asking import ask, create_table, send
 from tests.bench.effort import Bench

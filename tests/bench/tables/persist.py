@@ -11,7 +11,7 @@ import time
 
 import pyarrow as pa
 
-from persist.parquet import encode_sorted
+from persist.parquet.encode import encode_sorted
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from tests.bench.asking import ask, fill

@@ -20,7 +20,7 @@ from shutil import disk_usage
 import crc32c
 import pyarrow as pa
 
-from ingester.machine_memory import usable_bytes
+from ingester.memory.machine import usable_bytes
 from tests.bench.asking import fill, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench

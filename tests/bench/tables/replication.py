@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.client import Client
-from ingester.client.sync import SyncColumn, SyncStream
-from ingester.replication.changes import Changes, fold
+from ingester.client.sync_stream import SyncColumn, SyncStream
+from ingester.replication.fold import Changes, fold
 from tests.bench.asking import ask
 from tests.bench.asking import persist as persist_now
 from tests.bench.changes import Message, base_rows, messages, some_keys, updates

@@ -1,0 +1,99 @@
+"""``create``: a table with the columns of a file, or those that are named, before its first row."""
+
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+from ingester.client import NEVER, Client, TableDescription
+
+from .exits import USAGE, CommandFailed
+from .input_files import format_of, opened
+from .printing import print_json, print_line, print_table
+from .text_source import TextOptions
+from .type_names import parse_field, split_outside
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table is to be, as given on the command line."""
+
+    namespace: str
+    table: str
+    columns: list[str]
+    like: str | None
+    input_format: str | None
+    primary_key: str | None
+    partition_by: str | None
+    sort_by: str | None
+    timestamp_unit: str
+
+
+def create_table(endpoint: str, wanted: Definition, texts: TextOptions, as_json: bool) -> None:
+    """Make the table, or find it with the same definition, and print what it is.
+
+    Raises:
+        CommandFailed: wrong usage. ClientError: the daemon refused.
+    """
+    units: dict[str, Literal["us", "ns"]] = {"us": "us", "ns": "ns"}
+    if wanted.timestamp_unit not in units:
+        raise CommandFailed(f"--timestamp-unit {wanted.timestamp_unit!r} is not us or ns", USAGE)
+    schema = _schema(wanted, texts)
+    with Client(endpoint, retry=NEVER) as client:
+        found = client.create_table(
+            wanted.namespace,
+            wanted.table,
+            schema,
+            primary_key=_names(wanted.primary_key),
+            partition_by=_names(wanted.partition_by),
+            sort_by=_names(wanted.sort_by),
+            timestamp_unit=units[wanted.timestamp_unit],
+        )
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _schema(wanted: Definition, texts: TextOptions) -> pa.Schema:
+    """The file's columns, and those named: of a name that both have, the named type counts."""
+    types: dict[str, pa.DataType] = {}
+    if wanted.like is not None:
+        kind = format_of(wanted.like, wanted.input_format)
+        with opened(wanted.like, kind, None, texts) as file:
+            types = {field.name: field.type for field in file.schema}
+    named: set[str] = set()
+    for text in wanted.columns:
+        name, kind = parse_field(text, ":", "column", wanted.timestamp_unit)
+        if name in named:
+            raise CommandFailed(f"column {name!r} is named twice", USAGE)
+        named.add(name)
+        types[name] = kind
+    if not types:
+        raise CommandFailed("give columns as name:type, or --like FILE", USAGE)
+    empty = [name for name, kind in types.items() if pa.types.is_null(kind)]
+    if empty:
+        raise CommandFailed(
+            f"column {empty[0]!r} has no value in {wanted.like}, so its type is not known:"
+            f" add {empty[0]}:TYPE"
+        )
+    return pa.schema(list(types.items()))
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    return [name.strip() for name in split_outside(text) if name.strip()]
+
+
+def _print(found: TableDescription) -> None:
+    keys, sorted_by = found.primary_key or [], found.sort_by or []
+    print_table(
+        ("column", "type", "primary key"),
+        [(c.name, c.type, "yes" if c.name in keys else "") for c in found.schema],
+        title=f"{found.namespace}/{found.table}",
+    )
+    print_line(
+        f"partitioned by {', '.join(found.partition_by or []) or 'nothing'};"
+        f" sorted by {', '.join(sorted_by) or 'nothing'};"
+        f" timestamps in {found.timestamp_unit}"
+    )

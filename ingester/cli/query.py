@@ -1,0 +1,105 @@
+"""``query``: the rows of one snapshot, printed or written to a file."""
+
+import csv
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ingester.client import NEVER, Client, InvalidRequest, QueryStream
+from ingester.client.filter_parser import Disjunction, parse_filter
+
+from .exits import USAGE, CommandFailed
+from .output_formats import TABLE_ROWS, Sink, TableSink, appearing, format_of, open_sink
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows, as given on the command line."""
+
+    namespace: str
+    table: str
+    columns: str | None
+    filter: str | None
+    limit: int | None
+    version: int | None
+
+
+def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path | None) -> None:
+    """Print the answer in the format, or write it to ``output``, whole or not at all.
+
+    Raises:
+        CommandFailed: wrong usage. ClientError: the daemon refused.
+    """
+    kind = format_of(format_, output)
+    columns = None
+    if asking.columns is not None:
+        columns = _names(asking.columns)
+        if not all(columns):
+            raise CommandFailed(f"--columns {asking.columns!r} has an empty name", USAGE)
+    filter_ = _parsed(asking.filter)
+    with (
+        Client(endpoint, retry=NEVER) as client,
+        client.query_stream(
+            asking.namespace,
+            asking.table,
+            columns,
+            filter_,
+            asking.limit,
+            version=asking.version,
+        ) as stream,
+    ):
+        if output is not None:
+            with appearing(output) as file:
+                rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))
+            print(f"wrote {rows:,} rows to {output}", file=sys.stderr)
+        elif kind == "table":
+            _print_table(stream, asking.limit)
+        else:
+            _copy(stream, open_sink(kind, sys.stdout.buffer, stream.schema, seekable=False))
+            sys.stdout.buffer.flush()
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas; one with a comma of its own stands in quotes, as in a CSV file."""
+    if '"' not in text:
+        return [name.strip() for name in text.split(",")]
+    try:
+        return next(csv.reader([text], strict=True, skipinitialspace=True))
+    except csv.Error as exc:
+        raise CommandFailed(f"--columns {text!r}: {exc}", USAGE) from exc
+
+
+def _parsed(text: str | None) -> Disjunction | None:
+    if text is None:
+        return None
+    try:
+        return parse_filter(text)
+    except InvalidRequest as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+
+
+def _copy(stream: QueryStream, sink: Sink) -> int:
+    rows = 0
+    try:
+        for batch, _ in stream:
+            sink.write(batch)
+            rows += int(batch.num_rows)
+    except BaseException:
+        sink.abandon()
+        raise
+    sink.finish()
+    return rows
+
+
+def _print_table(stream: QueryStream, limit: int | None) -> None:
+    sink = TableSink(stream.schema, TABLE_ROWS if limit is None else limit)
+    for batch, _ in stream:
+        sink.write(batch)
+        if sink.more:
+            break
+    sink.finish()
+    if sink.more:
+        print(
+            f"(the first {TABLE_ROWS:,} rows; --limit N or another --format shows more)",
+            file=sys.stderr,
+        )

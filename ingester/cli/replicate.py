@@ -1,0 +1,63 @@
+"""``ingester replicate postgres``: run the replicator until a signal, and say what it did."""
+
+import signal
+import sys
+from typing import Any
+
+from ingester.client import Client
+from ingester.postgres.collector import NoKey
+from ingester.postgres.replicator import Plan, Progress, Replicator
+from ingester.postgres.source import SourceFailed
+from ingester.postgres.types import ValueNotKept
+
+from .exits import FAILED, CommandFailed
+from .printing import print_json, print_line
+
+
+def follow_postgres(
+    dsn: str,
+    namespace: str,
+    tables: list[str],
+    names: tuple[str, str, str],
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Replicate until SIGINT or SIGTERM.
+
+    Args:
+        names: of the publication, the slot and the origin (default: the slot's name).
+    """
+    try:
+        import psycopg2  # noqa: F401
+    except ImportError as exc:
+        raise CommandFailed('psycopg2 is missing: pip install "ingester[postgres]"') from exc
+    publication, slot, origin = names
+    plan = Plan(dsn, namespace, tables, publication, slot, origin or f"postgres-{slot}")
+    told: list[Progress] = []
+    stopped: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, frame: stopped.append(caught))
+    with Client(endpoint) as client:
+        replicator = Replicator(
+            plan,
+            client,
+            say=lambda text: print(f"ingester: {text}", file=sys.stderr, flush=True),
+            stopped=lambda: bool(stopped),
+            on_progress=lambda progress: told.__setitem__(slice(None), [progress]),
+        )
+        try:
+            replicator.run()
+        except (SourceFailed, NoKey, ValueNotKept) as exc:
+            raise CommandFailed(str(exc), FAILED) from exc
+    _print_facts(told[0] if told else Progress(0, 0, None, None), as_json)
+
+
+def _print_facts(progress: Progress, as_json: bool) -> None:
+    facts: dict[str, Any] = progress._asdict()
+    if as_json:
+        print_json(facts)
+        return
+    print_line(
+        f"{progress.transactions} transactions, {progress.changes} changes;"
+        f" durable up to {progress.durable}, sent up to {progress.sent}"
+    )

@@ -1,0 +1,61 @@
+"""``serve``, ``config`` and ``demo``: the commands that run or describe a daemon of their own."""
+
+import gc
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ingester.config.sources import load, shown_values
+from ingester.memory.allocator import choose_allocator, room_bytes
+
+from .ending import end_process
+from .printing import print_json, print_line, print_table
+
+
+def serve(flags: Mapping[str, object], file: Path | None) -> None:
+    """Run the daemon; ends the process with its exit code.
+
+    Raises:
+        ConfigError: settings that cannot be used.
+    """
+    settings = load(flags, file=file).settings
+    choose_allocator(room_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
+    # What is imported stays: to look for garbage in it takes a tenth of the start.
+    gc.disable()
+    from ingester.daemon.process import serve as run
+
+    gc.enable()
+    end_process(run(settings, announce))
+
+
+def announce(facts: Mapping[str, Any]) -> None:
+    """The one line on standard output that says that writes are accepted."""
+    print_line(json.dumps({"event": "ready"} | dict(facts)))
+
+
+def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool) -> None:
+    """Every setting with its value and where it came from. Secrets are masked."""
+    loaded = load(flags, file=file)
+    values = shown_values(loaded.settings)
+    if as_json:
+        print_json(
+            {key: {"value": value, "source": loaded.origins[key]} for key, value in values.items()}
+        )
+        return
+    rows = [(key, _as_text(value), loaded.origins[key]) for key, value in values.items()]
+    print_table(["setting", "value", "from"], rows)
+
+
+def demo(**options: object) -> None:
+    """Run the demonstration; it fails loudly when any number disagrees."""
+    # By name, so that the command line is not typed against pyspark.
+    run_demo = importlib.import_module("ingester.demo").run_demo
+    raise typer.Exit(int(run_demo(**options)))
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

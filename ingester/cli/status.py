@@ -1,0 +1,129 @@
+"""``tables``, ``status`` and ``persist``: look and act on a running daemon."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingester.client import NEVER, Client, NotFound, TableDescription
+from ingester.config.units import parse_duration
+
+from .exits import USAGE, CommandFailed
+from .printing import print_json, print_line, print_table, shown, size
+
+
+def print_tables(endpoint: str, as_json: bool) -> None:
+    """Every table with its newest version, and its rows in memory and in files."""
+    found: list[TableDescription] = []
+    with Client(endpoint, retry=NEVER) as client:
+        for summary in client.tables():
+            try:
+                found.append(client.describe(summary.namespace, summary.table))
+            except NotFound:  # dropped since the listing
+                continue
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            table.namespace,
+            table.table,
+            table.manifest_version,
+            table.buffered.rows,
+            table.persisted.rows,
+            table.persisted.files,
+            size(table.persisted.bytes),
+            table.partition_by or [],
+        )
+        for table in found
+    ]
+    headings = ["namespace", "table", "version", "in buffer", "in files", "files", "size"]
+    print_table([*headings, "partitioned by"], rows)
+
+
+def run_persist(
+    endpoint: str, target: tuple[str | None, str | None], timeout: str, as_json: bool
+) -> None:
+    """Persist and print the version per table that has everything acknowledged before.
+
+    Raises:
+        TimedOut: not in time; the work goes on.
+    """
+    try:
+        timeout_s = parse_duration(timeout)
+    except ValueError as exc:
+        raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
+    with Client(endpoint, retry=NEVER) as client:
+        done = client.persist(*target, timeout_s=timeout_s)
+    if as_json:
+        print_json(done)
+    elif not done:
+        print_line("nothing to persist")
+    else:
+        rows = [(one.namespace, one.table, one.manifest_version) for one in done]
+        print_table(["namespace", "table", "version"], rows)
+
+
+def print_status(endpoint: str, as_json: bool) -> None:
+    """What the daemon says about itself; a newer one may say more, which ``--json`` shows."""
+    with Client(endpoint, retry=NEVER) as client:
+        status = client.status()
+    if as_json:
+        print_json(status)
+        return
+    identity, admission = _part(status, "identity"), _part(status, "admission")
+    memory = _part(admission, "memory")
+    reasons = "; ".join(str(r.get("message") or r.get("code")) for r in _list(admission, "reasons"))
+    recent = _part(_part(status, "rates"), "last_10s")
+    rate = float(recent.get("rows_per_s") or 0)
+    work, log = _part(status, "persist"), _part(status, "log")
+    streams, cleaned = _part(status, "streams"), _part(status, "clean_up")
+    facts = [
+        ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
+        ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
+        ("store", identity.get("store")),
+        ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
+        ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
+        ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
+        (
+            "persists",
+            f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
+        ),
+        ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
+        ("streams", f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled"),
+        (
+            "clean-up",
+            f"{shown(cleaned.get('deleted_objects'))} objects deleted"
+            f" ({size(cleaned.get('deleted_bytes'))}), {shown(cleaned.get('runs'))} runs,"
+            f" {shown(cleaned.get('failed_runs'))} failed;"
+            f" last {shown(cleaned.get('last_run_at'))}",
+        ),
+    ]
+    print_table(["", ""], facts)
+    _print_lists(status)
+
+
+def _print_lists(status: Mapping[str, Any]) -> None:
+    tables = [
+        (
+            table.get("namespace"),
+            table.get("table"),
+            table.get("manifest_version"),
+            _part(table, "buffered").get("rows"),
+            _part(table, "persisted").get("rows"),
+        )
+        for table in _list(status, "tables")
+    ]
+    if tables:
+        print_table(["namespace", "table", "version", "in buffer", "in files"], tables, "\ntables")
+    problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
+    if problems:
+        print_table(["at", "problem"], problems, "\nlast errors")
+
+
+def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = whole.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _list(whole: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    part = whole.get(name)
+    return part if isinstance(part, list) else []

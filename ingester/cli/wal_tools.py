@@ -1,0 +1,153 @@
+"""``wal inspect | verify | repair | adopt``: a log whose daemon is stopped.
+
+Only ``repair`` changes it; ``adopt`` brings what it holds into the object store.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+import wal.inspection
+from ingester.config.sources import load
+from wal import DirectoryLock, LogError
+from wal.lock import LOCK_NAME
+
+from .exits import FAILED, REFUSED, CommandFailed
+from .printing import print_json, print_line, print_table, size
+
+_STOPS_THE_START = ("damage", "newer")
+
+
+def print_segments(directory: Path, as_json: bool) -> None:
+    """What each segment holds."""
+    segments = wal.inspection.inspect(_log_folder(directory))
+    if as_json:
+        print_json(segments)
+        return
+    headings = ["segment", "state", "epoch", "first", "last", "operations", "size", "problem"]
+    rows = [
+        (
+            str(one.number),
+            one.state,
+            str(one.epoch),
+            str(one.first_seq),
+            str(one.last_seq),
+            one.operations,
+            size(one.bytes),
+            one.problem or "",
+        )
+        for one in segments
+    ]
+    print_table(headings, rows)
+
+
+def print_findings(directory: Path, as_json: bool) -> None:
+    """Everything that is not as a clean stop leaves it; exit 1 when a start would stop at it."""
+    findings = wal.inspection.verify(_log_folder(directory))
+    if as_json:
+        print_json(findings)
+    elif not findings:
+        print_line("nothing found: the log is whole")
+    else:
+        headings = ["severity", "file", "offset", "expected", "found", "help"]
+        print_table(
+            headings,
+            [(f.severity, f.file, str(f.offset), f.expected, f.found, f.help) for f in findings],
+        )
+    if any(finding.severity in _STOPS_THE_START for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def run_repair(directory: Path, as_json: bool) -> None:
+    """Move damaged parts aside; refused while a daemon runs on the directory."""
+    folder = _log_folder(directory)
+    try:
+        with contextlib.ExitStack() as stack:
+            if folder != directory or (folder.parent / LOCK_NAME).exists():
+                stack.enter_context(DirectoryLock(folder.parent))
+            report = wal.inspection.repair(folder)
+    except LogError as exc:
+        raise CommandFailed(str(exc)) from exc
+    if as_json:
+        print_json(report)
+        return
+    if not report.segments:
+        print_line("nothing to repair: no segment is damaged")
+        return
+    headings = ["segment", "problem", "operations saved", "records lost", "moved to"]
+    rows = [
+        (
+            one.file,
+            one.problem,
+            one.operations_saved,
+            "unknown" if one.records_lost is None else str(one.records_lost),
+            one.moved_to or "",
+        )
+        for one in report.segments
+    ]
+    print_table(headings, rows)
+    for one in report.segments:
+        for gap in one.gaps:
+            print_line(f"{one.file}: operations {gap.first_seq} to {gap.last_seq} are missing")
+
+
+def run_adopt(
+    directory: Path, flags: Mapping[str, object], file: Path | None, as_json: bool
+) -> None:
+    """Commit what the log holds and no file does; refused while a daemon runs on the directory.
+
+    Raises:
+        ConfigError: settings that cannot be used.
+        CommandFailed: 4 when the store does not answer, 1 for anything else, also when rows of a
+            table with a primary key had to stay behind.
+    """
+    # Here: the other commands need neither pyarrow nor a store.
+    from ingester.dml.record import DamagedRecord
+    from ingester.flush.file_writer import CannotEncode
+    from ingester.recovery.adopt import CannotAdopt, adopt
+    from persist.manifest import CommitUnclear, ManifestError
+    from persist.store import StoreError, StoreUnavailable, check_store, open_store
+
+    folder = _log_folder(directory)
+    data_dir = folder if folder == directory and folder.name != "wal" else folder.parent
+    settings = load({"data_dir": str(data_dir)} | dict(flags), file=file).settings
+    try:
+        store = open_store(settings.store_url, **settings.store_options)
+        check_store(store)
+        done = adopt(directory, store, target_file_bytes=settings.persist.target_file_bytes)
+    except (StoreUnavailable, CommitUnclear) as exc:
+        raise CommandFailed(
+            f"the object store does not answer: {exc}; run the same command again, nothing is added"
+            " twice",
+            REFUSED,
+        ) from exc
+    except (
+        LogError, DamagedRecord, CannotAdopt, CannotEncode, ManifestError, StoreError, ValueError
+    ) as exc:  # fmt: skip
+        raise CommandFailed(str(exc)) from exc
+    if as_json:
+        print_json(done)
+    elif not done.tables:
+        print_line("nothing to adopt: the log holds no operations")
+    else:
+        headings = ["namespace", "table", "rows adopted", "files", "rows in files before"]
+        rows = [(t.namespace, t.table, t.rows, t.files, t.skipped_rows) for t in done.tables]
+        print_table(headings, rows)
+    if done.refused:
+        raise CommandFailed(
+            "; ".join(
+                f"{one.refused_rows} rows of table {one.namespace}/{one.table} were not adopted and"
+                f" stay in the log: {one.refused}"
+                for one in done.refused
+            )
+        )
+
+
+def _log_folder(directory: Path) -> Path:
+    """The folder with the segments: the one given, or ``wal`` inside a data directory."""
+    if not directory.is_dir():
+        raise CommandFailed(f"{directory} is not a folder")
+    inner = directory / "wal"
+    return inner if inner.is_dir() else directory

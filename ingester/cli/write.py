@@ -1,0 +1,261 @@
+"""``write``: files to a table, each batch exactly once, with progress on a terminal."""
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from ingester.client import (
+    NEVER,
+    Ack,
+    Client,
+    ClientError,
+    NotFound,
+    RetryPolicy,
+    TimedOut,
+    UnknownOutcome,
+    Unreachable,
+    WriteResult,
+)
+from ingester.config.units import parse_duration
+
+from .exits import USAGE, CommandFailed, say_failure
+from .input_files import InputFile, format_of, opened, source_of
+from .printing import print_json, print_line
+from .row_numbers import PlainRows, RowNumbers, Target, rows_of
+from .text_source import TextOptions, shown
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows go and how they are cut; ``skip_rows`` of the first inputs are left out."""
+
+    namespace: str
+    table: str
+    batch_rows: int
+    origin: str | None
+    first_sequence: int | None
+    skip_rows: int
+    texts: TextOptions
+
+
+class FileResult(msgspec.Struct):
+    """What was acknowledged of one input, in rows of it as well."""
+
+    file: str
+    skipped_rows: int = 0
+    known_rows: int = 0
+    """Left out, or answered as duplicates: they were there."""
+    rows_in: int = 0
+    """Rows of the file, from its first on, that are in the table or were to be skipped."""
+    first_row: int | None = None
+    """The number of its first row, if rows are numbered."""
+    acknowledged: WriteResult = WriteResult()
+
+
+def write_files(
+    endpoint: str,
+    sending: Sending,
+    names: Sequence[str],
+    input_format: str | None,
+    *,
+    retry_for: str,
+    as_json: bool,
+) -> None:
+    """Send every input in turn and print what was acknowledged, also of a part before a failure.
+
+    Raises:
+        CommandFailed: an input cannot be read. ClientError: the daemon refused.
+    """
+    kinds = [format_of(name, input_format) for name in names]
+    if sending.texts.whole_lines:
+        _check_whole(names, kinds, sending.texts)
+    try:
+        retry = RetryPolicy(for_s=parse_duration(retry_for))
+    except ValueError as exc:
+        raise CommandFailed(f"--retry-for: {exc}", USAGE) from exc
+    # A wrong address is told at once, not after the time for retries.
+    with Client(endpoint, retry=NEVER) as asking, contextlib.suppress(NotFound):
+        asking.schema(sending.namespace, sending.table)
+    done: list[FileResult] = []
+    began = time.monotonic()
+    try:
+        with Client(endpoint, retry=retry) as client, _progress() as progress:
+            for name, kind in zip(names, kinds, strict=True):
+                done.append(FileResult(name))
+                sending = _send(client, sending, kind, progress, done[-1])
+    except BaseException as exc:
+        if advice := how_to_go_on(sending, names, done, exc):
+            say_failure(advice)
+        raise
+    finally:
+        done = [result for result in done if result.rows_in or result.acknowledged.batches]
+        if done or sys.exc_info()[0] is None:
+            _print_results(sending, done, time.monotonic() - began, as_json)
+
+
+def _check_whole(names: Sequence[str], kinds: Sequence[str], texts: TextOptions) -> None:
+    """Refuse inputs of which all but the last break off in a line: rows are numbered through."""
+    for name, kind in zip(names[:-1], kinds, strict=False):
+        if kind == "csv" and source_of(name, kind, texts).breaks_off:
+            raise CommandFailed(
+                f"{name}: the last line has no line end. Rows of several files are numbered"
+                " through, so that only the last may grow: end the line, or write this file under"
+                " an --origin of its own"
+            )
+
+
+Step = Callable[[str, int | None], Callable[[int], None]]
+
+
+def _send(
+    client: Client, sending: Sending, kind: str, progress: Step, result: FileResult
+) -> Sending:
+    """Send an input; how the next one is to be sent."""
+    table_schema = None
+    with contextlib.suppress(NotFound):
+        table_schema = client.schema(sending.namespace, sending.table)
+    with opened(result.file, kind, table_schema, sending.texts) as file:
+        rows = rows_of(
+            client,
+            Target(sending.namespace, sending.table, sending.origin),
+            file.schema,
+            sending.first_sequence,
+        )
+        result.first_row = rows.next_row
+        try:
+            _pump(rows, file, sending, (result, progress(result.file, file.rows)))
+        finally:
+            result.acknowledged = rows.acknowledged
+            result.known_rows += rows.known_rows
+            result.rows_in = result.skipped_rows + rows.known_rows + result.acknowledged.rows
+    return msgspec.structs.replace(
+        sending,
+        first_sequence=rows.next_row if sending.origin is not None else None,
+        skip_rows=sending.skip_rows - result.skipped_rows,
+    )
+
+
+def _pump(
+    rows: RowNumbers | PlainRows,
+    file: InputFile,
+    sending: Sending,
+    tell: tuple[FileResult, Callable[[int], None]],
+) -> None:
+    """Send all of it; what a failure finds unread or unsent stays behind."""
+    result, advance = tell
+
+    def answered(count: int, ack: Ack) -> None:
+        if ack.exception() is None:
+            advance(count)
+            result.known_rows += count if ack.result().duplicate else 0
+
+    def sent(ack: Ack, count: int) -> None:
+        ack.add_done_callback(partial(answered, count))
+
+    try:
+        for batch in file.batches(sending.batch_rows):
+            start = min(batch.num_rows, sending.skip_rows - result.skipped_rows)
+            result.skipped_rows += start
+            rows.next_row += start
+            if start < batch.num_rows:
+                rows.write(batch.slice(start), sent)
+    except CommandFailed:
+        # The input broke off: what was sent is still answered, so that the count is right.
+        with contextlib.suppress(ClientError):
+            rows.close()
+        raise
+    except BaseException:
+        rows.abort()
+        raise
+    rows.close()
+
+
+def how_to_go_on(
+    sending: Sending, names: Sequence[str], done: Sequence[FileResult], error: BaseException
+) -> str | None:
+    """After a failure, which rows are in and how the others get there; None where none is in."""
+    if not done or not sum(result.acknowledged.rows for result in done):
+        return None
+    last = done[-1]
+    unknown = isinstance(error, UnknownOutcome | Unreachable | TimedOut | KeyboardInterrupt)
+    known = f"{'at least ' if unknown else ''}{last.rows_in:,} rows of {shown(last.file)} are in"
+    if sending.origin is not None:
+        again = f"the same command with --first-sequence {done[0].first_row}"
+        return f"{known}; {again} goes on from there, exactly"
+    if unknown:
+        return f"{known}, and more may be; with --origin a write can be repeated exactly"
+    rest = names[len(done) - 1 :]
+    skip = ["--skip-rows", str(last.rows_in)] if last.rows_in else []
+    command = ["ingester", "write", sending.namespace, sending.table, *rest, *skip]
+    return (
+        f"{known}; go on from row {last.rows_in + 1:,} with: {shlex.join(command)}"
+        " (and the other options as before)"
+    )
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Step]:
+    """A way to start a bar per input, which gives a way to advance it. None without a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda name, total: lambda rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} rows acknowledged"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+
+        def start(name: str, total: int | None) -> Callable[[int], None]:
+            task = bars.add_task(name, total=total)
+            return lambda rows: bars.advance(task, rows)
+
+        yield start
+
+
+def _print_results(
+    sending: Sending, done: Sequence[FileResult], seconds: float, as_json: bool
+) -> None:
+    rows = sum(result.acknowledged.rows for result in done)
+    batches = sum(result.acknowledged.batches for result in done)
+    duplicates = sum(result.acknowledged.duplicates for result in done)
+    known = sum(result.known_rows for result in done)
+    rows += sum(map(_left_out, done))
+    newest = next((d.acknowledged for d in reversed(done) if d.acknowledged.batches), WriteResult())
+    if as_json:
+        facts = {
+            "namespace": sending.namespace,
+            "table": sending.table,
+            "seconds": round(seconds, 3),
+            "known_rows": known,
+            "files": [
+                {
+                    "file": r.file,
+                    "rows": r.acknowledged.rows + _left_out(r),
+                    "batches": r.acknowledged.batches,
+                }
+                for r in done
+            ],
+        }
+        total = msgspec.structs.replace(newest, rows=rows, batches=batches, duplicates=duplicates)
+        print_json(facts | msgspec.structs.asdict(total))
+        return
+    again = f", {known:,} rows of them known already" if known else ""
+    last = "" if newest.sequence is None else f"; sequence {newest.sequence}, epoch {newest.epoch}"
+    print_line(
+        f"acknowledged {rows:,} rows in {batches:,} operations{again} "
+        f"({seconds:.2f} s, {rows / max(seconds, 1e-9):,.0f} rows/s){last}"
+    )
+
+
+def _left_out(result: FileResult) -> int:
+    """Rows that were not sent because they were there."""
+    return result.rows_in - result.skipped_rows - result.acknowledged.rows

@@ -1,0 +1,312 @@
+"""The blocking client: one method per thing the daemon does. Threads may share one client.
+
+A call turns its arguments into a body of the protocol and the daemon's results into values.
+:mod:`.connection` makes it, and repeats what changes nothing, or the same thing again, under the
+client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exactly once.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import msgspec
+import pyarrow as pa
+
+from . import arguments
+from .connection import Connection
+from .inputs import Data
+from .query_stream import QueryStream
+from .retry import RetryPolicy
+from .sync_stream import SyncStream
+from .wire import (
+    Filter,
+    OriginState,
+    Persisted,
+    Request,
+    Scope,
+    TableDescription,
+    TableSummary,
+    TimestampUnit,
+    WriteResult,
+    encode_schema,
+    given,
+)
+from .writer import Writer
+from .writers import WhoWrites, Writers
+
+DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
+
+
+class Client:
+    """A connection to one daemon. Nothing is sent before the first call.
+
+    Args:
+        endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``: the Flight port.
+        timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
+            writer an answer.
+        retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
+
+    A client belongs to the process that it was made in: gRPC does not work on both sides of a
+    fork, so in a child every call raises :class:`Forked`. Start processes with
+    ``multiprocessing.get_context("spawn")`` and make a client in each.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = 30.0,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
+    ) -> None:
+        self._connection = Connection(endpoint, timeout_s, retry)
+        self.endpoint = self._connection.endpoint
+        self._writers = Writers(self._connection)
+
+    def close(self) -> None:
+        """Drop the connection. Open writers and streams go on until it is lost or they end."""
+        self._connection.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client belongs to its process: make one in each")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def sync(self, namespace: str, origin: str) -> SyncStream:
+        """A replication stream of an origin: changes of rows, in transactions."""
+        names = arguments.text("namespace", namespace), arguments.text("origin", origin)
+        return SyncStream(self._connection, self._connection.retry, *names)
+
+    def write(
+        self,
+        namespace: str,
+        table: str,
+        data: Data,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        exactly_once: bool = True,
+    ) -> WriteResult:
+        """What was acknowledged, once all of it is on disk at the daemon and visible.
+
+        Args:
+            data: a RecordBatch, which is one operation: visible whole or not at all; a reader or an
+                iterable of RecordBatches of one schema, each of which is one; or a Table, a pandas
+                or Polars DataFrame, a dict of columns, a list of dicts, or whatever has
+                ``__arrow_c_stream__`` or ``__arrow_c_array__``: one operation if it fits 16 MiB,
+                else cut into several of about that size. Without rows nothing is written.
+                Integers that the table's type can hold, and times in another zone, are converted.
+            origin, first_sequence, exactly_once: as for :meth:`writer`; with ``first_sequence``
+                what would be cut is refused.
+
+        Raises:
+            InvalidRequest: a type clash, a bad name, a batch over the daemon's limit. Where several
+                operations are made, those before it may have been applied: then the message says
+                how many rows that are, and ``details`` have ``rows`` and ``batches``.
+            Unavailable: refused until the retry policy gave up.
+            Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
+        """
+        who = WhoWrites(origin, first_sequence, exactly_once)
+        return self._writers.write_all(namespace, table, data, who)
+
+    def delete(
+        self,
+        namespace: str,
+        table: str,
+        keys: Data,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        exactly_once: bool = True,
+    ) -> WriteResult:
+        """What was acknowledged, once no query finds a row with one of these keys any more.
+
+        Args:
+            keys: the columns of the table's primary key; else as ``data`` of :meth:`write`. Keys
+                that the table does not have are fine.
+            origin, first_sequence, exactly_once: as for :meth:`writer`.
+
+        Raises:
+            NotFound: no such table.
+            InvalidRequest: the table has no primary key, or these are not its columns.
+            ClientError: as :meth:`write`.
+        """
+        who = WhoWrites(origin, first_sequence, exactly_once)
+        return self._writers.write_all(namespace, table, keys, who, deletes=True)
+
+    def writer(
+        self,
+        namespace: str,
+        table: str,
+        schema: pa.Schema,
+        *,
+        origin: str | None = None,
+        first_sequence: int | None = None,
+        max_unanswered: int | None = None,
+        exactly_once: bool = True,
+        keep_until_durable: bool = False,
+        deletes: bool = False,
+        numbers_rows: bool = False,
+    ) -> Writer:
+        """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
+
+        Args:
+            origin: who writes. At most one writer at a time per origin and table: a newer one
+                ends the older. Without one the client makes one up, unless ``exactly_once`` is
+                false: then a lost connection with batches on the way raises UnknownOutcome.
+            first_sequence: the first batch's sequence, of an ``origin``; pass it to repeat what an
+                earlier process may have written: what the daemon has already is a duplicate.
+                Default: one after the last that the daemon knows of this origin.
+            max_unanswered: batches that may wait for their answer (default 512); the daemon's own
+                limit is ``flight.max_unanswered``.
+            keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
+                in object storage (about ``persist.max_age``), and send again what a daemon does not
+                have that takes its place, or comes back with an empty disk. Needs an origin.
+            deletes: the batches are keys, and their rows are deleted.
+            numbers_rows: a batch's sequence is the number of its last row, and ``first_sequence``
+                that of the first row. Rows may then come in other batches when they come again,
+                if one ends at each of the marks that :meth:`origins` tells of the table.
+
+        Raises:
+            ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
+        """
+        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable, numbers_rows)
+        return self._writers.open(
+            namespace, table, schema, who, max_unanswered=max_unanswered, deletes=deletes
+        )
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def query(
+        self,
+        namespace: str,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        *,
+        scope: Scope = "all",
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> pa.Table:
+        """The rows of one snapshot as a table; everything acknowledged before the call is in it.
+
+        Args:
+            columns: which, in this order; default all.
+            filter: ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists of which one
+                must hold; :func:`ingester.client.filter_parser.parse_filter` makes one from text.
+            limit: at most so many rows.
+            scope: ``all``, ``version`` (implied by ``version``) or ``buffered``.
+            version: a manifest version.
+            timeout_s: for the whole answer; default none.
+
+        Raises:
+            NotFound: no such table. InvalidRequest: no such column, a bad filter.
+            Unavailable: refused for now; ``stale`` names a newer version in ``details``.
+        """
+        request = Request(namespace, table, columns, filter, limit, scope, version)
+        return self._connection.read(request.ticket(), timeout_s)
+
+    def query_stream(
+        self,
+        namespace: str,
+        table: str,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        *,
+        scope: Scope = "all",
+        version: int | None = None,
+    ) -> QueryStream:
+        """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
+        request = Request(namespace, table, columns, filter, limit, scope, version)
+        return self._connection.stream(request.ticket())
+
+    def tables(self) -> list[TableSummary]:
+        """All tables, by namespace and name."""
+        return self._connection.tables()
+
+    def schema(self, namespace: str, table: str) -> pa.Schema:
+        """The table's Arrow schema. Raises NotFound."""
+        return self._connection.schema(namespace, table)
+
+    # ------------------------------------------------------------------------------------- actions
+
+    def describe(self, namespace: str, table: str) -> TableDescription:
+        """The table's columns, keys, partitions and sizes. Raises NotFound."""
+        results = self.action("describe_table", {"namespace": namespace, "table": table})
+        return msgspec.convert(results[0], TableDescription)
+
+    def create_table(
+        self,
+        namespace: str,
+        table: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        timestamp_unit: TimestampUnit | None = None,
+    ) -> TableDescription:
+        """The description of the table, made or found with the same definition.
+
+        Args:
+            partition_by: as ``["day(time)", "bucket(16, host)"]``.
+            timestamp_unit: ``"us"`` (default) or ``"ns"``.
+
+        Raises:
+            InvalidRequest: the table exists with another definition, or this one is not possible.
+        """
+        if timestamp_unit is not None:
+            arguments.one_of("timestamp_unit", timestamp_unit, ("us", "ns"))
+        body = {
+            "namespace": arguments.text("namespace", namespace),
+            "table": arguments.text("table", table),
+            "schema": encode_schema(arguments.schema(schema)),
+            "primary_key": arguments.names("primary_key", primary_key, "['id']"),
+            "partition_by": arguments.names("partition_by", partition_by, "['day(time)']"),
+            "sort_by": arguments.names("sort_by", sort_by, "['host']"),
+            "timestamp_unit": timestamp_unit,
+        }
+        return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
+
+    def persist(
+        self, namespace: str | None = None, table: str | None = None, timeout_s: float = 60.0
+    ) -> list[Persisted]:
+        """Per table, the version in which everything acknowledged before the call is committed.
+
+        Raises:
+            TimedOut: not within ``timeout_s``; the work goes on.
+        """
+        return self._connection.persist(namespace, table, timeout_s)
+
+    def origins(
+        self, origin: str | None = None, table: tuple[str, str] | None = None
+    ) -> list[OriginState]:
+        """How far each origin has come, or the one named (empty when it is not known).
+
+        Args:
+            table: namespace and name; how far the one named has come in it, too.
+        """
+        return self._connection.origins(origin, table)
+
+    def status(self) -> dict[str, Any]:
+        """What ``/api/status`` has."""
+        return self.action("status", {})[0]
+
+    def action(
+        self, kind: str, body: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The JSON results of any action of the daemon.
+
+        Raises:
+            Unimplemented: the daemon does not have it.
+        """
+        return self._connection.act(kind, body, timeout_s)

@@ -1,0 +1,135 @@
+"""Who waits for what of a writer. The threads that do the work are in :mod:`.stream_threads`.
+
+Nobody waits for the network here, only for what a thread will tell; and whoever waits looks
+whether the daemon owes an answer for too long, at the moment when it may.
+"""
+
+import time
+import weakref
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from . import lifetime
+from .ack import Ack
+from .delivery import Delivery
+from .errors import ClientError, InvalidRequest, TimedOut
+from .put_stream import Link
+from .stream_threads import Position, StreamThreads
+from .wire import Checkpoint, WriteResult
+
+
+class Driver:
+    """Delivers what is appended. Its methods may be called by any number of threads.
+
+    A daemon silent for ``answer_timeout_s`` counts as lost.
+    """
+
+    def __init__(
+        self,
+        open_link: Callable[[], Link],
+        delivery: Delivery,
+        answer_timeout_s: float,
+        position: Position = lambda: None,
+    ) -> None:
+        """``position`` asks the daemon for the last sequence that it has of the origin."""
+        self._threads = StreamThreads(open_link, delivery, position)
+        self._lock = self._threads.lock
+        self._delivery = delivery
+        self._window = delivery.window
+        self._answer_timeout_s = answer_timeout_s
+        # A writer that is dropped leaves in order, and no thread behind.
+        weakref.finalize(self, _dropped, self._threads).atexit = False
+
+    def total(self) -> WriteResult:
+        """What was acknowledged so far."""
+        return self._delivery.total
+
+    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> Ack | None:
+        """The promise of the answer, or None while the window is full.
+
+        Raises:
+            ClientError: what ended the writer.
+            InvalidRequest: after :meth:`finish`, or in a forked process.
+        """
+        lifetime.check()
+        with self._lock:
+            if self._delivery.failure is not None:
+                raise self._delivery.failure
+            if self._threads.closing:
+                raise InvalidRequest("the writer is closed: open another one")
+            if not self._window.has_room(batch.nbytes):
+                return None
+            ack = Ack(self.check_silence)
+            self._delivery.append(batch, checkpoint, ack)
+            if self._threads.sending is None:
+                self._threads.start(0.0)
+            self._threads.work.notify_all()
+            return ack
+
+    def wait_for_room(self, nbytes: int) -> None:
+        """Wait for a while that a batch of ``nbytes`` may be appended; ask :meth:`append`."""
+        wait_s = self.check_silence()
+        with self._lock:
+            if not (self._delivery.failure or self._window.has_room(nbytes)):
+                self._threads.room.wait(wait_s)
+
+    def wait_until_idle(self) -> WriteResult:
+        """What was acknowledged, once everything appended is answered. Raises what ended it."""
+        lifetime.check()
+        while True:
+            wait_s = self.check_silence()
+            with self._lock:
+                if self._delivery.failure is not None:
+                    raise self._delivery.failure
+                if not len(self._window):
+                    return self._delivery.total
+                self._threads.idle.wait(wait_s)
+
+    def finish(self) -> bool:
+        """End the stream once everything is answered. False: it was ended before."""
+        with self._lock:
+            if self._threads.closing:
+                return False
+            self._threads.leave()
+            thread = self._threads.sending
+        if thread is not None:
+            # Everything is answered; the stream's end is a courtesy that a stuck daemon may miss.
+            thread.join(min(5.0, self._answer_timeout_s))
+        return True
+
+    def abort(self, error: ClientError) -> None:
+        """Stop without waiting: ``error`` is the outcome of what was not answered.
+
+        In a forked process nothing happens: what there is to stop is the parent's.
+        """
+        if not lifetime.alive():
+            return
+        with self._lock:
+            self._threads.closing = True
+            if self._delivery.failure is None:
+                self._threads.fail(error)
+        self._threads.tell()
+
+    def check_silence(self) -> float:
+        """Give up on the stream when the daemon owes an answer for too long. Waiters call this.
+
+        Returns:
+            Seconds until that may be so: whoever goes on waiting asks again then.
+        """
+        lifetime.check()
+        limit_s = self._answer_timeout_s
+        with self._lock:
+            owed_s = self._delivery.owed_s(time.monotonic())
+            if owed_s is None:
+                return limit_s
+            if owed_s < limit_s:
+                return limit_s - owed_s
+            self._threads.give_up(TimedOut(f"the daemon answered nothing for {limit_s:g} s"))
+        self._threads.tell()
+        return limit_s
+
+
+def _dropped(threads: StreamThreads) -> None:
+    if lifetime.alive():
+        threads.leave()

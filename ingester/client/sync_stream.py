@@ -1,0 +1,133 @@
+"""A replication stream: messages of one origin, each sent when the one before is answered.
+
+The daemon's rules are in ``docs/protocol.md``: what the roles of columns are, what opens
+and closes a transaction. What is not taken for now is sent again here, and nothing else is: whoever
+loses the connection asks where the origin stands and goes on from there.
+"""
+
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from .connection import Connection
+from .errors import InvalidRequest, Unavailable
+from .retry import RetryPolicy, RetryState
+from .wire import Answer, encode, given
+
+
+class SyncColumn(msgspec.Struct, frozen=True):
+    """What a field of a message is: ``old_pk``, ``new_pk``, ``value`` or ``changed``."""
+
+    role: str
+    name: str
+
+
+class SyncAnswer(Answer, frozen=True):
+    """The answer to a message; ``code`` and what follows where it is not taken for now."""
+
+    code: str = ""
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+_answer = msgspec.json.Decoder(SyncAnswer).decode
+_NOTHING = pa.record_batch([], schema=pa.schema([]))
+
+
+class SyncStream:
+    """One origin's messages into the tables of one namespace. One thread at a time."""
+
+    def __init__(
+        self, connection: Connection, retry: RetryPolicy, namespace: str, origin: str
+    ) -> None:
+        self._connection = connection
+        self._retry = retry
+        self.namespace = namespace
+        self.origin = origin
+        self._transaction: str | None = None
+        """A name of the one that ``begin`` opened: another client's messages do not fit into it."""
+        self._closing: int | None = None
+        """Its sequence, from when that is sent until it is known to have been taken."""
+
+    def standing(self) -> SyncAnswer:
+        """Where the origin stands; nothing is changed.
+
+        Raises:
+            ClientError
+        """
+        answer = self._sent({"table": "any"}, _NOTHING)
+        memory = answer.memory_sequence
+        if self._closing is not None and memory is not None and self._closing <= memory:
+            self._end_transaction()
+        return answer
+
+    def send(
+        self,
+        table: str,
+        columns: Sequence[SyncColumn],
+        batch: pa.RecordBatch,
+        *,
+        begin: bool = False,
+        sequence: int | None = None,
+    ) -> SyncAnswer:
+        """One message, once it is taken; with a ``sequence`` it closes the transaction.
+
+        Args:
+            columns: what each of the batch's fields is.
+            begin: forget what is open, also of another client.
+
+        Returns:
+            Its ``first`` says that the daemon is not the one that took the message before: what was
+            open has to be sent again from its first message on.
+
+        Raises:
+            InvalidRequest: the message, or the transaction, is no good; it is gone.
+            Unavailable: not taken until the retry policy gave up; nothing has changed. Code
+                ``superseded``: another client of the origin has come in between; begin anew, after
+                a pause of random length.
+            Unreachable, TimedOut, UnknownOutcome: ask where the origin stands.
+        """
+        fields = {
+            "table": table,
+            "columns": list(columns),
+            "begin": begin or None,
+            "sequence": sequence,
+            "transaction": self._named(begin),
+        }
+        self._closing = sequence
+        retry = RetryState(self._retry, random.random)
+        while True:
+            try:
+                answer = self._sent(given(fields), batch)
+            except InvalidRequest:
+                self._end_transaction()
+                raise
+            if answer.accepted and sequence is not None:
+                self._end_transaction()
+            if answer.accepted or answer.first:
+                return answer
+            details = (
+                {} if answer.retry_after_s is None else {"retry_after_s": answer.retry_after_s}
+            )
+            error = Unavailable(answer.message, code=answer.code, details=details)
+            delay_s = retry.failed(error, time.monotonic())
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+
+    def _named(self, begin: bool) -> str | None:
+        if begin:
+            self._transaction = uuid.uuid4().hex
+        return self._transaction
+
+    def _end_transaction(self) -> None:
+        self._transaction = self._closing = None
+
+    def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
+        about = {"type": "sync", "namespace": self.namespace, "origin": self.origin}
+        return _answer(self._connection.exchange(encode(about | fields), batch))

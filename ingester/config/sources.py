@@ -1,0 +1,255 @@
+"""Where settings come from, strongest first: flags, environment, the TOML file, defaults.
+
+The only module that reads the environment. ``persist.max_age`` is ``--persist.max-age`` nowhere but
+``INGESTER_PERSIST__MAX_AGE=2s`` in the environment and ``[persist] max_age = "2s"`` in the file. An
+unknown key is an error that names it and the nearest known one: a setting with a typing error must
+not quietly stay at its default.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from .settings import ConfigError, MemorySettings, Settings
+from .units import format_duration, format_size, parse_duration, parse_percent, parse_size
+
+PREFIX = "INGESTER_"
+DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
+
+# Read by the command line, not by the daemon.
+COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG"}
+# Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
+_FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
+
+_SIZES = {
+    "flight.max_batch_bytes",
+    "wal.segment_bytes",
+    "persist.max_partition_bytes",
+    "persist.queue_bytes",
+    "persist.target_file_bytes",
+    "memory.limit",
+    "memory.low",
+    "memory.high",
+    "replication.max_transaction_bytes",
+}
+_DURATIONS = {
+    "stop_deadline",
+    "wal.fsync_interval",
+    "wal.segment_age",
+    "persist.max_age",
+    "query.client_timeout",
+    "query.tail_retain",
+    "manifest.refresh",
+    "manifest.retain",
+    "manifest.orphan_grace",
+    "origins.expire_after",
+    "replication.max_lag",
+}
+_SECRET = re.compile(r"secret|password|passwd|token|credential|(^|_)key($|_)|^key$", re.IGNORECASE)
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Effective settings, and for every dotted key where its value came from."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+def known_keys() -> dict[str, type]:
+    """Every dotted key with the type of its value, in the order of the structs."""
+    keys: dict[str, type] = {}
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            for inner in msgspec.structs.fields(field.type):
+                keys[f"{field.name}.{inner.name}"] = inner.type
+        else:
+            keys[field.name] = field.type
+    return keys
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded:
+    """The effective settings and their origins.
+
+    Args:
+        flags: dotted key to value; ``None`` values were not given.
+        environ: the environment; default: this process's.
+        file: a TOML file; default: the one named by ``INGESTER_CONFIG``, else none.
+
+    Raises:
+        ConfigError: an unknown key (named, with the nearest known one), a value that cannot be
+            read or is out of range (with the value), a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    if file is None and environ.get("INGESTER_CONFIG"):
+        file = Path(environ["INGESTER_CONFIG"])
+    keys = known_keys()
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(keys, "default")
+    sources = [
+        *([_read_file(file)] if file is not None else []),
+        _read_environment(environ),
+        (_given_flag(key, value) for key, value in (flags or {}).items() if value is not None),
+    ]
+    for source in sources:  # weakest first: the stronger overwrites
+        for key, value, origin in source:
+            if key not in keys:
+                raise ConfigError(key, f"unknown setting ({origin}){_nearest(key, keys)}")
+            values[key] = _typed(key, value, keys[key], origin)
+            origins[key] = origin
+    return Loaded(_build(values), origins)
+
+
+def endpoint(environ: Mapping[str, str] | None = None) -> str:
+    """The daemon the command line talks to: ``INGESTER_ENDPOINT``, or the embedded default's."""
+    return (os.environ if environ is None else environ).get("INGESTER_ENDPOINT", DEFAULT_ENDPOINT)
+
+
+def shown_values(settings: Settings) -> dict[str, object]:
+    """Dotted key to value as one would write it in the file. Secrets are masked."""
+    shown: dict[str, object] = {}
+    for key in known_keys():
+        section, _, name = key.rpartition(".")
+        value = getattr(getattr(settings, section) if section else settings, name)
+        if key in _SIZES:
+            value = format_size(value)
+        elif key in _DURATIONS:
+            value = format_duration(value)
+        shown[key] = _masked(value) if isinstance(value, dict) else value
+    shown["store"] = re.sub(r"(//[^/@:]*:)[^/@]*@", r"\1***@", settings.store_url)
+    shown["data_dir"] = str(settings.data_dir)
+    return shown
+
+
+def _masked(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _masked(value) if isinstance(value, dict) else "***" if _SECRET.search(key) else value
+        for key, value in options.items()
+    }
+
+
+Item = tuple[str, object, str]
+
+
+def _given_flag(key: str, value: object) -> Item:
+    return key, value, "flag"
+
+
+def _read_environment(environ: Mapping[str, str]) -> Iterator[Item]:
+    options: dict[str, Any] = {}
+    for name in sorted(environ):
+        foreign = name in COMMAND_LINE_VARIABLES or _FOREIGN.fullmatch(name)
+        if foreign or not name.startswith(PREFIX):
+            continue
+        parts = name.removeprefix(PREFIX).lower().split("__")
+        if parts[0] == "store_options" and len(parts) > 1:
+            inner = options
+            for part in parts[1:-1]:
+                inner = inner.setdefault(part, {})
+                if not isinstance(inner, dict):
+                    raise ConfigError(name, f"{part!r} is both a value and a table")
+            inner[parts[-1]] = environ[name]
+        elif ".".join(parts) not in known_keys():
+            known = {PREFIX + key.upper().replace(".", "__") for key in known_keys()}
+            raise ConfigError(name, f"unknown setting (environment){_nearest(name, known)}")
+        else:
+            yield ".".join(parts), environ[name], f"environment {name}"
+    if options:
+        yield "store_options", options, f"environment {PREFIX}STORE_OPTIONS__…"
+
+
+def _read_file(file: Path) -> Iterator[Item]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigError(str(file), f"cannot read the settings: {exc}") from exc
+    sections = {key.split(".")[0] for key in known_keys() if "." in key}
+    for name, value in tables.items():
+        if name in sections:
+            if not isinstance(value, dict):
+                raise ConfigError(name, f"{value!r} is not a table ({file}); write [{name}]")
+            for key, inner in value.items():
+                yield f"{name}.{key}", inner, f"file {file}"
+        else:
+            yield name, value, f"file {file}"
+
+
+def _nearest(key: str, known: Mapping[str, object] | set[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _typed(key: str, value: object, kind: type, origin: str) -> object:
+    try:
+        return _convert(key, value, kind)
+    except (ValueError, msgspec.ValidationError) as exc:
+        raise ConfigError(key, f"{exc} ({origin})") from exc
+
+
+def _convert(key: str, value: object, kind: type) -> object:
+    """The value in its type. Watermarks keep a percentage as text until the limit is known."""
+    if key in ("memory.low", "memory.high") and isinstance(value, str) and "%" in value:
+        if parse_percent(value) is None:
+            raise ValueError(f"not a percentage: {value!r}")
+        return value
+    if key in _SIZES or key in _DURATIONS:
+        number = parse_size(value) if key in _SIZES else parse_duration(value)
+        if key.startswith("memory.") and number == 0:  # 0 stands for "not given" inside the struct
+            raise ValueError(f"{value!r} is out of range (more than 0)")
+        return number
+    if choices := get_args(kind):
+        if kind == dict[str, Any]:
+            return _table(value)
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(map(repr, choices))}")
+        return value
+    if kind is Path:
+        return Path(str(value)).expanduser()
+    if kind is bool and isinstance(value, str):
+        return _boolean(value)
+    if kind is int and isinstance(value, str):
+        return int(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{value!r} is not a {kind.__name__}")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    words: dict[str, bool] = {"true": True, "false": False, "1": True, "0": False}
+    words |= {"yes": True, "no": False, "on": True, "off": False}
+    if text.lower() not in words:
+        raise ValueError(f"{text!r} is not true or false")
+    return words[text.lower()]
+
+
+def _table(value: object) -> dict[str, Any]:
+    if isinstance(value, str):
+        return msgspec.json.decode(value, type=dict[str, Any])
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table")
+    return value
+
+
+def _build(values: dict[str, Any]) -> Settings:
+    limit = values.get("memory.limit") or MemorySettings().limit
+    sections: dict[str, dict[str, Any]] = {}
+    top: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        if key in ("memory.low", "memory.high") and isinstance(value, str):
+            value = max(1, int(limit * (parse_percent(value) or 0)))
+        (sections.setdefault(section, {}) if section else top)[name] = value
+    fields_of = msgspec.structs.fields(Settings)
+    types: dict[str, Callable[..., Any]] = {field.name: field.type for field in fields_of}
+    for section, fields in sections.items():
+        top[section] = types[section](**fields)
+    return Settings(**top)

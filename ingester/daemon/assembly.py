@@ -1,0 +1,307 @@
+"""Everything a running daemon consists of, put together in one place.
+
+Law of this file: who holds whom is visible here and nowhere else. The write path, from outside in:
+
+    AdmissionGate ┊ MetricsSink ─ OriginSink ─ WalSink ─ BufferTree
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import structlog
+import trio
+from prometheus_client import CollectorRegistry
+
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer, Why
+from ingester.config.settings import Settings
+from ingester.daemon.instrumentation import Counting
+from ingester.dml.origin_record import encode_opened, encode_origins
+from ingester.dml.record import shrink
+from ingester.errors import TooSlow
+from ingester.flush.flusher import Persister
+from ingester.flush.freeze_policy import Lifecycle
+from ingester.maintenance.garbage_collector import Cleaning
+from ingester.maintenance.manifest_snapshots import Snapshots
+from ingester.maintenance.spark_metadata import SparkLogs
+from ingester.memory.heap_trim import Trimming
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.observability.metrics import Metrics
+from ingester.observability.rates import RateCounter
+from ingester.observability.status import State, Status
+from ingester.origins.registry import Origins
+from ingester.query.buffer_spill import spill_handle
+from ingester.query.queries import Queries, QueryLimits
+from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
+from ingester.replication.commit import Closing
+from ingester.replication.service import Replication
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import Commits
+from ingester.tables.origin_lookup import KnownOrigins
+from ingester.tables.origin_takeover import Ownership
+from ingester.write.admission import AdmissionGate, AdmissionState, DiskRoom
+from ingester.write.dedup_sink import OriginSink
+from ingester.write.metrics_sink import MetricsSink
+from ingester.write.streams import Writes
+from ingester.write.tracing_sink import with_tracing
+from ingester.write.wal_sink import WalSink
+from persist.manifest import Add, Fenced, WriterIdentity
+from persist.store import ObjectStore
+from wal import Log, LogSettings, RecordKind, Recovered
+
+log = structlog.get_logger(__name__)
+
+SETTLE_S = 0.01
+"""How long a query waits for what was acknowledged just now to be applied, before it goes by way of
+the loop: the loop is on its way, and back from there is farther."""
+
+
+class Runtime:
+    """The parts of one incarnation. Made on the loop, after its epoch is claimed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ObjectStore,
+        writer: WriterIdentity,
+        wal: Log,
+        recovered: Recovered,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.writer = writer
+        self.started_at = time.time()
+        self.started_monotonic = time.monotonic()
+        self.state: State = "starting"
+        self.flight_url = ""
+        self.http_url = ""
+        self.replaying_segment: int | None = 0
+        """The log segment that replay has reached; None when it is over."""
+        self.fence: Fenced | None = None
+        self.fenced = trio.Event()
+        self._build_read_side(settings, store, writer)
+        self.wal = wal
+        self.recovered = recovered
+        self._build_write_side(settings, writer)
+
+    def _build_read_side(
+        self, settings: Settings, store: ObjectStore, writer: WriterIdentity
+    ) -> None:
+        memory = settings.memory
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry)
+        self.rates = RateCounter(time.monotonic)
+        self.counting = Counting(self.metrics, self.rates)
+        self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
+        self.origins = Origins(time.monotonic)
+        self.admission = AdmissionState()
+        self.tree = BufferTree(
+            self.ledger,
+            self.origins,
+            max_partition_bytes=settings.persist.max_partition_bytes,
+            max_messages=settings.replication.max_messages,
+        )
+        commits = Commits(store, self.tree, writer, spill=self._spill)
+        commits.on_fenced = self._fenced
+        commits.claims.expire_after_s = settings.origins.expire_after
+        self.ownership = Ownership(commits, self.origins, writer)
+        self.snapshots = Snapshots(commits)
+        self.catalog = Catalog(
+            commits,
+            self.tree,
+            writer,
+            auto_create=settings.auto_create,
+            endpoint=lambda: settings.flight.advertise or self.flight_url,
+        )
+        self.spark_logs = (
+            SparkLogs(self.catalog, settings.manifest.refresh)
+            if settings.manifest.spark_metadata
+            else None
+        )
+        self.known_origins = KnownOrigins(self.catalog, self.origins)
+        self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
+        self.cleaning.on_run = self.metrics.clean_up_ended
+        self.row_groups = RowGroups(
+            store,
+            cache_bytes=min(CACHE_BYTES, memory.limit // 16),
+            aside_folder=settings.data_dir / "spill",
+        )
+        self.row_groups.aside.on_written = self.metrics.answer_file_written
+        self.queries = Queries(
+            self.catalog,
+            self.tree,
+            writer,
+            QueryLimits(
+                max_streams=settings.query.max_streams,
+                client_timeout_s=settings.query.client_timeout,
+                tail_retain_s=settings.query.tail_retain,
+                refresh_s=settings.manifest.refresh,
+            ),
+            self.row_groups,
+        )
+        self.queries.on_expired = self.metrics.stream_timed_out
+        self.queries.on_opened = self.counting.query_opened
+        self.queries.settled = lambda: self.wal.wait_settled(SETTLE_S)
+        self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
+        self.ledger.gauge("answers", self.queries.answer_bytes)
+
+    def _build_write_side(self, settings: Settings, writer: WriterIdentity) -> None:
+        self.persister = Persister(
+            self.catalog,
+            self.ledger,
+            writer,
+            workers=settings.persist.workers,
+            target_file_bytes=settings.persist.target_file_bytes,
+        )
+        self.persister.on_persisted = self._persisted
+        self.persister.uploads.on_failed = self.counting.persist_failed
+        self.lifecycle = Lifecycle(
+            self.tree,
+            self.ledger,
+            max_age_s=settings.persist.max_age,
+            max_lag_s=settings.replication.max_lag,
+            shrink_caches=self.row_groups.shrink,
+            make_room=self._make_room,
+        )
+        self.tree.on_freeze = self._frozen
+        self.tree.on_first_row = self.lifecycle.wake
+        self.trimming = Trimming()
+        self.tree.on_released = self.trimming.freed
+        self.wal_sink = WalSink(
+            self.wal,
+            self.tree,
+            epoch=writer.epoch,
+            on_disk_full=self.lifecycle.relieve_disk,
+        )
+        self.wal_sink.on_group = self._group_applied
+        self.gate = AdmissionGate(
+            self.ledger,
+            self.admission,
+            DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
+            queued_bytes=lambda: self.persister.queued_bytes,
+            queue_bytes=settings.persist.queue_bytes,
+        )
+        # One number for each schema that rows come in, whoever writes them.
+        shapes = itertools.count(1)
+        sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
+        self.sink = MetricsSink(self.metrics, self.rates, sink)
+        self.writes = Writes(
+            self.catalog,
+            self.tree,
+            self.sink,
+            self.ownership,
+            self.gate,
+            offer=self.wal_sink.offer,
+            tell=self.wal.tell,
+            epoch=writer.epoch,
+            shapes=shapes,
+        )
+        self.writes.on_disk_full = self.lifecycle.relieve_disk
+        self.writes.on_memory_full = self.lifecycle.relieve_memory
+        self.replication = Replication(
+            self.catalog,
+            self.ownership,
+            self.known_origins,
+            self.gate,
+            Closing(self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq),
+            max_transaction_bytes=settings.replication.max_transaction_bytes,
+        )
+        self.replication.on_logged = self.counting.transaction_logged
+        self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
+        self.released = trio.Event()
+
+        self.status: Callable[[], Status]
+        """Set by whoever reports: :mod:`ingester.daemon.status_report`."""
+
+    # What clients ask for beside rows
+
+    async def persist(
+        self, namespace: str | None, table: str | None, timeout_s: float
+    ) -> list[TableBuffer]:
+        """Commit everything acknowledged before the call; the tables in question.
+
+        Raises:
+            UnknownTable: it does not exist.
+            TooSlow: it is not done within the time; the work goes on.
+        """
+        tables = await self.catalog.chosen(namespace, table)
+        waiting: set[BufferHandle] = set()
+        for chosen in tables:
+            for partition in list(chosen.partitions.values()):
+                self.tree.freeze(partition)
+                waiting.update(partition.frozen)
+        with trio.move_on_after(timeout_s):
+            for handle in waiting:
+                await self.until_released(handle)
+        left = len([handle for handle in waiting if not handle.released])
+        if left:
+            raise TooSlow(
+                f"persist: {left} of {len(waiting)} buffers are not in files after {timeout_s:g} s;"
+                " the work goes on"
+            )
+        return tables
+
+    async def until_released(self, handle: BufferHandle) -> None:
+        """Return when the buffer's rows are in committed files."""
+        while not handle.released:
+            await self.released.wait()
+
+    # What the parts tell each other
+
+    def note_replaying(self, segment: int | None) -> None:
+        """Replay has reached this segment, or is over."""
+        self.replaying_segment = segment
+
+    def _fenced(self, fence: Fenced) -> None:
+        self.admission.fenced = True
+        self.state = "fenced"
+        self.fence = fence
+        self.fenced.set()
+
+    def _make_room(self) -> None:
+        """A batch has found no room: let go of what can be had again."""
+        self.row_groups.shrink()
+        self.replication.drop_idle()
+
+    def _frozen(self, handle: BufferHandle, why: Why) -> None:
+        self.metrics.frozen(why)
+        self.persister.enqueue(handle)
+
+    def _group_applied(self, operations: int, nbytes: int) -> None:
+        self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
+        self.lifecycle.after_group()
+
+    def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
+        """What a new log segment has to remember of the older ones: the origins."""
+        carried = self.origins.carried()
+        records: list[tuple[int, tuple[bytes, ...]]] = []
+        if carried:
+            records.append((RecordKind.ORIGINS, (encode_origins(carried),)))
+        if opened := self.replication.marked():
+            records.append((RecordKind.OPENED, (encode_opened(opened),)))
+        return records
+
+    def _spill(self, handle: BufferHandle) -> None:
+        """Runs in a thread."""
+        nbytes = spill_handle(self.settings.data_dir / "spill", handle)
+        self.metrics.spilled(nbytes)
+
+    def _persisted(
+        self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
+    ) -> None:
+        self.counting.persisted(handle, adds, queued_s, active_s)
+        self.released.set()
+        self.released = trio.Event()
+
+
+def log_settings(settings: Settings) -> LogSettings:
+    """The log's part of the settings."""
+    wal = settings.wal
+    return LogSettings(
+        fsync=wal.fsync,
+        fsync_interval_s=wal.fsync_interval,
+        segment_bytes=wal.segment_bytes,
+        segment_age_s=wal.segment_age,
+    )

@@ -1,0 +1,56 @@
+"""How ``ingester serve`` ends, as a number that systemd and scripts can act on.
+
+Law of this file: one way from what went wrong to the code, with one line in the log that says it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from ingester.dml.record import DamagedRecord
+from ingester.recovery.replay import LogOfAnotherTime, LogWithoutTable
+from ingester.server.http.server import ListenError
+from persist.manifest import Fenced, ManifestDamaged
+from persist.store import StoreDenied, StoreUnsuitable
+from wal import DirectoryLocked, LogDamaged, LogError, LogTooNew
+
+log = structlog.get_logger(__name__)
+
+EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
+
+_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, LogOfAnotherTime)
+_SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
+
+
+def exit_code(error: BaseException, data_dir: Path) -> int:
+    """The code of the first cause that has one, after a line in the log that says it."""
+    causes = _leaves(error)
+    for kinds, code, event, runbook in (
+        ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
+        ((ManifestDamaged,), EXIT_DAMAGED, "damaged manifest", "damaged-manifest"),
+        (_DAMAGE, EXIT_DAMAGED, "damaged data", "damaged-log"),
+        (_SETUP, EXIT_FAILED, "cannot serve", "cannot-serve"),
+    ):
+        for cause in causes:
+            if isinstance(cause, kinds):
+                fields = {"help": _after_fencing(data_dir)} if code == EXIT_FENCED else {}
+                log.error(event, error=str(cause), runbook=runbook, **fields)
+                return code
+    log.error("failed", exc_info=error, runbook="internal-error")
+    return EXIT_FAILED
+
+
+def _after_fencing(data_dir: Path) -> str:
+    return (
+        "do not start it again while the other one runs; what it had acknowledged and not persisted"
+        f" is in its log: ingester wal adopt {data_dir.absolute()} (with the same store) brings"
+        " that into the tables, once, also while the other one runs"
+    )
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]

@@ -1,0 +1,72 @@
+"""The Flight server is made, with its limits in force, and listens."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from ingester.config.settings import Settings, split_address
+from ingester.daemon.assembly import Runtime
+from ingester.errors import Stopping
+from ingester.memory.allocator import find_room, room_bytes
+from ingester.server.flight.decoding import Decoding, PutLimits
+from ingester.server.flight.reception import bounded_messages
+from ingester.server.flight.server import IngesterServer
+from ingester.server.http.server import ListenError
+from ingester.server.portal import Portal
+from wal import Log
+
+ARRIVING = 4
+"""So many of the largest batches may arrive at a time; more where ``memory.limit`` is high."""
+MESSAGE_OVERHEAD_BYTES = 4 << 20
+"""What a message may have beside its batch: metadata, padding."""
+LARGEST_MESSAGE_BYTES = 2**31 - 1
+
+
+async def listen(runtime: Runtime) -> IngesterServer:
+    """The server, which takes calls from now on.
+
+    Raises:
+        ListenError: the address cannot be had.
+    """
+    settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
+    host, port = split_address(settings.flight.listen)
+    decoding = _decoding(settings)
+    runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
+    limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
+    shown = f"[{host}]" if ":" in host else host
+
+    def make() -> IngesterServer:
+        with bounded_messages(*_message_limits(settings)):
+            return IngesterServer(f"grpc://{shown}:{port}", runtime, portal, limits)
+
+    try:
+        server = await trio.to_thread.run_sync(make)
+    except Exception as exc:
+        raise ListenError(f"flight.listen {settings.flight.listen}: {exc}") from exc
+    runtime.flight_url = f"grpc://{shown}:{server.port}"
+    return server
+
+
+def _message_limits(settings: Settings) -> tuple[int, int]:
+    """Bytes of one message, and of all that arrive at a time.
+
+    What is too large, but not by far, arrives: its refusal can say by how much.
+    """
+    batch_bytes = settings.flight.max_batch_bytes
+    most_bytes = min(2 * batch_bytes + MESSAGE_OVERHEAD_BYTES, LARGEST_MESSAGE_BYTES)
+    ordinary = batch_bytes + MESSAGE_OVERHEAD_BYTES
+    return most_bytes, max(ARRIVING * ordinary, settings.memory.limit // 2)
+
+
+def _decoding(settings: Settings) -> Decoding:
+    most_bytes = settings.flight.max_batch_bytes
+    return Decoding(find_room(), room_bytes(most_bytes, settings.memory.limit), most_bytes)
+
+
+def _catch_up(wal: Log) -> None:
+    """A client that asks for what was acknowledged just now finds it, or hears that it cannot."""
+    wal.catch_up()
+    if wal.parted:
+        raise Stopping("the daemon stops: it could not apply what is in its log")

@@ -1,0 +1,280 @@
+"""One daemon from start to stop: who starts when, who ends whom.
+
+    lock ─ log recovered ─ store checked ─ epoch claimed ─ HTTP (not ready) ─ workers ─ replay
+         ─ new segment ─ group commit ─ Flight ─ "ready" … SIGTERM … refuse ─ drain ─ persist ─ exit
+
+Law of this file: an epoch is in the store before anything is replayed, the log takes nothing before
+replay is over, and clients connect last. A stop undoes it in the other order; when its deadline
+passes the log keeps what is left. The process ends by itself after its last sync: pyarrow's server
+cannot be shut down while one client stalls.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+import trio
+
+from ingester.config.settings import Settings, split_address
+from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
+from ingester.daemon.listening import listen
+from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
+from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
+from ingester.daemon.status_report import Reporter, StartingStatus, StatusSwitch
+from ingester.memory.allocator import set_up_allocator
+from ingester.observability.logs import RecentProblems, configure_logs
+from ingester.query.buffer_spill import empty_spill_folder
+from ingester.recovery.replay import Replay, ReplayLimits
+from ingester.server.http.app import create_app
+from ingester.server.http.server import serve_http
+from ingester.server.portal import Portal
+from ingester.write.coalescer import RunMaker
+from ingester.write.operation_maker import OperationMaker
+from persist.backoff import Backoff
+from persist.manifest import WriterIdentity, claim_epoch
+from persist.store import (
+    ObjectStore,
+    StoreUnavailable,
+    check_store,
+    open_store,
+)
+from wal import (
+    DirectoryLock,
+    Log,
+    LogIdentity,
+    Recovered,
+)
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Ready = Callable[[dict[str, Any]], None]
+
+
+LAST_ANSWERS_S = 0.2
+SWITCH_INTERVAL_S = 0.002
+
+
+def serve(settings: Settings, on_ready: Ready) -> int:
+    """Run a daemon until it is told to stop or has to; its exit code. Blocks.
+
+    ``on_ready`` is called once, on the loop, when writes are accepted.
+    """
+    # pyarrow puts server tracebacks into clients' messages unless there are none.
+    sys.tracebacklimit = 0
+    # Threads that release the GIL for every batch otherwise wait 5 ms to get it back.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    do_without_pandas()
+    set_up_allocator()
+    let_calls_poll()
+    problems = configure_logs(settings.log.level, settings.log.format)
+    try:
+        with DirectoryLock(settings.data_dir):
+            return trio.run(
+                partial(_main, settings, on_ready, problems), strict_exception_groups=True
+            )
+    except BaseException as exc:
+        code = exit_code(exc, settings.data_dir)
+        # Whoever waited has been answered on the loop; their threads still have to send it.
+        time.sleep(LAST_ANSWERS_S)
+        return code
+
+
+async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
+    empty_spill_folder(settings.data_dir / "spill")
+    source = StatusSwitch(StartingStatus(settings, problems.newest_first))
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            http_url = await nursery.start(
+                partial(serve_http, create_app(source), *split_address(settings.http.listen))
+            )
+            stop = trio.Event()
+            nursery.start_soon(_watch_signals, signals, stop)
+            runtime = await _unless_stopped(stop, partial(_assemble, settings))
+            if runtime is None:
+                log.info("stopped before the start was over")
+                nursery.cancel_scope.cancel()
+                return EXIT_DONE
+            runtime.http_url = http_url
+            reporter = Reporter(runtime, problems.newest_first)
+            runtime.status = reporter.status
+            source.current = reporter
+            code = await _serve(runtime, on_ready, stop)
+        nursery.cancel_scope.cancel()
+    return code
+
+
+async def _assemble(settings: Settings) -> Runtime:
+    """The runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
+    carry: list[Callable[[], Any]] = [list]
+    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=lambda: carry[0]())
+    recovered = await wal.recover()
+    store = await trio.to_thread.run_sync(
+        partial(open_store, settings.store_url, **settings.store_options)
+    )
+    # It answers, and can do what is needed.
+    await _reached(store, partial(check_store, store))
+    writer = await _claim(store, settings.id, recovered)
+    runtime = Runtime(settings, store, writer, wal, recovered)
+    carry[0] = runtime.carried_records
+    return runtime
+
+
+async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What ``work`` returns, or None when the stop comes first and cancels it."""
+    result: list[T] = []
+    async with trio.open_nursery() as nursery:
+
+        async def run() -> None:
+            result.append(await work())
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        await stop.wait()
+        nursery.cancel_scope.cancel()
+    return result[0] if result else None
+
+
+async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
+    async with trio.open_nursery() as workers:
+        workers.start_soon(_end_when_fenced, runtime)
+        workers.start_soon(runtime.persister.run)
+        workers.start_soon(runtime.lifecycle.run)
+        workers.start_soon(runtime.trimming.run)
+        workers.start_soon(runtime.snapshots.run)
+        if runtime.spark_logs is not None:
+            workers.start_soon(runtime.spark_logs.run)
+        workers.start_soon(runtime.cleaning.run)
+        workers.start_soon(runtime.queries.run)
+        workers.start_soon(prune_log, runtime)
+        if await _unless_stopped(stop, partial(_replay, runtime)) is None:
+            log.info("stopped before the log was replayed; it keeps everything")
+            workers.cancel_scope.cancel()
+            return EXIT_DEADLINE
+        await workers.start(runtime.wal.run, runtime.wal_sink.apply, _maker(runtime).make)
+        # Nothing of it may be left to be released: rows that are in files, or another daemon's.
+        await prune(runtime)
+        server = await listen(runtime)
+        _settle_memory()
+        runtime.state = "ready"
+        on_ready(_ready_line(runtime))
+        await stop.wait()
+        code = await drain_and_stop(runtime)
+        workers.cancel_scope.cancel()
+    # Never shut down: that would wait for clients that stall. The process ends instead.
+    assert server.port
+    return code
+
+
+def _settle_memory() -> None:
+    """What the start has made lives as long as the process: no collection has to walk it again.
+
+    The write path makes no cycles; its many short-lived objects would trigger collections for
+    nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+async def _watch_signals(signals: Any, stop: trio.Event) -> None:
+    async for number in signals:
+        log.info("signal received", signal=signal.Signals(number).name)
+        stop.set()
+
+
+async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
+    """What a call of the store returns, made in a thread; waits while the store is away."""
+    backoff = Backoff(0.2, 10.0, Random())
+    while True:
+        try:
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except StoreUnavailable as exc:
+            wait_s = backoff.next_s()
+            log.warning(
+                "store not reached, trying again",
+                store=store.url,
+                error=str(exc),
+                wait_s=round(wait_s, 3),
+                runbook="store-away",
+            )
+            await trio.sleep(wait_s)
+
+
+async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> WriterIdentity:
+    incarnation = secrets.token_hex(8)
+    body = {"incarnation": incarnation, "pid": os.getpid(), "at": store.now().isoformat()}
+    claim = partial(claim_epoch, store, ingester_id, recovered.highest_epoch + 1, body)
+    # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
+    epoch = await _reached(store, claim)
+    log.info("epoch claimed", ingester_id=ingester_id, epoch=epoch, incarnation=incarnation)
+    return WriterIdentity(ingester_id, incarnation, epoch)
+
+
+async def _end_when_fenced(runtime: Runtime) -> None:
+    """Whoever notices that another process has our identity ends all of us."""
+    await runtime.fenced.wait()
+    assert runtime.fence is not None
+    raise runtime.fence
+
+
+async def _replay(runtime: Runtime) -> bool:
+    began = time.monotonic()
+    recovered = runtime.recovered
+    if recovered.torn_bytes:
+        runtime.metrics.tail_cut(recovered.torn_bytes)
+    replay = Replay(
+        runtime.catalog,
+        runtime.tree,
+        runtime.origins,
+        ReplayLimits(runtime.ledger, runtime.lifecycle.after_group),
+        runtime.writer.ingester_id,
+    )
+    replay.on_segment = runtime.note_replaying
+    report = await replay.run(runtime.wal)
+    runtime.metrics.replayed(report.operations)
+    runtime.replication.interrupted = replay.interrupted
+    writer = runtime.writer
+    await runtime.wal.start(
+        LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
+        first_seq=recovered.last_seq + 1,
+    )
+    runtime.note_replaying(None)
+    log.info(
+        "log replayed",
+        segments=len(recovered.segments),
+        operations=report.operations,
+        rows=report.rows,
+        rows_already_in_files=report.skipped_rows - report.foreign_rows,
+        rows_of_origins_taken_over=report.foreign_rows,
+        seconds=round(time.monotonic() - began, 3),
+    )
+    return True
+
+
+def _maker(runtime: Runtime) -> RunMaker:
+    operations = OperationMaker(runtime.settings.flight.max_batch_bytes)
+    return RunMaker(runtime.sink, operations, Portal().post)
+
+
+def _ready_line(runtime: Runtime) -> dict[str, Any]:
+    return {
+        "event": "ready",
+        "flight": runtime.flight_url,
+        "http": runtime.http_url,
+        "ingester_id": runtime.writer.ingester_id,
+        "incarnation": runtime.writer.incarnation,
+        "epoch": runtime.writer.epoch,
+        "pid": os.getpid(),
+    }

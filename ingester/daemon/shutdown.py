@@ -1,0 +1,95 @@
+"""The way down: refuse, drain, persist, close; and the removal of segments on the way.
+
+Law of this file: a stop that is in time leaves a log without operations; one that is not leaves
+everything in it. A segment goes when every operation in it is in a committed manifest.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+import trio
+
+from ingester.daemon.assembly import Runtime
+from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
+from ingester.errors import IngesterError
+from persist.store import StoreError
+from wal import LogError, LogFull, LogWriteFailed
+
+log = structlog.get_logger(__name__)
+
+LISTS_S = 5.0
+"""For what others may be told of the last versions, once everything is closed: nobody needs it."""
+
+
+async def prune_log(runtime: Runtime) -> None:
+    """Remove segments that nothing refers to, after each release."""
+    released = runtime.released
+    while True:
+        await released.wait()
+        # Taken before: what is released while segments are removed is looked at, too.
+        released = runtime.released
+        try:
+            await prune(runtime)
+        except (LogFull, LogWriteFailed) as exc:
+            log.warning("segments not removed", error=str(exc), runbook="disk-full")
+
+
+async def prune(runtime: Runtime) -> None:
+    """Remove the sealed segments whose every operation is in committed files."""
+    # Invariant: what is not replayed yet is in no buffer, and is needed all the same.
+    first_unused = runtime.wal.open_segment
+    if runtime.replaying_segment is not None:
+        first_unused = runtime.replaying_segment
+    keep_from = min(first_unused, runtime.tree.first_needed_segment(default=first_unused))
+    removed = await runtime.wal.prune(keep_from)
+    if removed:
+        runtime.metrics.segments_removed(len(removed))
+
+
+async def drain_and_stop(runtime: Runtime) -> int:
+    """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
+    began = time.monotonic()
+    runtime.state = "stopping"
+    runtime.writes.stopping = runtime.replication.stopping = True
+    runtime.gate.stop()
+    log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
+    with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
+        while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
+            await trio.sleep(0.005)
+        runtime.lifecycle.freeze_all("stop")
+        for handle in list(runtime.tree.unreleased()):
+            await runtime.until_released(handle)
+        # Last: there are answers for as long as there is something else to wait for.
+        await runtime.queries.wait_idle()
+        await _close_tables_and_log(runtime)
+    if runtime.spark_logs is not None and not deadline.cancelled_caught:
+        with trio.move_on_after(LISTS_S):
+            await runtime.spark_logs.catch_up()
+    runtime.queries.close_all()
+    try:
+        await runtime.wal.close()
+    except LogError as exc:
+        # The next start judges the open segment; everything acknowledged is in it.
+        log.warning("log not sealed", error=str(exc), runbook="disk-full")
+    left = sum(1 for _ in runtime.tree.unreleased())
+    if deadline.cancelled_caught:
+        log.warning("stop deadline passed", buffers_left=left, runbook="stop-deadline")
+    log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
+    return EXIT_DEADLINE if deadline.cancelled_caught else EXIT_DONE
+
+
+async def _close_tables_and_log(runtime: Runtime) -> None:
+    """Say in the manifests that we are done, and leave a log without operations.
+
+    Everything is in files by now: what cannot be said or removed costs the next start a moment.
+    """
+    try:
+        runtime.catalog.close()
+        for table in list(runtime.tree.tables.values()):
+            await runtime.catalog.close_writer(table)
+        await runtime.wal.rotate()
+        await prune(runtime)
+    except (IngesterError, StoreError, LogError) as exc:
+        log.warning("stop not recorded", error=str(exc), runbook="store-away")

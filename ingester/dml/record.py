@@ -1,0 +1,298 @@
+"""An operation as a log record and back. The log itself sees opaque bytes.
+
+    operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
+    schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
+
+Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
+once per segment and shape, in a record that the log puts before the first operation that needs it.
+A run of small operations is one such record; its parts say whose their rows are.
+Parts are multiples of 8 bytes, so that replayed columns are aligned.
+
+Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
+anything that does not check out is :class:`DamagedRecord`, never a wrong row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.dml.operation import Members, Operation, Part
+from ingester.schema.validation import validate_fully
+from persist.partitioning import PartitionValues
+from wal import Entry, Preamble, RecordKind
+
+if TYPE_CHECKING:
+    from ingester.buffer.table import TableBuffer
+
+_LENGTH = struct.Struct("<I")
+
+
+class DamagedRecord(ValueError):
+    """A record whose checksums are right and whose content is not; needs an operator."""
+
+
+class PartHeader(msgspec.Struct, array_like=True, frozen=True):
+    """One partition's share of an operation."""
+
+    values: PartitionValues
+    nbytes: int
+    members: Members | None = None
+
+
+class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
+    """Everything of an operation but its rows. Fields are only ever added at the end."""
+
+    shape: int
+    namespace: str
+    table: str
+    spec_id: int
+    parts: tuple[PartHeader, ...]
+    origin: str | None = None
+    origin_sequence: int | None = None
+    checkpoint_partition: str | None = None
+    checkpoint_state: bytes | None = None
+    messages: int = 0
+
+
+class SchemaRecord(msgspec.Struct, frozen=True):
+    """The columns that a shape number stands for, within one segment."""
+
+    shape: int
+    namespace: str
+    table: str
+    schema: bytes
+
+
+class LoggedOperation(NamedTuple):
+    """A decoded operation record."""
+
+    header: OperationHeader
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows over all parts."""
+        return sum(part.batch.num_rows for part in self.parts)
+
+
+# msgspec reports text that is not UTF-8 as Python does.
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+
+# What pyarrow says of an empty message, and of a size that is negative or larger than there is.
+_OUT_OF_RANGE = (EOFError, ValueError, IndexError, OverflowError)
+
+_encode = msgspec.msgpack.Encoder().encode
+_header_of = msgspec.msgpack.Decoder(OperationHeader).decode
+_schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
+
+
+def encode_operation(
+    *,
+    shape: int,
+    table: tuple[str, str],
+    spec_id: int,
+    parts: Sequence[Part],
+    messages: Sequence[IpcMessage],
+    origin: tuple[str, int] | None = None,
+    checkpoint: tuple[str, bytes] | None = None,
+    messages_of_origin: int = 0,
+) -> list[pa.Buffer | bytes]:
+    """The payload's buffers, in order; ``messages`` are those of the parts' rows."""
+    header = _encode(
+        OperationHeader(
+            shape=shape,
+            namespace=table[0],
+            table=table[1],
+            spec_id=spec_id,
+            parts=tuple(
+                PartHeader(part.values, message.size, part.members)
+                for part, message in zip(parts, messages, strict=True)
+            ),
+            origin=origin[0] if origin else None,
+            origin_sequence=origin[1] if origin else None,
+            checkpoint_partition=checkpoint[0] if checkpoint else None,
+            checkpoint_state=checkpoint[1] if checkpoint else None,
+            messages=messages_of_origin,
+        )
+    )
+    pad = -(_LENGTH.size + len(header)) % 8
+    first = messages[0].metadata if messages else b""
+    pieces: list[pa.Buffer | bytes] = [_LENGTH.pack(len(header)) + header + bytes(pad) + first]
+    for message in messages:
+        if message is not messages[0] and message.metadata:
+            pieces.append(message.metadata)
+        pieces.append(message.body)
+    return pieces
+
+
+def as_parts(
+    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
+    template: MessageTemplate,
+    *,
+    owned: bool = False,
+    most_bytes: int | None = None,
+) -> tuple[tuple[Part, ...], list[IpcMessage]]:
+    """A batch that was split by partition as an operation's parts, and their rows' messages.
+
+    Args:
+        template: of the batch's schema.
+        owned: the batch was made here, of memory that holds nothing else.
+        most_bytes: what it has at most, where that is known.
+    """
+    whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
+    messages = []
+    parts = []
+    for values, rows in split:
+        message = template.message(rows) if whole else IpcMessage.serialized(rows)
+        if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
+            # Parts live and die apart: views would keep the whole batch for one of them.
+            rows = pa.ipc.read_record_batch(message.body, rows.schema)
+        messages.append(message)
+        # The size of the message is the size in memory, and costs nothing to know.
+        parts.append(Part(values, rows, message.size))
+    return tuple(parts), messages
+
+
+def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
+    """Whether rows keep little more memory than their own; of few that takes longer to find out
+    than to read the copy that there is."""
+    return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
+
+
+def make_operation(
+    table: TableBuffer,
+    parts: tuple[Part, ...],
+    messages: Sequence[IpcMessage],
+    *,
+    shape: int,
+    spec_id: int,
+    preambles: tuple[Preamble, ...],
+    operations: int = 1,
+    origin: tuple[str, int] | None = None,
+    checkpoint: tuple[str, bytes] | None = None,
+) -> Operation:
+    """An operation with its record for the log, which holds its ``preambles`` before it.
+
+    Args:
+        messages: those of the parts' rows.
+        operations: how many they are, in a run.
+        origin: its name and the sequence that it gave the operation.
+    """
+    payload = encode_operation(
+        shape=shape,
+        table=table.key,
+        spec_id=spec_id,
+        parts=parts,
+        messages=messages,
+        origin=origin,
+        checkpoint=checkpoint,
+    )
+    entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
+    return Operation(
+        table=table,
+        parts=parts,
+        rows=sum(part.batch.num_rows for part in parts),
+        nbytes=entry.payload_bytes,
+        shape=shape,
+        spec_id=spec_id,
+        operations=operations,
+        origin=origin[0] if origin else None,
+        origin_sequence=origin[1] if origin else None,
+        checkpoint=checkpoint,
+        entry=entry,
+    )
+
+
+def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
+    """Leave an operation that is not logged yet with these of its parts, and its record as well."""
+    assert operation.entry is not None
+    name, sequence = operation.origin, operation.origin_sequence
+    smaller = make_operation(
+        operation.table,
+        left,
+        [IpcMessage.serialized(part.batch) for part in left],
+        shape=operation.shape,
+        spec_id=operation.spec_id,
+        preambles=operation.entry.preambles,
+        origin=None if name is None or sequence is None else (name, sequence),
+        checkpoint=operation.checkpoint,
+    )
+    operation.entry, operation.parts = smaller.entry, smaller.parts
+    operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
+
+
+def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> bytes:
+    """The payload of a schema record."""
+    return _encode(
+        SchemaRecord(shape, table[0], table[1], schema.remove_metadata().serialize().to_pybytes())
+    )
+
+
+def decode_operation(
+    payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
+) -> LoggedOperation:
+    """Read an operation, or a run; its columns refer to ``payload`` and keep it alive.
+
+    Args:
+        operations: how many there are, as the log says.
+
+    Raises:
+        DamagedRecord: the content does not fit its own header or schema.
+    """
+    try:
+        (size,) = _LENGTH.unpack_from(payload, 0)
+        header = _header_of(memoryview(payload)[_LENGTH.size : _LENGTH.size + size])
+        schema = schemas.get(header.shape)
+        if schema is None:
+            raise DamagedRecord(
+                f"operation refers to shape {header.shape}, no schema record has it"
+            )
+        offset = _LENGTH.size + size
+        offset += -offset % 8
+        parts = []
+        for part in header.parts:
+            body = payload.slice(offset, part.nbytes)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
+            # Offsets that lead elsewhere would end the process when the rows are read.
+            validate_fully([batch])
+            _check_members(part.members, batch.num_rows, operations)
+            parts.append(Part(part.values, batch, int(batch.nbytes), part.members))
+            offset += part.nbytes
+    except DamagedRecord:
+        raise
+    except (*_UNDECODABLE, pa.ArrowException, struct.error, OSError, *_OUT_OF_RANGE) as exc:
+        raise DamagedRecord(f"operation record does not decode: {exc}") from exc
+    if offset > payload.size:
+        raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
+    return LoggedOperation(header, tuple(parts))
+
+
+def _check_members(members: Members | None, rows: int, operations: int) -> None:
+    if members is None:
+        if operations > 1:
+            raise DamagedRecord(f"{operations} operations, and no word of whose the rows are")
+        return
+    numbers = [number for number, _ in members]
+    counts = [count for _, count in members]
+    if (
+        any(low >= high for low, high in pairwise([-1, *numbers, operations]))
+        or any(count < 1 for count in counts)
+        or sum(counts) != rows
+    ):
+        raise DamagedRecord(f"{rows} rows cannot be of operations {members} out of {operations}")
+
+
+def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
+    """Read a schema record."""
+    try:
+        record = _schema_of(payload)
+        return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
+    except (*_UNDECODABLE, pa.ArrowException, OSError, EOFError) as exc:
+        raise DamagedRecord(f"schema record does not decode: {exc}") from exc

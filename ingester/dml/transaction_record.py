@@ -1,0 +1,122 @@
+"""A transaction as one log record and back: operations of several tables, applied together.
+
+    payload ─ u64 mark │ u64 count │ u64 length of each │ operation payload 0 │ 1 │ …
+
+The mark cannot begin the payload of a plain operation, whose header is never that long. Each
+operation's payload is what :mod:`ingester.dml.record` says, and takes one sequence of the record's.
+
+Law of this file: pure; anything that does not check out is :class:`DamagedRecord`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ingester.dml.ipc import IpcMessage
+from ingester.dml.operation import Operation, Part, Transaction
+from ingester.dml.record import DamagedRecord, LoggedOperation, decode_operation, encode_operation
+from wal import Entry, Preamble, RecordKind
+
+if TYPE_CHECKING:
+    from ingester.buffer.table import TableBuffer
+
+_MARK = (1 << 64) - 1
+_WORD = struct.Struct("<Q")
+
+
+class TableRows(NamedTuple):
+    """One table's share of a transaction."""
+
+    table: TableBuffer
+    parts: tuple[Part, ...]
+    messages: Sequence[IpcMessage]
+    """Those of the parts' rows."""
+    shape: int
+    spec_id: int
+    preamble: Preamble
+    messages_of_origin: int
+    """Messages of the origin that it was made of."""
+    changes: int
+    """Of rows, in these."""
+
+
+def head_of(sizes: Sequence[int]) -> bytes:
+    """What stands before the operations' payloads, which have so many bytes each."""
+    return b"".join(_WORD.pack(word) for word in (_MARK, len(sizes), *sizes))
+
+
+def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Transaction:
+    """A transaction with its record for the log, which holds the preambles before it."""
+    payloads = [
+        encode_operation(
+            shape=rows.shape,
+            table=rows.table.key,
+            spec_id=rows.spec_id,
+            parts=rows.parts,
+            messages=rows.messages,
+            origin=origin,
+            messages_of_origin=rows.messages_of_origin,
+        )
+        for rows in tables
+    ]
+    sizes = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in payloads]
+    entry = Entry(
+        RecordKind.OPERATION,
+        [head_of(sizes), *(piece for pieces in payloads for piece in pieces)],
+        tuple(rows.preamble for rows in tables),
+        operations=len(tables),
+    )
+    operations = tuple(
+        Operation(
+            table=rows.table,
+            parts=rows.parts,
+            rows=sum(part.batch.num_rows for part in rows.parts),
+            nbytes=size,
+            shape=rows.shape,
+            spec_id=rows.spec_id,
+            origin=origin[0],
+            origin_sequence=origin[1],
+            messages=rows.messages_of_origin,
+        )
+        for rows, size in zip(tables, sizes, strict=True)
+    )
+    return Transaction(operations, entry, sum(rows.changes for rows in tables))
+
+
+def decode_record(
+    payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
+) -> list[LoggedOperation]:
+    """The operations of a record: several where it is a transaction, each with one sequence.
+
+    Args:
+        operations: how many there are, as the log says.
+
+    Raises:
+        DamagedRecord: the content does not fit its own header or schema.
+    """
+    if payload.size < _WORD.size or _word(payload, 0) != _MARK:
+        return [decode_operation(payload, schemas, operations)]
+    if payload.size < 2 * _WORD.size or (count := _word(payload, 1)) != operations:
+        raise DamagedRecord(f"a transaction in a record of {operations} operations")
+    offset = (2 + count) * _WORD.size
+    if payload.size < offset:
+        raise DamagedRecord(f"transaction record has {payload.size} bytes, its head {offset}")
+    found = []
+    for number in range(count):
+        size = _word(payload, 2 + number)
+        if offset + size > payload.size:
+            raise DamagedRecord(
+                f"transaction record has {payload.size} bytes, operation {number} of it ends at"
+                f" {offset + size}"
+            )
+        found.append(decode_operation(payload.slice(offset, size), schemas))
+        offset += size
+    return found
+
+
+def _word(payload: pa.Buffer, index: int) -> int:
+    return int(_WORD.unpack_from(payload, index * _WORD.size)[0])

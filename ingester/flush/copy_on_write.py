@@ -1,0 +1,172 @@
+"""A keyed buffer's rows and those of the files that they change, for files in their place.
+
+    overlapping files ─▶ as many as there is room for, read ─▶ with their share of the new rows ─▶ …
+
+Law of this file: a partition may be larger than memory. Its files are read group after group, and
+what is held of them is counted; each new row goes with one group, and replaces what any has of its
+key. Blocks; worker threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ingester.buffer import BufferHandle
+from ingester.memory.heap_trim import give_back
+from persist.manifest import Add, TableState
+from persist.parquet.encode import average_bytes
+from persist.parquet.key_overlap import NewRows, neighbour, overlapping, read_rows, rising
+from persist.parquet.sort import sort_rows
+from persist.parquet.sparse_rows import SparseRows, concatenated
+from persist.parquet.stats import column_stats
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+
+SMALL_FILES = 4
+"""A file of a keyed table is not left smaller than the target divided by this, if there are others
+to write it anew with."""
+GROUP_BYTES = 512 << 20
+"""Of older rows, in memory, that are rewritten at once; no more than the memory's limit divided by
+the next. A larger file goes alone."""
+GROUP_SHARE = 16
+ENCODED_TO = 4
+"""Times the bytes of a file that its rows may have, for all that is known before one is read."""
+
+
+class OlderRows:
+    """The bytes that are held of files that are being rewritten. Any thread."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def counted(self) -> Iterator[Callable[[int], None]]:
+        """What to call with what is held more; at the end it counts no more."""
+        mine = 0
+
+        def hold(nbytes: int) -> None:
+            nonlocal mine
+            with self._lock:
+                self.nbytes += nbytes
+                mine += nbytes
+
+        try:
+            yield hold
+        finally:
+            hold(-mine)
+
+
+class Rewriting:
+    """One buffer's. To be gone through once."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        handle: BufferHandle,
+        rows: SparseRows,
+        state: TableState,
+        *,
+        target_file_bytes: int,
+        group_bytes: int,
+        older: OlderRows,
+    ) -> None:
+        """``rows``: the buffer's, in order of arrival, with marks where some of them delete."""
+        table = handle.partition.table
+        self._store = store
+        self._folder = f"{table.namespace}/{table.name}/v1"
+        self._rows = rows
+        self._definition = TableDefinition.of_state(state)
+        self._there = state.partitions.get(handle.partition.key, ())
+        self._target_file_bytes = target_file_bytes
+        self._group_bytes = group_bytes
+        self._older = older
+        self._keys = rows.table(list(self._definition.primary_key))
+        self.replaced = overlapping(self._there, self._keys)
+        """The files in whose place others come; there may be more once a first stretch is there."""
+
+    @property
+    def bytes_per_row(self) -> float | None:
+        """Of the partition's files; None where it has none."""
+        if not self._there:
+            return None
+        return sum(add.bytes for add in self._there) / max(1, sum(add.rows for add in self._there))
+
+    def stretches(self) -> Iterator[SparseRows]:
+        """Rows of files to be, in order of arrival with marks, no key in two of them.
+
+        Raises:
+            StoreError, FileDamaged: as files are read.
+        """
+        first_of_key = self._definition.primary_key[0]
+        left = rising(self.replaced, first_of_key)
+        new = NewRows(self._rows, first_of_key)
+        alone = True
+        row_bytes = max(average_bytes(self._rows), ENCODED_TO * (self.bytes_per_row or 0.0))
+        while left or alone:
+            group: list[Add] = []
+            older: list[SparseRows] = []
+            held = 0
+            with self._older.counted() as hold:
+                while count := self._fitting(left, held, row_bytes):
+                    some, left = left[:count], left[count:]
+                    expected = int(sum(add.rows for add in some) * row_bytes)
+                    hold(expected)
+                    older += read_rows(self._store, self._folder, some)
+                    group += some
+                    was, held = held, sum(table.nbytes for table in older)
+                    hold(held - was - expected)
+                    row_bytes = held / max(1, sum(table.num_rows for table in older))
+                rows = self._behind(older, new.share(group, left[0] if left else None))
+                older.clear()
+                if alone and not left:
+                    rows = self._with_neighbours(rows, self._group_bytes - held, row_bytes, hold)
+                yield rows
+                del rows
+            if not alone or left:
+                give_back()
+            alone = False
+
+    def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
+        """How many of the next two files go with what is held; one where nothing is."""
+        room, count = self._group_bytes - held, 0
+        for add in files[:2]:
+            room -= int(add.rows * row_bytes)
+            count += room >= 0
+        return count or int(bool(files and not held))
+
+    def _with_neighbours(
+        self, rows: SparseRows, room: int, row_bytes: float, hold: Callable[[int], None]
+    ) -> SparseRows:
+        """All rows; where those are too few for a file, behind those of files next to them.
+
+        No more of these than there is room for: in the next persist it may be others.
+        """
+        bytes_per_row = self.bytes_per_row
+        if bytes_per_row is None:
+            return rows
+        touched, key = column_stats(self._keys), self._definition.primary_key[0]
+        enough = self._target_file_bytes / SMALL_FILES / bytes_per_row
+        # Files have each key once: of theirs at most as many are gone as rows have come. So most
+        # flushes are not sorted twice.
+        while (
+            rows.num_rows - 2 * self._rows.num_rows < enough
+            and (more := neighbour(self._there, self.replaced, touched, key)) is not None
+            and more.rows * row_bytes <= room
+            and 0 < sort_rows(rows, self._definition).rows < enough
+        ):
+            self.replaced = (*self.replaced, more)
+            older = read_rows(self._store, self._folder, [more])
+            row_bytes = older[0].nbytes / max(1, more.rows)
+            room -= older[0].nbytes
+            hold(older[0].nbytes)
+            rows = self._behind(older, rows)
+            del older
+        return rows
+
+    def _behind(self, older: list[SparseRows], rows: SparseRows) -> SparseRows:
+        """The rows behind all of these."""
+        behind = (SparseRows.of(each.batches, rows.schema) for each in older)
+        return concatenated([SparseRows(rows.schema, ()), *behind, rows])

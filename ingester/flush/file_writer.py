@@ -1,0 +1,274 @@
+"""A frozen buffer's rows to files in the object store.
+
+    order   its rows, and a keyed table's older ones, sorted ─▶ put   encoded, into the store
+
+Law of this file: blocks, in a worker thread; the frozen buffer does not change under it. A file
+goes up under a fresh name for every attempt, so an upload that arrives late can only be garbage.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.buffer import BufferHandle, PersistedFiles
+from ingester.flush.copy_on_write import GROUP_BYTES, OlderRows, Rewriting
+from ingester.memory.heap_trim import give_back
+from persist.manifest import Add, TableState, WriterIdentity
+from persist.parquet.encode import EncodedFile, encode_ordered, files_of
+from persist.parquet.sort import Sorted, sort_rows, without_marks
+from persist.parquet.sparse_rows import SparseRows, concatenated
+from persist.partitioning import folder_of
+from persist.store import ObjectStore, StoreError
+from persist.table import DELETED, TableDefinition, schema_with_deletes
+
+MANY_CHUNKS = 1024
+FEW_CHUNKS = 256
+CHUNK_BYTES = 4 << 20
+"""More chunks than the first are made into about as many as the second, none smaller than this."""
+TRIM_BYTES = 128 << 20
+"""What is let go of meanwhile goes back to the system whenever it is as much."""
+
+
+class Upload(NamedTuple):
+    """What one attempt has put into the store."""
+
+    files: PersistedFiles
+    replaces: tuple[str, ...]
+    """Paths of files whose rows it has too: a keyed table's."""
+    base: TableState
+    """The version that it was made for."""
+
+
+class Stretch(NamedTuple):
+    """Rows in their files' order."""
+
+    rows: SparseRows
+    order: Sorted
+    files: int
+    """How many they become."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordered:
+    """A buffer's rows in their files' order."""
+
+    handle: BufferHandle
+    definition: TableDefinition
+    state: TableState
+    """The version that they are for."""
+    first_seq: int
+    replaced: tuple[Add, ...]
+    """Files whose rows they have too."""
+    stretches: Iterable[Stretch]
+    """One; of a keyed table as many as its files need, each made when the one before has gone: they
+    can be put once."""
+
+
+class CannotEncode(Exception):
+    """Rows that no file could be made of: ours to keep, while everything else goes on.
+
+    Among the causes is a damaged file of a keyed table, which they would replace.
+    """
+
+
+class Uploader:
+    """Sorts, encodes and puts."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        writer: WriterIdentity,
+        *,
+        target_file_bytes: int,
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        """``group_bytes``: of older rows of a keyed table that are rewritten at once, about."""
+        self.older = OlderRows()
+        self._store = store
+        self._writer = writer
+        self._target_file_bytes = target_file_bytes
+        self._group_bytes = group_bytes
+
+    def upload(
+        self,
+        handle: BufferHandle,
+        state: TableState,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+    ) -> Upload:
+        """Put a buffer's rows into the store, as the table is at this version.
+
+        Args:
+            after_seq: leave out operations up to this sequence.
+            left_out: and those with these sequences.
+
+        Raises:
+            StoreError, OSError: the store does not take them now.
+            CannotEncode: no file could be made of them.
+        """
+        return self.put(self.order(handle, state, after_seq, left_out))
+
+    def order(
+        self,
+        handle: BufferHandle,
+        state: TableState,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+    ) -> Ordered:
+        """Put a buffer's rows into the order of their files; see :meth:`upload`.
+
+        Raises:
+            StoreError, OSError: files of a keyed table cannot be read now.
+            CannotEncode: these rows have no order.
+        """
+        definition = TableDefinition.of_state(state)
+        slices = handle.rows.slices_without(after_seq, left_out)
+        first_seq = max(handle.first_seq, after_seq + 1)
+        with _cannot_encode():
+            _enlarge_chunks(handle)
+            rows = _aligned(handle.rows.batches(), definition)
+            rows = concatenated([rows.slice(*one) for one in slices or [(0, 0)]])
+            if not definition.keyed or not slices:
+                stretch = self._stretch(rows, definition, None)
+                return Ordered(handle, definition, state, first_seq, (), (stretch,))
+            rewriting = Rewriting(
+                self._store,
+                handle,
+                rows,
+                state,
+                target_file_bytes=self._target_file_bytes,
+                group_bytes=self._group_bytes,
+                older=self.older,
+            )
+            stretches = self._stretches(rewriting, definition)
+            first = [next(stretches)]
+        return Ordered(
+            handle, definition, state, first_seq, rewriting.replaced, _chained(first, stretches)
+        )
+
+    def _stretches(self, rewriting: Rewriting, definition: TableDefinition) -> Iterator[Stretch]:
+        with _cannot_encode():
+            for rows in rewriting.stretches():
+                yield self._stretch(rows, definition, rewriting.bytes_per_row)
+                del rows
+
+    def _stretch(
+        self, rows: SparseRows, definition: TableDefinition, bytes_per_row: float | None
+    ) -> Stretch:
+        order = sort_rows(rows, definition)
+        plain, _ = without_marks(rows, definition)
+        target = self._target_file_bytes
+        files = files_of(plain, target)
+        if bytes_per_row is not None:
+            # As large as files of these rows are known to be: none far from the target.
+            files = max(1, round(order.rows * bytes_per_row / target))
+        return Stretch(plain, order, files)
+
+    def put(self, ordered: Ordered) -> Upload:
+        """Encode rows and put them into the store.
+
+        Raises:
+            StoreError, OSError: the store does not take them now.
+            CannotEncode: no file could be made of them.
+        """
+        handle, definition = ordered.handle, ordered.definition
+        table = handle.partition.table
+        folder = folder_of(definition.spec_of(handle.partition.key[0]), handle.partition.key[1])
+        facts = self._facts(handle, definition, folder) | {"first_seq": str(ordered.first_seq)}
+        adds: list[Add] = []
+        arrivals = []
+        for file in _encoded(ordered.stretches, facts):
+            name = f"{uuid.uuid4().hex}.parquet"
+            path = "/".join(part for part in ("data", folder, name) if part)
+            put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
+            if file.arrivals is not None and not definition.keyed:
+                arrivals.append(file.arrivals)
+            adds.append(self._add(ordered, file, path, put.at.isoformat()))
+        files = PersistedFiles(tuple(adds), tuple(arrivals))
+        return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
+
+    def _facts(
+        self, handle: BufferHandle, definition: TableDefinition, folder: str
+    ) -> dict[str, str]:
+        """What a file says about itself."""
+        return {
+            "ingester_id": self._writer.ingester_id,
+            "incarnation": self._writer.incarnation,
+            "epoch": str(handle.epoch),
+            "spec_id": str(handle.partition.key[0]),
+            "partition": folder,
+            "last_seq": str(handle.last_seq),
+            "schema_id": str(definition.schema_id),
+        }
+
+    def _add(self, ordered: Ordered, file: EncodedFile, path: str, at: str) -> Add:
+        handle = ordered.handle
+        spec_id, values = handle.partition.key
+        return Add(
+            path=path,
+            kind="persist",
+            rows=file.rows,
+            bytes=file.data.size,
+            spec_id=spec_id,
+            values=values,
+            stats=file.stats,
+            writer=self._writer.ingester_id,
+            epoch=handle.epoch,
+            first_seq=ordered.first_seq,
+            last_seq=handle.last_seq,
+            schema_id=ordered.definition.schema_id,
+            at=at,
+            footer_crc32c=file.footer_crc32c,
+        )
+
+
+@contextmanager
+def _cannot_encode() -> Iterator[None]:
+    """Whatever is not the store's fault is these rows'."""
+    try:
+        yield
+    except (StoreError, OSError, CannotEncode):
+        raise
+    except Exception as exc:
+        raise CannotEncode(str(exc)) from exc
+
+
+def _chained(first: list[Stretch], others: Iterator[Stretch]) -> Iterator[Stretch]:
+    """All of them; none is held when the next one is made."""
+    yield first.pop()
+    yield from others
+
+
+def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator[EncodedFile]:
+    for rows, order, files in stretches:
+        try:
+            yield from encode_ordered(rows, order, metadata=metadata, files=files)
+        except Exception as exc:
+            raise CannotEncode(str(exc)) from exc
+        del rows, order
+
+
+def _enlarge_chunks(handle: BufferHandle) -> None:
+    """To pick rows out of very many chunks they would be joined, beside what is held already."""
+    if handle.rows.chunk_count <= MANY_CHUNKS:
+        return
+    freed = 0
+    for nbytes in handle.rows.enlarge_chunks(max(CHUNK_BYTES, handle.nbytes // FEW_CHUNKS)):
+        freed += nbytes
+        if freed >= TRIM_BYTES:
+            give_back()
+            freed = 0
+
+
+def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> SparseRows:
+    """The rows in the table's columns, and which of them delete, if any may."""
+    schema = definition.schema
+    if any(DELETED in batch.schema.names for batch in batches):
+        schema = schema_with_deletes(schema)
+    return SparseRows.of(batches, schema)

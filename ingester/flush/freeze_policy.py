@@ -1,0 +1,119 @@
+"""When a partition's buffer is frozen: age, memory, a full disk. (Size: in the tree itself.)
+
+Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards;
+pressure and new buffers wake the loop; nobody polls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import trio
+
+from ingester.buffer import BufferHandle, BufferTree, Why
+from ingester.memory.ledger import MemoryLedger
+
+
+class Lifecycle:
+    """Freezes buffers that are due. Loop only."""
+
+    def __init__(
+        self,
+        tree: BufferTree,
+        ledger: MemoryLedger,
+        *,
+        max_age_s: float,
+        max_lag_s: float,
+        shrink_caches: Callable[[], None],
+        make_room: Callable[[], None],
+    ) -> None:
+        self._tree = tree
+        self._ledger = ledger
+        self._ages: list[tuple[OrderedDict[BufferHandle, None], float, Why]] = [
+            (tree.by_age, max_age_s, "age"),
+            (tree.by_lag, max_lag_s, "lag"),
+        ]
+        self._shrink_caches = shrink_caches
+        self._make_room = make_room
+        self._wake = trio.Event()
+        self._disk_full = False
+        self._memory_full = False
+
+    def wake(self) -> None:
+        """A buffer was opened, or something else changed that a deadline depends on."""
+        self._wake.set()
+
+    def after_group(self) -> None:
+        """Operations were applied: look at the low watermark."""
+        if self._ledger.used > self._ledger.watermarks.low:
+            self._wake.set()
+
+    def relieve_disk(self) -> None:
+        """The log's disk is full: only persisting gives room back."""
+        self._disk_full = True
+        self._wake.set()
+
+    def relieve_memory(self) -> None:
+        """A batch found no room: whatever is not on its way to a file yet has to go now."""
+        self._memory_full = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Freeze what is due until cancelled."""
+        while True:
+            self._wake = trio.Event()
+            self._freeze_due()
+            with trio.move_on_after(self._sleep_s()):
+                await self._wake.wait()
+
+    def freeze_all(self, why: Why) -> None:
+        """Freeze every active buffer."""
+        for handle in list(self._tree.active()):
+            self._tree.freeze(handle.partition, why)
+
+    def _sleep_s(self) -> float:
+        due_at = min(
+            (
+                handle.opened_at + age_s
+                for aging, age_s, _ in self._ages
+                if (handle := _oldest(aging))
+            ),
+            default=float("inf"),
+        )
+        return max(0.0, due_at - time.monotonic())
+
+    def _freeze_due(self) -> None:
+        if self._memory_full:
+            self._make_room()
+        if self._disk_full or (self._memory_full and not self._ledger.frozen):
+            self.freeze_all("disk" if self._disk_full else "memory")
+        self._disk_full = self._memory_full = False
+        for aging, age_s, why in self._ages:
+            due_before = time.monotonic() - age_s
+            while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
+                self._tree.freeze(oldest.partition, why)
+        if self._ledger.used > self._ledger.watermarks.low:
+            self._shrink_caches()
+            self._freeze_largest()
+
+    def _freeze_largest(self) -> None:
+        """Freeze the largest buffers until the rest, once they are persisted, is under ``low``.
+
+        At most half of ``low`` stays active: what is not a buffer comes on top of it.
+        """
+        ledger = self._ledger
+        low = ledger.watermarks.low
+        beside = ledger.used - ledger.buffered - ledger.frozen
+        enough = min(low // 2, max(0, low - beside))
+        if self._ledger.buffered <= enough:
+            return  # the rest is on its way already; asked after every group while it is
+        for handle in sorted(self._tree.active(), key=lambda handle: -handle.nbytes):
+            if self._ledger.buffered <= enough:
+                return
+            self._tree.freeze(handle.partition, "memory")
+
+
+def _oldest(aging: OrderedDict[BufferHandle, None]) -> BufferHandle | None:
+    return next(iter(aging), None)

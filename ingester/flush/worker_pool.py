@@ -1,0 +1,173 @@
+"""Uploads that are tried until the store takes them, in threads that give way.
+
+    begin   room for the job, rows put into order ─▶ finish   encoded, put into the store
+
+Law of this file: loop only; the work runs in threads of its own. What the store does not take now
+is tried again, with a new name each time; what no file can be made of is the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+import structlog
+import trio
+
+from ingester.buffer import BufferHandle
+from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
+from ingester.memory.ledger import MemoryLedger
+from persist.backoff import Backoff
+from persist.jobs.byte_budget import ByteBudget
+from persist.manifest import TableState
+from persist.parquet.encode import job_bytes
+from persist.store import StoreError
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+NICENESS = 10
+JOB_BYTES = 160 << 20
+"""Of buffers that are sorted and encoded at the same time: two that are frozen by their size, so
+that one is put into order while the other is encoded. A larger one goes alone. What a job costs in
+memory comes on top of the buffers, which stay readable until the commit."""
+JOB_SHARE = 8
+"""No more than the memory's limit divided by this."""
+
+
+def _give_way() -> None:
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def _job_bytes(handle: BufferHandle) -> int:
+    columns = len(handle.partition.table.definition.schema)
+    return job_bytes(handle.total_rows, handle.nbytes, columns, handle.rows.mixed)
+
+
+class Begun:
+    """A buffer's first upload, for which there is room."""
+
+    def __init__(self, handle: BufferHandle, nbytes: int) -> None:
+        self.handle = handle
+        self.nbytes = nbytes
+        self.at = time.monotonic()
+        """When its persist began, in seconds of the monotonic clock."""
+        self.ordered: Ordered | None = None
+        """Its rows; None where that is left to the end."""
+
+
+class Uploads:
+    """Loop only."""
+
+    def __init__(self, uploader: Uploader, ledger: MemoryLedger, *, workers: int) -> None:
+        self.on_failed: Callable[[], None] = lambda: None
+        self._uploader = uploader
+        self._ledger = ledger
+        self._limiter = trio.CapacityLimiter(workers)
+        # Threads of their own: they give way to those that acknowledge writes and answer queries.
+        self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
+        self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
+
+    async def begin(self, handle: BufferHandle) -> Begun:
+        """Wait for room, of which there is so much; then put a plain table's rows into order.
+
+        Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
+        its partition has then.
+        """
+        begun = Begun(handle, _job_bytes(handle))
+        await self._budget.spend(begun.nbytes)
+        self._ledger.jobs += begun.nbytes
+        table = handle.partition.table
+        try:
+            if not table.definition.keyed:
+                begun.ordered = await self._run(partial(self._uploader.order, handle, table.state))
+        except (CannotEncode, StoreError, OSError):
+            pass  # it comes again where it is told, or tried again
+        except BaseException:
+            self.drop(begun)
+            raise
+        return begun
+
+    async def finish(self, begun: Begun) -> Upload:
+        """A buffer's first upload.
+
+        Raises:
+            CannotEncode: no file can be made of it now.
+        """
+        try:
+            return await self.until_done(begun.handle, ordered=begun.ordered)
+        finally:
+            self.drop(begun)
+
+    def drop(self, begun: Begun) -> None:
+        """Give its room back."""
+        begun.ordered = None
+        self._ledger.jobs -= begun.nbytes
+        self._budget.give_back(begun.nbytes)
+
+    async def until_done(
+        self,
+        handle: BufferHandle,
+        base: TableState | None = None,
+        *,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
+        ordered: Ordered | None = None,
+    ) -> Upload:
+        """Upload a buffer, or what is left of it, as the table is at ``base``, or now.
+
+        Args:
+            ordered: what is to be uploaded of it, where that is done already.
+
+        Raises:
+            CannotEncode: no file can be made of it now.
+        """
+        backoff = Backoff(0.1, 10.0, Random())
+        while True:
+            try:
+                if ordered is not None:
+                    return await self._run(partial(self._uploader.put, ordered))
+                state = handle.partition.table.state if base is None else base
+                return await self._run(
+                    partial(self._uploader.upload, handle, state, after_seq, left_out)
+                )
+            except (StoreError, OSError) as exc:
+                wait_s = backoff.next_s()
+                self.on_failed()
+                log.warning(
+                    "upload failed, trying again",
+                    table=handle.partition.table.key,
+                    partition=handle.partition.name,
+                    error=str(exc),
+                    wait_s=round(wait_s, 3),
+                    runbook="store-away",
+                )
+            except CannotEncode:
+                self.on_failed()
+                log.exception(
+                    "buffer cannot be encoded",
+                    table=handle.partition.table.key,
+                    partition=handle.partition.name,
+                    runbook="persist-failing",
+                )
+                raise
+            # Behind the error's end: it holds rows.
+            await trio.sleep(wait_s)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """In a thread. Its error is let go of when the caller does: it holds the rows."""
+        running = self._threads.submit(work)
+        try:
+            # Not the result itself: trio would keep the error until a collection.
+            await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)
+            return running.result()
+        finally:
+            del running

@@ -1,0 +1,138 @@
+"""Clean-up of the tables that this daemon has open, at leisure.
+
+Law of this file: never on the way of anything. One table at a time, in a thread of its own; the
+table's gate is held for the commit of a horizon alone; what fails is logged and tried again the
+next time. It may be cut off at any step: the next run, here or elsewhere, takes what is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+import structlog
+import trio
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.config.settings import ManifestSettings
+from ingester.errors import StoreAway
+from ingester.observability.status import CleanUpStatus
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import TableKey
+from persist.manifest import (
+    CleanUp,
+    Fenced,
+    Horizon,
+    ManifestError,
+    Removals,
+    Retention,
+    VersionNotKept,
+    carry_out,
+    plan_clean_up,
+    write_due_snapshot,
+)
+from persist.store import StoreError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+LONGEST_PAUSE_S = 3600.0
+SHORTEST_PAUSE_S = 1.0
+
+
+class Cleaning:
+    """Cleans every open table about once an hour. Loop only; the work runs in a thread."""
+
+    def __init__(self, catalog: Catalog, tree: BufferTree, settings: ManifestSettings) -> None:
+        self.status = CleanUpStatus()
+        self.on_run: Callable[[int, int, float, bool], None] = lambda *run: None
+        """Told of each run: objects and bytes deleted, its seconds, whether it failed."""
+        self._catalog = catalog
+        self._tree = tree
+        self._retention = Retention(retain_s=settings.retain, orphan_grace_s=settings.orphan_grace)
+        # Nothing comes of age sooner than these say, so there is no need to look more often.
+        longest_s = max(settings.retain, settings.orphan_grace, SHORTEST_PAUSE_S)
+        self._pause_s = min(LONGEST_PAUSE_S, longest_s)
+        self._removals: dict[TableKey, Removals] = {}
+        # A limiter of its own: whoever waits for the store is never behind a clean-up.
+        self._limiter = trio.CapacityLimiter(1)
+        self._random = Random()
+
+    async def run(self) -> None:
+        """Clean until cancelled.
+
+        Raises:
+            Fenced: another process has taken over this identity.
+        """
+        # Daemons that were started together spread out; one that is restarted often cleans, too.
+        await trio.sleep(self._pause_s * self._random.uniform(0.1, 0.5))
+        while True:
+            for table in list(self._tree.tables.values()):
+                await self._try(table)
+            await trio.sleep(self._pause_s * self._random.uniform(0.9, 1.1))
+
+    async def _try(self, table: TableBuffer) -> None:
+        began = time.monotonic()
+        try:
+            done = await self._clean(table)
+        except Fenced:
+            raise
+        except VersionNotKept as exc:
+            log.info("table is being cleaned elsewhere", table=table.key, reason=str(exc))
+        except (ManifestError, StoreError, StoreAway, OSError) as exc:
+            log.warning(
+                "table not cleaned", table=table.key, error=str(exc), runbook="clean-up-failed"
+            )
+            self._note(None, time.monotonic() - began)
+        else:
+            self._note(done, time.monotonic() - began)
+
+    def _note(self, done: CleanUp | None, seconds: float) -> None:
+        before = self.status
+        objects, nbytes = (0, 0) if done is None else (done.files, done.bytes)
+        self.status = CleanUpStatus(
+            runs=before.runs + (done is not None),
+            failed_runs=before.failed_runs + (done is None),
+            deleted_objects=before.deleted_objects + objects,
+            deleted_bytes=before.deleted_bytes + nbytes,
+            last_run_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            last_run_s=round(seconds, 4),
+        )
+        self.on_run(objects, nbytes, seconds, done is None)
+
+    async def _clean(self, table: TableBuffer) -> CleanUp:
+        key, commits = table.key, self._catalog.commits
+        manifest = commits.manifest(key)
+        removals = self._removals.setdefault(key, Removals())
+        plan = await self._in_thread(
+            partial(plan_clean_up, manifest, self._retention, known=table.state, removals=removals)
+        )
+        await self._in_thread(partial(write_due_snapshot, manifest, plan))
+        state = plan.state
+        if plan.horizon is not None:
+            async with commits.held(key):
+                horizon = Horizon(at=plan.horizon)
+                state = await commits.commit_held(key, table.state, (horizon,))
+            await self._catalog.refresh(table, 0.0)
+        done = await self._in_thread(partial(carry_out, manifest, plan, state))
+        if done.files:
+            log.info(
+                "table cleaned",
+                table=key,
+                oldest=done.oldest,
+                newest=done.newest,
+                commits=done.commits.files,
+                changelogs=done.changelogs.files,
+                snapshots=done.snapshots.files,
+                data_files=done.data.files,
+                data_bytes=done.data.bytes,
+            )
+        return done
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        # Abandoned by a stop: what the thread still does is as good as what the next run does.
+        return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)

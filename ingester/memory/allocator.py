@@ -1,0 +1,108 @@
+"""Which allocator holds rows, when it gives memory back, and where messages decompress.
+
+Law of this file: one allocator for everything that Arrow allocates and keeps. Some of Arrow takes
+the one that Python chose and some its own default, which is settled when pyarrow is imported; two
+allocators keep free memory for themselves twice. jemalloc hands pages out again that others fault
+in anew.
+
+The room is the exception: another allocator (mimalloc), which has so much memory and no more. What
+does not fit fails in the one call that asks for it, with nothing allocated. What clients send
+compressed goes there (:mod:`ingester.server.flight.reception`), as nobody sees how large it is
+before it is decompressed, and is taken out as soon as it is known to be wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+DECAY_MS = 100
+"""Free memory goes back to the system within moments: resident memory follows what the ledger
+counts. At once would be too soon: each batch, or row group, would fault in anew what the one before
+it left."""
+
+ROOM_BATCHES = 4
+"""So many of the largest batches fit into the room at a time, or half of them where
+``memory.limit`` is low."""
+_CHUNK_BYTES = 32 << 20
+"""mimalloc divides its room into such, and keeps some of each for itself: what is larger needs one
+more than it fills."""
+_THREAD_BYTES, _MOST_THREADS = 8 << 20, 16
+"""What a thread that decompresses may keep of the room in small pieces."""
+_TOO_MUCH_BYTES = 64 << 30
+_ROOM_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
+
+_HUGE_PAGES = "glibc.malloc.hugetlb"
+
+
+def use_huge_pages() -> None:
+    """Start this process's program anew, once, with huge pages in the C library's heap.
+
+    gRPC receives batches there, and to fault them in page by page costs a tenth of a write. glibc
+    looks at the setting before any code of the program runs (glibc manual, "Memory Allocation
+    Tunables"); a setting of the operator's stays as it is, and other C libraries ignore it.
+    """
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if sys.platform == "linux" and _HUGE_PAGES not in tunables:
+        os.environ["GLIBC_TUNABLES"] = f"{tunables}:{_HUGE_PAGES}=1".lstrip(":")
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def room_bytes(max_batch_bytes: int, limit: int) -> int:
+    """How large the room is for ``flight.max_batch_bytes`` and ``memory.limit``."""
+    few = limit < 4 * ROOM_BATCHES * max_batch_bytes
+    batch_bytes = 2 * max_batch_bytes
+    if max_batch_bytes > _CHUNK_BYTES // 2:
+        batch_bytes = (-(-max_batch_bytes // _CHUNK_BYTES) + 1) * _CHUNK_BYTES
+    return (ROOM_BATCHES // 2 if few else ROOM_BATCHES) * batch_bytes + room_slack_bytes()
+
+
+def room_slack_bytes() -> int:
+    """Of the room, what is not for batches."""
+    threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    return _CHUNK_BYTES + threads * _THREAD_BYTES
+
+
+def choose_allocator(room: int = 448 << 20) -> None:
+    """Make jemalloc Arrow's default, unless the environment says otherwise, and lay out the room.
+
+    To be called before pyarrow is imported.
+
+    Args:
+        room: its bytes.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    # Read when the library is loaded. Nothing comes from outside the room, and free pages go back.
+    os.environ[_ROOM_BYTES] = f"{room >> 10}KiB"
+    os.environ["MIMALLOC_DISALLOW_OS_ALLOC"] = "1"
+    os.environ["MIMALLOC_PURGE_DELAY"] = "0"
+    # What came over the network may lie badly: copied without a warning for each batch.
+    os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
+
+
+def set_up_allocator() -> None:
+    """Use the chosen one from Python too."""
+    import pyarrow as pa
+
+    if pa.default_memory_pool().backend_name == "jemalloc":
+        pa.jemalloc_set_decay_ms(DECAY_MS)
+
+
+def find_room() -> Any:
+    """The room's memory pool; None where there is none, or where it has no walls."""
+    import pyarrow as pa
+
+    if pa.default_memory_pool().backend_name == "mimalloc":
+        return None  # of the operator's choice: everything lives there
+    try:
+        room = pa.mimalloc_memory_pool()
+        pa.allocate_buffer(1 << 20, memory_pool=room)
+    except (NotImplementedError, MemoryError):
+        return None  # Arrow was built without it, or the system had no memory to reserve
+    try:
+        pa.allocate_buffer(_TOO_MUCH_BYTES, memory_pool=room)
+    except MemoryError:
+        return room
+    return None

@@ -1,0 +1,298 @@
+"""Every counter and histogram of the daemon, in one place, named ``ingester_<what>_<unit>``.
+
+Law of this file: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most
+``MAX_TABLES`` tables, the rest counts as ``_other``), the codes of the error table, and the kinds
+of memory. The way of a write looks up no label: children are made once and kept (``Metrics.table``
+gives them from a dict). Gauges are in :mod:`ingester.observability.gauges`.
+
+Counters and histograms may be used from any thread, but for what an acknowledgement counts, which
+is of the event loop alone (:mod:`ingester.observability.counters`). A scrape is encoded in a thread
+(0.15 s for 1,000 tables, too long for the event loop).
+"""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
+from ingester.observability.counters import Timings, Written, WrittenTables
+from ingester.observability.gauges import LevelGauges, Levels
+
+MAX_TABLES = 1000
+OTHER = "_other"
+"""Label of the tables beyond ``MAX_TABLES``; no table can have this name."""
+
+# Those of ``ingester.errors.ERRORS``; a test holds the two together.
+REFUSAL_CODES = (
+    "invalid",
+    "not_found",
+    "unimplemented",
+    "unavailable",
+    "memory",
+    "saturated",
+    "disk_full",
+    "limit",
+    "store",
+    "stale",
+    "superseded",
+    "stopping",
+    "fenced",
+    "owner",
+    "timeout",
+    "unauthenticated",
+    "forbidden",
+    "internal",
+)
+
+# Those of ``ingester.buffer.Why``; a test holds the two together.
+FREEZE_REASONS = ("age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop")
+
+# Acknowledgements and syncs lie around a millisecond; a slow disk takes seconds.
+_FAST_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+# Persists: from a small local file to a queue behind a store that is away.
+_SLOW_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_GROUP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+_TABLE = ("namespace", "table")
+
+
+class TableMetrics:
+    """The counters of one table; ``wrote`` is of the loop alone."""
+
+    __slots__ = ("_answered", "_duplicates", "_persisted", "_queries", "wrote")
+
+    def __init__(
+        self, written: Written, counters: Mapping[str, Counter], namespace: str, table: str
+    ) -> None:
+        self.wrote = written.add
+        """Counts acknowledged operations, their rows and bytes."""
+        child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
+        self._duplicates = child["duplicates"]
+        self._queries = child["queries"]
+        self._answered = (child["query_rows"], child["query_bytes"])
+        self._persisted = (
+            child["persisted_files"],
+            child["persisted_rows"],
+            child["persisted_bytes"],
+        )
+
+    def saw_duplicate(self) -> None:
+        """Count one operation that was answered but not applied again."""
+        self._duplicates.inc()
+
+    def queried(self) -> None:
+        """Count one query that has begun."""
+        self._queries.inc()
+
+    def answered(self, rows: int, nbytes: int) -> None:
+        """Count one part of an answer that was handed to the client's stream."""
+        row_counter, byte_counter = self._answered
+        row_counter.inc(rows)
+        byte_counter.inc(nbytes)
+
+    def persisted(self, files: int, rows: int, nbytes: int) -> None:
+        """Count what one commit made visible; ``nbytes`` of files."""
+        for counter, amount in zip(self._persisted, (files, rows, nbytes), strict=True):
+            counter.inc(amount)
+
+
+_TABLE_COUNTERS = {
+    "duplicates": "Operations of an origin that had been taken before",
+    "queries": "Queries that have begun",
+    "query_rows": "Rows sent to queries",
+    "query_bytes": "Arrow bytes sent to queries",
+    "persisted_files": "Files committed",
+    "persisted_rows": "Rows in files committed",
+    "persisted_bytes": "Bytes of files committed",
+}
+
+
+class Metrics:
+    """All counters and histograms, registered once with ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register everything, and the process's own figures (memory, CPU, open files).
+
+        Raises:
+            ValueError: the registry already has metrics of these names.
+        """
+        self._registry = registry
+        self._tables: dict[tuple[str, str], TableMetrics] = {}
+        self._written = WrittenTables(registry)
+        self._table_counters = {
+            name: Counter(f"ingester_{name}", text, _TABLE, registry=registry)
+            for name, text in _TABLE_COUNTERS.items()
+        }
+        ProcessCollector(registry=registry)
+        self._register_write_path(registry)
+        self._register_read_path(registry)
+        frozen = Counter(
+            "ingester_buffers_frozen", "Buffers on their way to files", ("why",), registry=registry
+        )
+        self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
+        refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
+        self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
+        left = "Writers that left before their last answer"
+        self._clients_gone = Counter("ingester_clients_gone", left, registry=registry)
+
+    def _register_write_path(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"ingester_{name}", text, buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"ingester_{name}", text, registry=registry)
+
+        self._ack = Timings(
+            "ingester_ack_seconds", "From a decoded batch to its answer", _FAST_S, registry
+        )
+        self._group = histogram("group_operations", "Operations written and synced at once", _GROUP)
+        self._sync = histogram("sync_seconds", "One sync of the log", _FAST_S)
+        self._log_written = counter("log_written_bytes", "Bytes appended to the log")
+        self._segments_created = counter("log_segments_created", "Log segments begun")
+        self._segments_removed = counter("log_segments_removed", "Log segments let go")
+        self._torn = counter("log_torn_bytes", "Bytes cut from torn tails, never acknowledged")
+        self._replayed = counter("replayed_operations", "Operations read back at start")
+        self._queued = histogram("persist_queued_seconds", "A frozen buffer's wait", _SLOW_S)
+        self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
+        self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
+        self._transactions = counter("replication_transactions", "Transactions of origins")
+        self._messages = counter("replication_messages", "Their messages with rows")
+        self._changes = counter("replication_changes", "Changes of rows in them")
+        self._folded_rows = counter("replication_folded_rows", "Rows that the changes came to")
+        self._persist_failures = counter("persist_failed_attempts", "Persist attempts that failed")
+        self._cleaning = histogram("clean_up_seconds", "One clean-up of one table", _SLOW_S)
+        self._cleaned_objects = counter("clean_up_deleted_objects", "Objects that clean-up deleted")
+        self._cleaned_bytes = counter("clean_up_deleted_bytes", "Bytes of these objects")
+        self._clean_up_failures = counter("clean_up_failed_runs", "Clean-ups that failed")
+        self._cleaned_at = Gauge(
+            "ingester_clean_up_last_timestamp_seconds",
+            "When the last clean-up ended, 0 before the first",
+            registry=registry,
+        )
+
+    def _register_read_path(self, registry: CollectorRegistry) -> None:
+        self._first_batch = Histogram(
+            "ingester_query_first_batch_seconds",
+            "From a query's ticket to its first batch",
+            buckets=_FAST_S,
+            registry=registry,
+        )
+        self._spilled = Counter(
+            "ingester_spilled_bytes", "Bytes spilled for open snapshots", registry=registry
+        )
+        self._answer_files = Counter(
+            "ingester_answer_files_written_bytes",
+            "Bytes of rows of keyed answers put into files on local disk",
+            registry=registry,
+        )
+        self._timed_out = Counter(
+            "ingester_query_timeouts", "Query streams that lost their snapshot", registry=registry
+        )
+
+    def table(self, namespace: str, table: str) -> TableMetrics:
+        """Give the counters of a table, the same object each time; keep it where that is easy."""
+        key = (namespace, table)
+        found = self._tables.get(key)
+        if found is None:
+            if len(self._tables) >= MAX_TABLES and key != (OTHER, OTHER):
+                return self.table(OTHER, OTHER)
+            # setdefault: two threads may get here at once, both must count into one object.
+            made = TableMetrics(self._written.of(*key), self._table_counters, *key)
+            found = self._tables.setdefault(key, made)
+        return found
+
+    def watch(self, levels: Callable[[], Levels]) -> None:
+        """Show what ``levels`` gives as gauges, asked once per scrape; call once, on the loop.
+
+        Args:
+            levels: called on the event loop, whatever thread scrapes; quick, without blocking.
+        """
+        self._registry.register(LevelGauges(levels))
+
+    def identify(self, *, ingester_id: str, incarnation: str, epoch: int, version: str) -> None:
+        """Show who this daemon is, as labels of ``ingester_info``; call once."""
+        labels = {
+            "ingester_id": ingester_id,
+            "incarnation": incarnation,
+            "epoch": str(epoch),
+            "version": version,
+        }
+        Info("ingester", "Identity of the daemon", registry=self._registry).info(labels)
+
+    def refused(self, code: str) -> None:
+        """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
+        self._refusals.get(code, self._refusals["internal"]).inc()
+
+    def client_gone(self) -> None:
+        """Count a writer that left before its last answer."""
+        self._clients_gone.inc()
+
+    def acknowledged(self, seconds: float, operations: int = 1) -> None:
+        """Observe the time from a decoded batch, or several, to the answer."""
+        self._ack.observe(seconds, operations)
+
+    def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
+        """Observe one group commit."""
+        self._group.observe(operations)
+        self._log_written.inc(nbytes)
+        self._sync.observe(sync_s)
+
+    def segment_created(self) -> None:
+        """Count a log segment that was begun."""
+        self._segments_created.inc()
+
+    def segments_removed(self, count: int) -> None:
+        """Count log segments that were let go."""
+        self._segments_removed.inc(count)
+
+    def tail_cut(self, nbytes: int) -> None:
+        """Count the bytes of a torn tail."""
+        self._torn.inc(nbytes)
+
+    def replayed(self, operations: int) -> None:
+        """Count operations read back at start."""
+        self._replayed.inc(operations)
+
+    def frozen(self, why: str) -> None:
+        """Count a buffer that was frozen."""
+        self._frozen[why].inc()
+
+    def transaction_logged(self, messages: int, changes: int, rows: int) -> None:
+        """Count a replication transaction, and the rows that it came to."""
+        self._transactions.inc()
+        self._messages.inc(messages)
+        self._changes.inc(changes)
+        self._folded_rows.inc(rows)
+
+    def persist_finished(self, queued_s: float, active_s: float, total_s: float) -> None:
+        """Observe one committed persist."""
+        self._queued.observe(queued_s)
+        self._active.observe(active_s)
+        self._total.observe(total_s)
+
+    def persist_failed(self) -> None:
+        """Count one persist attempt that failed and will be repeated."""
+        self._persist_failures.inc()
+
+    def clean_up_ended(self, objects: int, nbytes: int, seconds: float, failed: bool) -> None:
+        """Count one clean-up of one table and what it deleted."""
+        self._cleaning.observe(seconds)
+        self._cleaned_objects.inc(objects)
+        self._cleaned_bytes.inc(nbytes)
+        self._clean_up_failures.inc(failed)
+        self._cleaned_at.set_to_current_time()
+
+    def first_batch_sent(self, seconds: float) -> None:
+        """Observe the time from a query's ticket to its first batch."""
+        self._first_batch.observe(seconds)
+
+    def spilled(self, nbytes: int) -> None:
+        """Count bytes spilled to local disk for open snapshots."""
+        self._spilled.inc(nbytes)
+
+    def answer_file_written(self, nbytes: int) -> None:
+        """Count a file of a keyed answer on local disk."""
+        self._answer_files.inc(nbytes)
+
+    def stream_timed_out(self) -> None:
+        """Count a query stream whose client was too slow and that lost its snapshot."""
+        self._timed_out.inc()

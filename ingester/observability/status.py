@@ -1,0 +1,210 @@
+"""The status of a daemon on the wire: ``/api/status`` and the Flight action ``status``.
+
+Law: one struct for one JSON object, names as in JSON, units in the names (``_bytes``, ``_s``)
+except in ``rows``, ``bytes`` and ``files``, which say it themselves. Sizes of a buffer are bytes of
+memory, sizes of what is persisted are bytes of files. Times are ISO 8601 in UTC. Unknown values are
+null. Readers ignore fields that they do not know, so that fields may be added.
+
+Pure: no trio, no sockets, no files.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from ingester.observability.logs import Problem
+
+State = Literal["starting", "ready", "stopping", "fenced", "failed"]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this daemon is and where it can be reached."""
+
+    ingester_id: str
+    incarnation: str
+    epoch: int
+    version: str
+    pid: int
+    started_at: str
+    uptime_s: float
+    state: State
+    flight: str
+    """As clients dial it: ``grpc://127.0.0.1:8082``."""
+    http: str
+    store: str
+    """URL of the object storage, without credentials."""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why writes are refused; ``code`` is one of the codes that Flight errors carry."""
+
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that count against ``memory.limit``, beside the watermarks."""
+
+    used_bytes: int
+    limit_bytes: int
+    low_bytes: int
+    high_bytes: int
+    by_kind: dict[str, int] = {}
+    """Bytes by what holds them (``buffer``, ``frozen``, ``job``, ``answer``, …)."""
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a write would be taken now; without reasons exactly when it would."""
+
+    accepts_writes: bool
+    reasons: list[Reason]
+    memory: Memory
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Means per second over one span of time."""
+
+    rows_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    operations_per_s: float = 0.0
+    queries_per_s: float = 0.0
+
+
+class RateSpans(msgspec.Struct, frozen=True, kw_only=True):
+    """The same rates over a short span and a longer one."""
+
+    last_10s: Rates = Rates()
+    last_60s: Rates = Rates()
+
+
+class Buffered(msgspec.Struct, frozen=True, kw_only=True):
+    """What queries read from memory."""
+
+    rows: int = 0
+    bytes: int = 0
+    partitions: int = 0
+
+
+class Persisted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in committed files."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
+class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One table: its newest manifest version and where its rows are."""
+
+    namespace: str
+    table: str
+    manifest_version: int | None
+    buffered: Buffered
+    persisted: Persisted
+    oldest_buffered_s: float | None = None
+    """Age of the oldest row that is not yet in a file; null when nothing is buffered."""
+
+
+class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished persist of one partition; ``total_s`` runs from the freeze to the commit."""
+
+    at: str
+    namespace: str
+    table: str
+    partition: str
+    rows: int
+    bytes: int
+    queued_s: float
+    active_s: float
+    total_s: float
+
+
+class PersistStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The way from frozen buffers to committed files, since this daemon started."""
+
+    queued_jobs: int = 0
+    queued_bytes: int = 0
+    active: int = 0
+    persisted: Persisted = Persisted()
+    failed_attempts: int = 0
+    last: list[PersistRun] = []
+    """Newest first, a handful."""
+
+
+class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The write-ahead log on local disk."""
+
+    segments: int = 0
+    bytes: int = 0
+    open_segment: int | None = None
+    syncs: int = 0
+    last_sync_s: float | None = None
+    """How long the last sync took."""
+    pending: int = 0
+    """Operations that wait for their sync."""
+
+
+class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What this daemon's clean-ups did since it started; each table cleaned is a run."""
+
+    runs: int = 0
+    failed_runs: int = 0
+    deleted_objects: int = 0
+    deleted_bytes: int = 0
+    last_run_at: str | None = None
+    last_run_s: float | None = None
+    """How long the last one took, whatever came of it."""
+
+
+class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one origin's writes have come; null where nothing is known."""
+
+    origin: str
+    memory_sequence: int | None
+    durable_sequence: int | None
+    open: bool
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Query streams: all that are open, and those whose client has stopped reading."""
+
+    open: int = 0
+    stalled: int = 0
+    files: int = 0
+    """On local disk, with rows of keyed answers that are sent later."""
+    file_bytes: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    identity: Identity
+    admission: Admission
+    rates: RateSpans
+    tables: list[TableStatus]
+    persist: PersistStatus
+    log: LogStatus
+    origins: list[OriginStatus]
+    streams: StreamStatus
+    clean_up: CleanUpStatus = CleanUpStatus()
+    errors: list[Problem]
+    """The last 20 warnings and errors of the log, newest first."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Status)
+
+
+def encode_status(status: Status) -> bytes:
+    """Give the JSON body (UTF-8) of ``/api/status`` and of the Flight action ``status``."""
+    return _encoder.encode(status)
+
+
+def decode_status(body: bytes) -> Status:
+    """Read a status that a daemon sent, also a newer one with fields unknown here.
+
+    Raises:
+        msgspec.DecodeError: the body is not JSON, or a field is missing or of another type.
+    """
+    return _decoder.decode(body)

@@ -1,0 +1,103 @@
+"""The row groups of some files, one after another, while the next ones are being decoded.
+
+Law of this file: it holds positions and no rows. Nothing is decoded ahead for a client that has not
+come through three quarters of a row group: who stands still has read no further, mostly.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.query.row_group_cache import RowGroups
+from persist.manifest import Add
+from persist.parquet.footer import DataFile
+from persist.predicate.predicate import Predicate
+
+AHEAD = 2
+"""Row groups that are decoded before they are asked for, by who has come through a whole one."""
+
+
+class Visit(NamedTuple):
+    """A row group that may have matching rows."""
+
+    file: DataFile
+    group: int
+    start: int
+    """Its first row's number in the file."""
+    rows: int
+
+
+class FileWalk:
+    """Walks files for one reader.
+
+    Args:
+        folder: the files' folder in the store.
+        schema: the table's.
+        columns: what is read of them.
+        reader: who reads; see :meth:`RowGroups.group`.
+    """
+
+    def __init__(
+        self,
+        groups: RowGroups,
+        folder: str,
+        schema: pa.Schema,
+        predicate: Predicate,
+        columns: tuple[str, ...],
+        reader: int,
+    ) -> None:
+        self._groups = groups
+        self._folder = folder
+        self._schema = schema
+        self._predicate = predicate
+        self._columns = columns
+        self._reader = reader
+        self._left: Iterator[Visit] = iter(())
+        self._next: deque[Visit] = deque()
+        self._under_way = 0
+
+    def visits(self, adds: Iterable[Add]) -> Iterator[Visit]:
+        """The groups of all files whose bounds do not rule them out."""
+        self._left, self._under_way = self._groups_of(adds), 0
+        self._next.clear()
+        while (visit := self._pull()) is not None:
+            yield visit
+
+    def decode_ahead(self, groups: int) -> None:
+        """Have so many groups behind the last one decoded, if that is not being done."""
+        while self._under_way < groups:
+            if self._under_way == len(self._next):
+                visit = next(self._left, None)
+                if visit is None:
+                    return
+                self._next.append(visit)
+            visit = self._next[self._under_way]
+            if not self._groups.prefetch(visit.file, visit.group, self._columns, self._reader):
+                return
+            self._under_way += 1
+
+    def _pull(self) -> Visit | None:
+        if not self._next:
+            return next(self._left, None)
+        self._under_way = max(0, self._under_way - 1)
+        return self._next.popleft()
+
+    def _groups_of(self, adds: Iterable[Add]) -> Iterator[Visit]:
+        predicate = self._predicate
+        for add in adds:
+            if not predicate.may_match(add.stats, add.rows):
+                continue
+            file = DataFile.of(add, self._folder)
+            footer = self._groups.footer(file)
+            stop = 0
+            for index in range(footer.num_row_groups):
+                rows = footer.row_group(index).num_rows
+                start, stop = stop, stop + rows
+                if not predicate.conjunctions or predicate.may_match(
+                    self._groups.bounds(file, index, self._schema), rows
+                ):
+                    yield Visit(file, index, start, rows)

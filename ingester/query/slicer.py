@@ -1,0 +1,189 @@
+"""One part after another out of a larger batch: the rows that match, in the answer's columns.
+
+A part that is a view keeps the whole batch in memory for as long as the client does not move. All
+answers together may have views of :data:`VIEW_BYTES`; beyond that parts are smaller, and copied.
+
+Law of this file: a client that stops reading holds its part in the server and nothing else, but for
+those few bytes in all. Nothing is kept between two parts.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pyarrow as pa
+
+from ingester.query.parts import (
+    AIM_BYTES,
+    CROWD_BYTES,
+    PART_BYTES,
+    Piece,
+    copied,
+    sent_bytes,
+    window,
+)
+from ingester.schema.align import Aligner
+from persist.predicate.predicate import Predicate
+
+VIEW_BYTES = 8 << 20
+LOOK_TIMES = 16
+"""Where few rows match, so many times as many are looked at for one part."""
+
+
+class Views:
+    """What the parts that are on their way keep in memory besides themselves. Any thread."""
+
+    def __init__(self, limit: int = VIEW_BYTES) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self.nbytes = 0
+
+    def take(self, nbytes: int) -> bool:
+        """Whether a view of a batch of this size may be sent; if so, until :meth:`give`."""
+        with self._lock:
+            if self.nbytes + nbytes > self._limit:
+                return False
+            self.nbytes += nbytes
+            return True
+
+    def give(self, nbytes: int) -> None:
+        """The view is sent."""
+        with self._lock:
+            self.nbytes -= nbytes
+
+
+class Cutter:
+    """Cuts one answer's parts.
+
+    Args:
+        schema: the answer's columns as they are stored.
+        looked_at: the columns of the predicate.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, looked_at: pa.Schema, predicate: Predicate, views: Views
+    ) -> None:
+        self._align = Aligner(schema)
+        self._looked_at = Aligner(looked_at)
+        self._predicate = predicate
+        self._views = views
+        self._held = 0
+        self._share = 1.0
+        """Of the rows that were looked at last, how many matched."""
+
+    def let_go(self) -> None:
+        """The last part is sent, or nobody wants it any more."""
+        held, self._held = self._held, 0
+        if held:
+            self._views.give(held)
+
+    def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """All matching rows, with the columns they have."""
+        mask = self._mask(batch)
+        return batch if mask is None else batch.filter(mask)
+
+    def lacks(self, batch: pa.RecordBatch) -> bool:
+        """Whether the answer has columns that the batch does not have."""
+        return self._align.absent_bytes(batch.schema) != (0, 0)
+
+    def fitting(self, batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+        """As many rows from ``start`` on as make a part with all columns, at least one; a view."""
+        absent, beside = self._align.absent_bytes(batch.schema)
+        if not beside:
+            return window(batch, start, stop).batch
+        own = sent_bytes(batch) / batch.num_rows
+        rows = max(1, int((AIM_BYTES - beside) / (own + absent)))
+        view = window(batch, start, min(stop, start + rows)).batch
+        # Its own rows may be larger than others.
+        while view.num_rows > 1 and _with(absent, beside, view) > PART_BYTES:
+            view = view.slice(0, view.num_rows // 2)
+        return view
+
+    def whole(self, batch: pa.RecordBatch, *, own: bool) -> Piece:
+        """All matching rows of what makes at most one part; see :meth:`fitting`.
+
+        Args:
+            own: whether its memory holds nothing else.
+        """
+        self.let_go()
+        mask = self._mask(batch)
+        if mask is not None:
+            batch, own = batch.filter(mask), True
+        wanted = self._align(batch)
+        found = wanted if own or batch.num_rows == 0 else copied(wanted)
+        return Piece(found, sent_bytes(found))
+
+    def part(
+        self, batch: pa.RecordBatch, start: int, stop: int, nbytes: int | None = None
+    ) -> tuple[int, Piece]:
+        """(rows looked at, the matching ones among them) from a row of a batch on.
+
+        ``start < stop``; at least one row is looked at, and at most one part comes.
+
+        Args:
+            nbytes: of the whole batch, where that is known.
+        """
+        self.let_go()
+        if self.lacks(batch):
+            return self._widened(batch, start, stop)
+        wanted = self._align(batch)
+        kept = nbytes or sent_bytes(batch)
+        may_view = self._views.take(kept)
+        self._held = kept if may_view else 0
+        size = nbytes if wanted is batch else None
+        view = window(wanted, start, stop, size, AIM_BYTES if may_view else CROWD_BYTES)
+        if self._predicate.conjunctions:
+            times = min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
+            rows = min(stop - start, int(view.batch.num_rows * times))
+            mask = self._mask(batch.slice(start, rows))
+            if mask is not None:
+                return self._matching(wanted.slice(start, rows), mask)
+        if kept <= PART_BYTES and view.batch.num_rows == batch.num_rows:
+            self.let_go()  # it is no larger than a part may be
+            return view.batch.num_rows, view
+        if may_view:
+            return view.batch.num_rows, view
+        return view.batch.num_rows, view._replace(batch=copied(view.batch))
+
+    def _widened(self, batch: pa.RecordBatch, start: int, stop: int) -> tuple[int, Piece]:
+        """As :meth:`part`, of a batch that lacks columns: it is cut before it has them."""
+        if not self._predicate.conjunctions:
+            view = self.fitting(batch, start, stop)
+            found = self._align(copied(view))
+            return view.num_rows, Piece(found, sent_bytes(found))
+        view = window(batch, start, stop).batch
+        mask = self._mask(view)
+        matching = view if mask is None else view.filter(mask)
+        if not matching.num_rows:
+            return view.num_rows, Piece(matching, 0)
+        first, rows = self.fitting(matching, 0, matching.num_rows), view.num_rows
+        if first.num_rows < matching.num_rows:
+            assert mask is None or len(mask) == rows
+            rows = first.num_rows
+            if mask is not None:
+                numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+                rows = int(numbers[first.num_rows - 1]) + 1
+        found = self._align(copied(first))
+        return rows, Piece(found, sent_bytes(found))
+
+    def _matching(self, view: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
+        self.let_go()
+        found, rows = view.filter(mask), view.num_rows
+        self._share = found.num_rows / rows
+        nbytes = sent_bytes(found)
+        if nbytes > PART_BYTES and found.num_rows > 1:
+            first, nbytes = window(found, 0, found.num_rows, nbytes)
+            numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            rows, found = int(numbers[first.num_rows - 1]) + 1, copied(first)
+        return rows, Piece(found, nbytes)
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:
+        if not self._predicate.conjunctions:
+            return None
+        return self._predicate.mask(self._looked_at(batch))
+
+
+def _with(absent: float, beside: int, view: pa.RecordBatch) -> float:
+    """What rows are on the wire with the columns that they lack."""
+    return beside + sent_bytes(view) + absent * float(view.num_rows)

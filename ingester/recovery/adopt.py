@@ -1,0 +1,192 @@
+"""What a fenced or dead daemon had acknowledged, from its log into the tables.
+
+    log of the old daemon ──▶ parts by (ingester id, epoch, spec, partition), oldest first
+        less what ``applied`` and the origins of the newest version hold ──▶ files ──▶ commits
+
+Law of this file: an operation goes in under the identity that it was written under, so ``applied``
+tells this run and every other what is there already. The log is locked, read, and left as it is.
+Before anything is committed to a table, its manifest names a newer epoch than the log's: that of
+the newest process that has claimed one or, where there is none, one that is claimed here. So
+whoever wrote the log can commit nothing any more, and the newer daemon goes on undisturbed.
+
+In a table with a primary key the last write of a key wins. Among operations of one log that is log
+order. Against a newer epoch it cannot be known: where that has written, or may hold rows, nothing
+is adopted and the report says why. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from ingester.flush.file_writer import Uploader
+from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
+from ingester.recovery.orphan_log import OldLog
+from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
+from persist.manifest.paths import claim_path, claims_folder, parse_claim
+from persist.store import NotFound, ObjectStore
+from wal import DirectoryLock
+from wal.lock import LOCK_NAME
+
+AT_ONCE_BYTES = 64 << 20
+"""Rows that are in memory until they are committed together."""
+
+
+class CannotAdopt(Exception):
+    """The folder or the store is not the one that the log needs; nothing more was changed."""
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a log. ``epochs`` are those that wrote it, per ingester id."""
+
+    directory: str
+    store: str
+    epochs: dict[str, list[int]]
+    tables: list[AdoptedTable]
+
+    @property
+    def refused(self) -> list[AdoptedTable]:
+        """Tables with rows that stay in the log alone."""
+        return [table for table in self.tables if table.refused is not None]
+
+
+def adopt(
+    directory: Path,
+    store: ObjectStore,
+    *,
+    target_file_bytes: int = 128 << 20,
+    at_once_bytes: int = AT_ONCE_BYTES,
+) -> Adoption:
+    """Commit what a log holds and no file does. Twice adds nothing.
+
+    Args:
+        directory: a data directory, or its ``wal`` folder.
+
+    Raises:
+        DirectoryLocked: its daemon runs.
+        LogDamaged, LogTooNew, DamagedRecord: the log does not check out.
+        CannotAdopt: no log, or not this store's.
+        StoreUnavailable, CommitUnclear: the store does not answer; what is in stays in. Once more.
+    """
+    inner = directory / "wal"
+    folder = inner if inner.is_dir() else directory
+    with ExitStack() as stack:
+        if folder != directory or (folder.parent / LOCK_NAME).exists():
+            stack.enter_context(DirectoryLock(folder.parent))
+        log = OldLog(folder)
+        if not log.segments:
+            raise CannotAdopt(f"{directory} is no data directory: it holds no log segment")
+        identities = Identities(store, log.writers())
+        tables = _adopted(log, store, identities, (target_file_bytes, at_once_bytes))
+    return Adoption(
+        directory=str(directory), store=store.url, epochs=identities.epochs(), tables=tables
+    )
+
+
+def _adopted(
+    log: OldLog, store: ObjectStore, identities: Identities, limits: tuple[int, int]
+) -> list[AdoptedTable]:
+    target_file_bytes, at_once_bytes = limits
+    tables: dict[tuple[str, str], TableAdoption] = {}
+    held = 0
+    for operation in log.operations():
+        key = (operation.logged.header.namespace, operation.logged.header.table)
+        if key not in tables:
+            identities.check()
+            uploader = partial(Uploader, store, target_file_bytes=target_file_bytes)
+            try:
+                manifest = Manifest(store, *key)
+                tables[key] = TableAdoption(manifest, uploader, identities.successor)
+            except TableNotFound as exc:
+                raise CannotAdopt(
+                    f"the log has rows of table {key[0]}/{key[1]}, which store {store.url} does not"
+                    " have; is this the right store?"
+                ) from exc
+        held += tables[key].take(operation)
+        if held >= at_once_bytes:
+            _flush(tables)
+            held = 0
+    _flush(tables)
+    return [tables[key].report for key in sorted(tables)]
+
+
+def _flush(tables: dict[tuple[str, str], TableAdoption]) -> None:
+    for table in tables.values():
+        table.flush()
+
+
+class Identities:
+    """Who wrote a log, and who comes after them."""
+
+    def __init__(self, store: ObjectStore, writers: list[WriterIdentity]) -> None:
+        self._store = store
+        self._writers = writers
+        self._successors: dict[str, WriterIdentity] = {}
+        self._checked = False
+
+    def epochs(self) -> dict[str, list[int]]:
+        """Those of the log, per ingester id."""
+        found: dict[str, list[int]] = {}
+        for writer in self._writers:
+            found.setdefault(writer.ingester_id, []).append(writer.epoch)
+        return found
+
+    def check(self) -> None:
+        """See that the epochs of the log were claimed in this store.
+
+        Raises:
+            CannotAdopt: they were not: it is another store, whose tables may have the same names.
+        """
+        if self._checked:
+            return
+        for writer in self._writers:
+            claimed = self._claimed(writer.ingester_id, writer.epoch)
+            if claimed != writer:
+                raise CannotAdopt(
+                    f"the log was written by ingester {writer.ingester_id!r} in its epoch"
+                    f" {writer.epoch} (incarnation {writer.incarnation}), of which store"
+                    f" {self._store.url} knows nothing; is this the right store?"
+                )
+        self._checked = True
+
+    def successor(self, ingester_id: str) -> WriterIdentity:
+        """An identity that is newer than all that wrote the log: the newest one claimed, or new."""
+        known = self._successors.get(ingester_id)
+        if known is None:
+            known = self._successors[ingester_id] = self._find_or_claim(ingester_id)
+        return known
+
+    def _find_or_claim(self, ingester_id: str) -> WriterIdentity:
+        last = max(w.epoch for w in self._writers if w.ingester_id == ingester_id)
+        newest = self._newest_claim(ingester_id)
+        if newest <= last:
+            incarnation = f"adoption-{secrets.token_hex(8)}"
+            body = {"incarnation": incarnation, "at": self._store.now().isoformat()}
+            claim = partial(claim_epoch, self._store, ingester_id, last + 1, body)
+            epoch = patiently(claim)
+            if epoch == last + 1:
+                return WriterIdentity(ingester_id, incarnation, epoch)
+            # A daemon has come meanwhile: ours would fence it.
+            newest = epoch - 1
+        found = self._claimed(ingester_id, newest)
+        if found is None:
+            raise CannotAdopt(f"{claim_path(ingester_id, newest)} in {self._store.url} is no claim")
+        return found
+
+    def _newest_claim(self, ingester_id: str) -> int:
+        folder = claims_folder(ingester_id)
+        listed = patiently(lambda: list(self._store.list(folder)))
+        return max((parse_claim(info.path) or 0 for info in listed), default=0)
+
+    def _claimed(self, ingester_id: str, epoch: int) -> WriterIdentity | None:
+        """Who claimed the epoch, None when nobody did."""
+        try:
+            body = json.loads(patiently(partial(self._store.get, claim_path(ingester_id, epoch))))
+            return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)
+        except (NotFound, ValueError, KeyError, TypeError):
+            return None

@@ -1,0 +1,287 @@
+"""One table's share of an adopted log: uploaded, and committed for who wrote it.
+
+    pending ── less what is in files ──▶ upload ──▶ commit, fenced by check_replaced
+                 ▲                                     │
+                 └──────── the newest version ◀────────┘  somebody else was faster: plan anew
+
+Law of this file: per (ingester id, epoch, spec, partition) operations are committed in log order
+and without gaps, so that ``applied`` never covers one that is in no file. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
+from ingester.buffer.rows import MIXED
+from ingester.flush.file_writer import Uploader
+from ingester.recovery.adoption_rules import (
+    OldKey,
+    OldPart,
+    OrderUnknown,
+    Pending,
+    check_order,
+    left_of,
+    origins_of,
+    rows_of,
+)
+from ingester.recovery.orphan_log import OldOperation
+from persist.backoff import Backoff
+from persist.manifest import (
+    Action,
+    Add,
+    Applied,
+    CommitUnclear,
+    Fenced,
+    Manifest,
+    OriginMoved,
+    PartitionsChanged,
+    PartlyCovered,
+    Proposal,
+    Rebase,
+    Remove,
+    TableState,
+    UploadExpired,
+    Writer,
+    WriterIdentity,
+    check_replaced,
+    commit,
+    rebase,
+    undisturbed,
+    unmoved,
+)
+from persist.store import StoreUnavailable
+
+T = TypeVar("T")
+
+ATTEMPTS = 8
+PLANS = 100
+"""Each new plan means that somebody else has committed the same rows or files: it has an end."""
+
+
+class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one table's operations. Rows count once per part of an operation."""
+
+    namespace: str
+    table: str
+    rows: int = 0
+    files: int = 0
+    skipped_rows: int = 0
+    """Rows that were in files already."""
+    refused_rows: int = 0
+    """Rows that stay in the log alone; ``refused`` says why."""
+    refused: str | None = None
+
+
+class TableAdoption:
+    """Takes a table's operations in log order, and commits them."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        uploader: Callable[[WriterIdentity], Uploader],
+        successor: Callable[[str], WriterIdentity],
+    ) -> None:
+        """Raises ``TableNotFound``, ``StoreUnavailable``."""
+        self._manifest = manifest
+        self._uploader = uploader
+        self._successor = successor
+        self._state = patiently(manifest.load)
+        self._buffer = TableBuffer(manifest.namespace, manifest.table, self._state)
+        self._pending: dict[OldKey, list[OldPart]] = {}
+        self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
+
+    def take(self, operation: OldOperation) -> int:
+        """Keep the operation's rows for the next :meth:`flush`; the bytes they have."""
+        header = operation.logged.header
+        for part in operation.logged.parts:
+            key = OldKey(operation.writer, header.spec_id, part.values)
+            old = OldPart(
+                operation.seq, part.batch, header.origin, header.origin_sequence, part.members
+            )
+            self._pending.setdefault(key, []).append(old)
+        return sum(part.nbytes for part in operation.logged.parts)
+
+    def flush(self) -> None:
+        """Commit what was taken, unless it is in files.
+
+        Raises:
+            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+        """
+        pending, self._pending = self._pending, {}
+        for share in self._shares(pending):
+            try:
+                self._adopt(share)
+            except OrderUnknown as exc:
+                rows = self.report.refused_rows + rows_of(left_of(self._state, share).values())
+                self._note(refused=str(exc), refused_rows=rows)
+
+    def _shares(self, pending: Pending) -> list[Pending]:
+        """What is committed together: of one ingester; in a keyed table one partition's epoch.
+
+        There a file replaces others, so the next one can be made only when it is in.
+        """
+        if self._buffer.definition.keyed:
+            return [{key: parts} for key, parts in pending.items()]
+        by_ingester: dict[str, dict[OldKey, list[OldPart]]] = {}
+        for key, parts in pending.items():
+            by_ingester.setdefault(key.writer.ingester_id, {})[key] = parts
+        return list(by_ingester.values())
+
+    def _adopt(self, share: Pending) -> None:
+        newest = max((key.writer for key in share), key=lambda writer: writer.epoch)
+        for _ in range(PLANS):
+            left = left_of(self._state, share)
+            if not left:
+                self._count({}, share, 0)
+                return
+            self._replace(newest)
+            files, actions = self._upload(left)
+            origins, seen = origins_of(self._state, left)
+            actions += origins
+            rebase_on = unmoved(seen, self._rebase_on(self._state, left))
+            call = partial(
+                commit,
+                self._manifest,
+                self._state,
+                Proposal(actions),
+                newest,
+                rebase_on,
+                fence=check_replaced,
+            )
+            try:
+                self._install(patiently(call))
+            except (OriginMoved, PartitionsChanged, PartlyCovered, UploadExpired):
+                self._install(patiently(partial(self._manifest.refresh, self._state)))
+                continue
+            # What is not there fell out: somebody else was faster.
+            made = {
+                key: left[key]
+                for key, adds in files.items()
+                if all(add.path in self._state.files for add in adds)
+                and not left_of(self._state, {key: left[key]})
+            }
+            self._count(made, share, sum(len(files[key]) for key in made))
+            return
+        raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
+
+    def _replace(self, old: WriterIdentity) -> None:
+        """See that the table's manifest has a newer epoch than the old one."""
+        known = self._state.writers.get(old.ingester_id)
+        if known is not None and known.epoch > old.epoch:
+            return
+        successor = self._successor(old.ingester_id)
+        # Closed: a daemon that has this epoch says that it is open before its first write here.
+        fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, "closed")
+        proposal = Proposal([fence])
+        try:
+            call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
+            self._install(patiently(call))
+        except Fenced:  # by one that is newer still, which will do
+            self._install(patiently(partial(self._manifest.refresh, self._state)))
+
+    def _upload(self, left: Pending) -> tuple[dict[OldKey, tuple[Add, ...]], list[Action]]:
+        """The files of each key, and what commits them."""
+        files: dict[OldKey, tuple[Add, ...]] = {}
+        actions: list[Action] = []
+        for key, parts in left.items():
+            handle = self._handle(key, parts)
+            call = partial(self._uploader(key.writer).upload, handle, self._state)
+            upload = patiently(call)
+            files[key] = upload.files.adds
+            actions += (Remove(path, "replaced by adopted rows") for path in upload.replaces)
+            actions += upload.files.adds
+            actions.append(
+                Applied(
+                    ingester_id=key.writer.ingester_id,
+                    epoch=key.writer.epoch,
+                    spec_id=key.spec_id,
+                    values=key.values,
+                    seq=parts[-1].last_seq,
+                )
+            )
+        return files, actions
+
+    def _handle(self, key: OldKey, parts: list[OldPart]) -> BufferHandle:
+        handle = BufferHandle(
+            PartitionBuffer(self._buffer, (key.spec_id, key.values)),
+            epoch=key.writer.epoch,
+            first_seq=parts[0].seq,
+            segment=0,
+        )
+        handle.last_seq = parts[-1].last_seq
+        for part in parts:
+            nbytes = int(part.batch.nbytes)
+            handle.rows.append(
+                part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED, members=part.members
+            )
+        handle.total_rows = handle.rows.rows
+        return handle
+
+    def _rebase_on(self, base: TableState, left: Pending) -> Rebase:
+        """The usual rule; in a keyed table also: nothing new in the partition, and no newer epoch.
+
+        Raises:
+            OrderUnknown: at once, and from what it returns as of the state that it is told.
+        """
+        if not self._buffer.definition.keyed:
+            return rebase
+        check_order(base, left)
+
+        partitions = {(key.spec_id, key.values) for key in left}
+        undisturbed_rebase = undisturbed({each: base.partitions.get(each) for each in partitions})
+
+        def keyed(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+            check_order(state, left)
+            return undisturbed_rebase(state, actions)
+
+        return keyed
+
+    def _install(self, state: TableState) -> None:
+        self._state = state
+        self._buffer.install(state)
+
+    def _count(self, made: Pending, share: Pending, files: int) -> None:
+        rows = rows_of(made.values())
+        self._note(
+            rows=self.report.rows + rows,
+            files=self.report.files + files,
+            skipped_rows=self.report.skipped_rows + rows_of(share.values()) - rows,
+        )
+
+    def _note(self, **changed: Any) -> None:
+        self.report = msgspec.structs.replace(self.report, **changed)
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """What the call returns, tried again for some seconds while the store is away.
+
+    Raises:
+        StoreUnavailable, CommitUnclear: it stayed away.
+    """
+    backoff = Backoff(0.2, 3.0, Random())
+    for _ in range(ATTEMPTS):
+        try:
+            return call()
+        except (StoreUnavailable, CommitUnclear):
+            time.sleep(backoff.next_s())
+    return call()
+
+
+def if_older(old: WriterIdentity) -> Rebase:
+    """The usual rule, and nothing is left where a newer epoch than ``old`` has spoken by now.
+
+    That may be the successor itself, which has the table open: its word is not ours to change.
+    """
+
+    def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+        known = state.writers.get(old.ingester_id)
+        return () if known is not None and known.epoch > old.epoch else rebase(state, actions)
+
+    return guarded

@@ -1,0 +1,138 @@
+"""What of an old log is still to be adopted, and what cannot be.
+
+Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
+was written under, or where its origin is further; and it is another's to bring where that has
+taken the origin over. Of two rows with one primary key the last write
+counts; between a log and a newer epoch of its id nobody knows which that is, so there the older
+rows are refused and never put over the newer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from persist.manifest import Origin, TableState, Values, WriterIdentity
+from persist.manifest.origins import fresh, further, in_files, may_commit
+
+
+class OrderUnknown(Exception):
+    """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
+
+
+class OldKey(NamedTuple):
+    """Operations that have one order: of one epoch and partition."""
+
+    writer: WriterIdentity
+    spec_id: int
+    values: Values
+
+
+class OldPart(NamedTuple):
+    """The rows of one operation, or of a run, that belong to one partition."""
+
+    seq: int
+    """Of the first operation of the run."""
+    batch: pa.RecordBatch
+    origin: str | None
+    origin_sequence: int | None
+    members: tuple[tuple[int, int], ...] | None = None
+    """Whose the rows are in a run; see :class:`ingester.dml.Part`."""
+
+    @property
+    def last_seq(self) -> int:
+        """Of the last one that has rows here, as a daemon commits it."""
+        return self.seq + (self.members[-1][0] if self.members else 0)
+
+
+Pending = Mapping[OldKey, list[OldPart]]
+
+
+def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
+    """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys.
+
+    An open writer may hold rows of any partition in memory; of one that has closed the table
+    cleanly, ``applied`` tells which partitions it has written to.
+    """
+    for writer, spec_id, values in parts:
+        owner = state.owner
+        if owner is not None and owner.ingester_id != writer.ingester_id:
+            raise OrderUnknown(
+                f"it has a primary key, and {owner.ingester_id!r} takes its writes by now: which of"
+                " two rows of a key is the newer one cannot be known"
+            )
+        known = state.writers.get(writer.ingester_id)
+        if known is not None and known.epoch > writer.epoch and known.state == "open":
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
+                " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"
+                " cleanly (SIGTERM) and adopt again: partitions that it has not touched go in then"
+            )
+        newer = [
+            epoch
+            for (ingester_id, epoch, *partition), _ in state.applied.items()
+            if ingester_id == writer.ingester_id
+            and epoch > writer.epoch
+            and tuple(partition) == (spec_id, values)
+        ]
+        newer += [
+            epoch
+            for ingester_id, epoch in state.epochs_complete
+            if ingester_id == writer.ingester_id and epoch > writer.epoch
+        ]
+        if newer:
+            raise OrderUnknown(
+                f"it has a primary key, and epoch {max(newer)} of {writer.ingester_id!r} has"
+                f" written to partition {list(values)}: which of two rows of a key is the newer"
+                " one cannot be known"
+            )
+
+
+def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
+    """What the version's files lack."""
+    left = {}
+    for key, parts in share.items():
+        writer, spec_id, values = key
+        upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
+        kept = [p for p in parts if p.seq > upto and not _origin_has_it(state, key, p)]
+        if kept:
+            left[key] = kept
+    return left
+
+
+def _origin_has_it(state: TableState, key: OldKey, part: OldPart) -> bool:
+    """Whether this part of an origin's operation is in files, by whichever way it came there.
+
+    Or on its way there: another process took the origin over at this sequence or below, and whoever
+    wrote it sends it to that one.
+    """
+    origin = state.origins.get(part.origin) if part.origin is not None else None
+    if origin is None or part.origin_sequence is None:
+        return False
+    if in_files(origin, part.origin_sequence, (key.spec_id, key.values)):
+        return True
+    process = (key.writer.ingester_id, key.writer.epoch)
+    return not may_commit(origin, part.origin_sequence, process)
+
+
+def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:
+    """What a commit of these operations says of their origins, and what it was made from."""
+    changed: dict[str, Origin] = {}
+    seen: dict[str, Origin | None] = {}
+    for key, parts in left.items():
+        process = (key.writer.ingester_id, key.writer.epoch)
+        last = {p.origin: p.origin_sequence for p in parts if p.origin_sequence is not None}
+        for name, sequence in last.items():
+            assert name is not None
+            assert sequence is not None
+            seen[name] = state.origins.get(name)
+            known = changed.get(name) or seen[name] or fresh(name, process)
+            changed[name] = further(known, sequence, (key.spec_id, key.values))
+    return list(changed.values()), seen
+
+
+def rows_of(parts: Iterable[list[OldPart]]) -> int:
+    """How many rows they are."""
+    return sum(part.batch.num_rows for run in parts for part in run)

@@ -1,0 +1,100 @@
+"""The operations of a log that nobody runs, as they were acknowledged.
+
+Law of this file: reads and changes nothing; what a start would refuse is refused here with the same
+error, and what a start would cut off as never acknowledged is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.dml.record import DamagedRecord, LoggedOperation, decode_schema
+from ingester.dml.transaction_record import decode_record
+from persist.manifest import WriterIdentity
+from wal import OsDisk, Record, RecordKind, SegmentFacts
+from wal.recovery import facts_of, refusal, survey
+from wal.replay import ReplayCursor
+
+
+class OldOperation(NamedTuple):
+    """An operation with the identity that it has for ever."""
+
+    writer: WriterIdentity
+    seq: int
+    logged: LoggedOperation
+
+
+class OldLog:
+    """The log of a daemon that has stopped, in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Check every segment in full.
+
+        Raises:
+            LogDamaged, LogTooNew: a start would stop at it.
+            OSError: the folder cannot be read.
+        """
+        self._disk = OsDisk()
+        self._folder = folder
+        found = survey(self._disk, folder)
+        if (error := refusal(folder, found)) is not None:
+            raise error
+        self._facts: dict[int, SegmentFacts] = {
+            verdict.number: facts_of(verdict, state)
+            for verdict, state in zip(found.verdicts, found.states(), strict=True)
+            if state != "headerless"
+        }
+
+    @property
+    def segments(self) -> int:
+        """How many there are."""
+        return len(self._facts)
+
+    def writers(self) -> list[WriterIdentity]:
+        """Who wrote it, each once, by rising epoch; also those that left no operation."""
+        found = {_identity(facts) for facts in self._facts.values()}
+        return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
+
+    def operations(self) -> Iterator[OldOperation]:
+        """All operations, oldest first; about 8 MiB of them are read at a time.
+
+        Raises:
+            LogDamaged, DamagedRecord: a record does not check out.
+        """
+        facts = list(self._facts.values())
+        cursor = ReplayCursor(self._disk, self._folder, facts, pa.allocate_buffer)
+        schemas: dict[int, pa.Schema] = {}
+        segment = -1
+        while (records := cursor.next_chunk()) is not None:
+            for record in records:
+                if record.segment != segment:
+                    segment = record.segment
+                    schemas.clear()
+                try:
+                    operations = self._decoded(record, schemas)
+                except DamagedRecord as exc:
+                    raise DamagedRecord(
+                        f"log segment {record.segment}, offset {record.offset}: {exc}"
+                    ) from exc
+                yield from operations
+
+    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OldOperation]:
+        if record.kind == RecordKind.SCHEMA:
+            header, schema = decode_schema(record.payload)
+            schemas[header.shape] = schema
+        if record.kind != RecordKind.OPERATION:
+            return []
+        writer = _identity(self._facts[record.segment])
+        found = decode_record(record.payload, schemas, record.operations)
+        return [
+            OldOperation(writer, record.first_seq + number, logged)
+            for number, logged in enumerate(found)
+        ]
+
+
+def _identity(facts: SegmentFacts) -> WriterIdentity:
+    return WriterIdentity(facts.ingester_id, facts.incarnation, facts.epoch)

@@ -1,0 +1,260 @@
+"""From the log back into the buffers, after a crash or a stop that ran out of time.
+
+Law of this file: oldest first, through the same tree as live writes; parts that a committed
+manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
+hold: replay waits for persists, which run meanwhile. A crash in here changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import pyarrow as pa
+import structlog
+import trio
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.dml.operation import Operation, Part
+from ingester.dml.origin_record import decode_opened, decode_origins
+from ingester.dml.record import DamagedRecord, LoggedOperation, OperationHeader, decode_schema
+from ingester.dml.transaction_record import decode_record
+from ingester.errors import StoreAway, UnknownTable
+from ingester.memory.ledger import MemoryLedger
+from ingester.origins.registry import Origins
+from ingester.tables.catalog import Catalog
+from persist.backoff import Backoff
+from persist.manifest.origins import in_files, may_commit
+from wal import Log, Record, RecordKind
+
+log = structlog.get_logger(__name__)
+
+
+class LogWithoutTable(Exception):
+    """The log has rows of a table that the store does not know: most likely the wrong store."""
+
+
+class LogOfAnotherTime(Exception):
+    """The log has rows of a keyed table that another daemon writes to by now."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What replay found."""
+
+    operations: int = 0
+    rows: int = 0
+    skipped_rows: int = 0
+    """Rows that committed files had already, and those of the next line."""
+    foreign_rows: int = 0
+    """Rows of origins that another process took over: whoever wrote them has sent them there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """The memory that replay may use, and what makes the daemon persist."""
+
+    ledger: MemoryLedger
+    relieve: Callable[[], None]
+
+
+class Replay:
+    """Feeds a recovered log to the tree."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tree: BufferTree,
+        origins: Origins,
+        limits: ReplayLimits,
+        ingester_id: str,
+    ) -> None:
+        self.report = ReplayReport()
+        self.interrupted: set[str] = set()
+        """Origins that had a transaction open when the log ended."""
+        self._catalog = catalog
+        self._tree = tree
+        self._origins = origins
+        self.on_segment: Callable[[int], None] = lambda segment: None
+        self._limits = limits
+        self._ingester_id = ingester_id
+        self._segment = -1
+        self._schemas: dict[int, pa.Schema] = {}
+        self._shape_of: dict[int, int] = {}
+        self._shapes: dict[bytes, int] = {}
+        # Below zero, where live streams never number theirs, and not the tree's -1.
+        self._next_shape = itertools.count(-2, -1)
+
+    async def run(self, wal: Log) -> ReplayReport:
+        """Replay everything.
+
+        Raises:
+            LogDamaged, DamagedRecord: something does not check out.
+            LogWithoutTable: the log does not belong to this store.
+            Fenced: a later process runs under this id.
+        """
+        async for records in wal.replay(allocate=pa.allocate_buffer):
+            for record in records:
+                try:
+                    await self._replay(record)
+                except DamagedRecord as exc:
+                    raise DamagedRecord(
+                        f"log segment {record.segment}, offset {record.offset}: {exc}"
+                    ) from exc
+                await self._wait_for_memory()
+        return self.report
+
+    async def _replay(self, record: Record) -> None:
+        if record.segment != self._segment:
+            self._segment = record.segment
+            self._schemas.clear()
+            self.on_segment(record.segment)
+        if record.kind == RecordKind.SCHEMA:
+            header, schema = decode_schema(record.payload)
+            self._schemas[header.shape] = schema
+            key = schema.serialize().to_pybytes()
+            if key not in self._shapes:
+                self._shapes[key] = next(self._next_shape)
+            self._shape_of[header.shape] = self._shapes[key]
+        elif record.kind == RecordKind.ORIGINS:
+            for name, namespace, table, sequence in decode_origins(record.payload):
+                process = (self._ingester_id, record.epoch)
+                self._origins.restore(name, (namespace, table), sequence, process)
+        elif record.kind == RecordKind.OPERATION:
+            self._apply(record, await self._opened(record))
+        elif record.kind == RecordKind.OPENED:
+            self.interrupted = set(decode_opened(record.payload))
+
+    async def _opened(self, record: Record) -> list[tuple[TableBuffer, LoggedOperation]]:
+        found = []
+        for logged in decode_record(record.payload, self._schemas, record.operations):
+            table = self._tree.tables.get((logged.header.namespace, logged.header.table))
+            if table is None or not table.registered:
+                table = await self._register(logged.header.namespace, logged.header.table)
+            found.append((table, logged))
+        return found
+
+    def _apply(self, record: Record, found: list[tuple[TableBuffer, LoggedOperation]]) -> None:
+        """One operation, a run, or a transaction: of several tables, with a sequence each."""
+        self.interrupted -= {logged.header.origin for _, logged in found}
+        self.report.operations += record.operations
+        each = record.operations if len(found) == 1 else 1
+        left = [
+            operation
+            for number, (table, logged) in enumerate(found)
+            if (operation := self._left_of(record, number, each, table, logged)) is not None
+        ]
+        self._tree.apply_together(left)
+        for operation in left:
+            table = operation.table
+            for part in operation.parts:
+                partition = table.partitions[operation.spec_id, part.values]
+                handle = partition.active or partition.frozen[-1]
+                self._catalog.commits.adopted.note_replayed(handle)
+
+    def _left_of(
+        self,
+        record: Record,
+        number: int,
+        operations: int,
+        table: TableBuffer,
+        logged: LoggedOperation,
+    ) -> Operation | None:
+        """What files lack of the record's operation of this number, or of a run of so many."""
+        header, epoch, seq = logged.header, record.epoch, record.first_seq + number
+        parts = tuple(
+            part
+            for part in logged.parts
+            if table.state.applied_to(self._ingester_id, epoch, header.spec_id, part.values) < seq
+        )
+        rows = sum(part.batch.num_rows for part in parts)
+        if rows:
+            self._check_owner(table)
+        if not self._is_ours(table, header, epoch) or _left_out(table, logged, parts):
+            self.report.skipped_rows += logged.rows
+            self.report.foreign_rows += rows
+            return None
+        self.report.rows += rows
+        self.report.skipped_rows += logged.rows - rows
+        return Operation(
+            table=table,
+            parts=parts,
+            rows=rows,
+            nbytes=sum(part.nbytes for part in parts),
+            shape=self._shape_of[header.shape],
+            spec_id=header.spec_id,
+            operations=operations,
+            origin=header.origin,
+            origin_sequence=header.origin_sequence,
+            messages=header.messages,
+            seq=seq,
+            epoch=epoch,
+            segment=record.segment,
+        )
+
+    def _check_owner(self, table: TableBuffer) -> None:
+        """Older rows do not go over those of a daemon that has taken a keyed table meanwhile."""
+        owner = table.state.owner if table.definition.keyed else None
+        if owner is not None and owner.ingester_id != self._ingester_id:
+            raise LogOfAnotherTime(
+                f"the log has acknowledged rows of table {table.namespace}/{table.name}, whose"
+                f" writes daemon {owner.ingester_id!r} takes by now: which of two rows of a key is"
+                " the newer one cannot be known. `ingester wal adopt` brings in the rest of this"
+                " log; then move its folder aside"
+            )
+
+    def _is_ours(self, table: TableBuffer, header: OperationHeader, epoch: int) -> bool:
+        """Whether no other process has taken over what the operation's origin wrote here."""
+        name, sequence = header.origin, header.origin_sequence
+        if name is None or sequence is None:
+            return True
+        known = table.state.origins.get(name)
+        lane = self._origins.lane(name, table.key)
+        if known is not None and lane.owner is None:
+            lane.load(known, self._ingester_id)
+        return may_commit(known, sequence, (self._ingester_id, epoch))
+
+    async def _register(self, namespace: str, name: str) -> TableBuffer:
+        """Our new epoch goes into the manifest first, then what is applied there counts."""
+        backoff = Backoff(0.2, 10.0, Random())
+        while True:
+            try:
+                table = await self._catalog.open(namespace, name)
+                await self._catalog.register(table)
+                return table
+            except UnknownTable as exc:
+                raise LogWithoutTable(
+                    f"the log has acknowledged rows of table {namespace}/{name}, which store"
+                    f" {self._catalog.store.url} does not have; is this the right store?"
+                ) from exc
+            except StoreAway as exc:
+                wait_s = backoff.next_s()
+                log.warning("replay waits", error=str(exc), wait_s=wait_s, runbook="store-away")
+                await trio.sleep(wait_s)
+
+    async def _wait_for_memory(self) -> None:
+        ledger = self._limits.ledger
+        if ledger.used <= ledger.watermarks.low:
+            return
+        self._limits.relieve()
+        while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
+            await trio.sleep(0.01)
+
+
+def _left_out(table: TableBuffer, logged: LoggedOperation, left: tuple[Part, ...]) -> bool:
+    """Whether a persist has passed over rows of the operation, because its origin was elsewhere.
+
+    The origin may have come back since; then whoever writes it sends the operation again.
+    """
+    header = logged.header
+    if header.origin is None or header.origin_sequence is None:
+        return False
+    known = table.state.origins.get(header.origin)
+    kept = {part.values for part in left}
+    return known is not None and not all(
+        in_files(known, header.origin_sequence, (header.spec_id, part.values))
+        for part in logged.parts
+        if part.values not in kept
+    )

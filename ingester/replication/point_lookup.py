@@ -1,0 +1,79 @@
+"""Rows of a keyed table by their keys, as it is now: files and buffers.
+
+Law of this file: runs in a thread, while nobody else writes to the table. Files and row groups
+whose bounds hold none of the keys are not read; of the others only the rows asked for are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingester.query.filters import parse_filter
+from ingester.query.reader import PartReader, Selection
+from ingester.query.row_group_cache import RowGroups
+from ingester.query.snapshot import Snapshot
+from ingester.query.stream import AnswerStream
+from persist.parquet.sparse_rows import SparseRows, concatenated
+from persist.table import TableDefinition
+
+JOINED = 16
+"""Parts whose rows are held with all of their nulls."""
+FEW = 256
+"""Keys that are looked for by value, and not between the lowest and the highest of them."""
+
+
+def rows_with_keys(
+    table: tuple[str, str], snapshot: Snapshot, row_groups: RowGroups, keys: pa.Table
+) -> pa.Table:
+    """The rows with these keys, whole, in any order; less those that there are none of.
+
+    Columns without a value share their nulls.
+
+    Closes the snapshot.
+
+    Raises:
+        StoreAway: a file cannot be read now.
+    """
+    definition = snapshot.definition
+    key = list(definition.primary_key)
+    selection = Selection(
+        schema=definition.schema,
+        predicate=parse_filter(_around(keys, definition), definition.schema),
+        limit=None,
+    )
+    reader = PartReader(snapshot, selection, row_groups, f"{table[0]}/{table[1]}/v1")
+    found: list[pa.RecordBatch] = []
+    kept: list[SparseRows] = []
+    for part in AnswerStream(table, reader, on_close=lambda stream: None):
+        numbered = pa.table(
+            [*(part.batch.column(name) for name in key), np.arange(part.batch.num_rows)],
+            names=[*key, "_row"],
+        )
+        rows = numbered.join(keys, keys=key, join_type="left semi")["_row"]
+        if len(rows):
+            found.append(part.batch.take(rows.combine_chunks()))
+            if len(found) >= JOINED:
+                kept.append(SparseRows.of(found, definition.schema))
+                found.clear()
+    kept.append(SparseRows.of(found, definition.schema))
+    return concatenated(kept).table()
+
+
+def _around(keys: pa.Table, definition: TableDefinition) -> list[list[list[Any]]] | None:
+    """A filter that all the keys pass, and perhaps others."""
+    terms: list[list[Any]] = []
+    for name in definition.primary_key:
+        kind = definition.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+            continue
+        column = keys.column(name)
+        if keys.num_rows <= FEW:
+            terms.append([name, "in", pc.unique(column).to_pylist()])
+        else:
+            bounds = pc.min_max(column).as_py()
+            terms += [[name, ">=", bounds["min"]], [name, "<=", bounds["max"]]]
+    return [terms] if terms else None

@@ -1,0 +1,97 @@
+"""Rows of any age in the columns of one schema.
+
+Law of this file: a column that the rows lack is null, a type that differs is cast (the types of a
+table never change; files only lack what Parquet has no type for), and order follows the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ingester.errors import InvalidRequest
+from persist.parquet.sparse_rows import null_bytes, rows_alone
+
+VALIDITY_BYTES = 0.125
+NODE_BYTES, BUFFER_BYTES = 16, 24
+"""What the wire says of a column beside its values, and of each of its buffers, with what fills it
+up to a multiple of 8."""
+
+
+class Aligner:
+    """Brings batches to the columns of one schema. Those that a batch lacks share their nulls."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._kinds = [field.type for field in schema]
+        self._places = {name: place for place, name in enumerate(schema.names)}
+        numbers: dict[pa.DataType, int] = {}
+        self._number_of_kind = [numbers.setdefault(kind, len(numbers)) for kind in self._kinds]
+        self._null_bytes = [null_bytes(kind) + VALIDITY_BYTES for kind in self._kinds]
+        self._beside = [_described_bytes(kind) for kind in self._kinds]
+        self._last: tuple[list[str] | None, tuple[float, int]] = (None, (0.0, 0))
+
+    def absent_bytes(self, schema: pa.Schema) -> tuple[float, int]:
+        """What batches of this schema lack: bytes of a row on the wire, and beside the rows."""
+        names = schema.names
+        if names != self._last[0]:
+            absent = self._places.keys() - set(names)
+            row = sum(self._null_bytes[self._places[name]] for name in absent)
+            beside = sum(self._beside[self._places[name]] for name in absent)
+            self._last = (names, (row, beside))
+        return self._last[1]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with exactly the schema's columns; no copy where it has them already."""
+        if batch.schema.equals(self.schema):
+            return batch
+        if not self._kinds:
+            return rows_alone(batch.num_rows)
+        columns: list[pa.Array | None] = [None] * len(self._kinds)
+        for index, name in enumerate(batch.schema.names):
+            place = self._places.get(name)
+            if place is not None:
+                column, kind = batch.column(index), self._kinds[place]
+                columns[place] = column if column.type == kind else column.cast(kind)
+        nulls: dict[int, pa.Array] = {}
+        for place, number in enumerate(self._number_of_kind):
+            if columns[place] is None:
+                if number not in nulls:
+                    nulls[number] = pa.nulls(batch.num_rows, self._kinds[place])
+                columns[place] = nulls[number]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def align_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the schema's columns; see :class:`Aligner`."""
+    return batch if batch.schema.equals(schema) else Aligner(schema)(batch)
+
+
+def align_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """All batches as one table with the schema's columns."""
+    return pa.Table.from_batches([*map(Aligner(schema), batches)], schema)
+
+
+def _described_bytes(kind: pa.DataType) -> int:
+    inner = sum(_described_bytes(kind.field(n).type) for n in range(kind.num_fields))
+    buffers = 2 if kind.num_fields or pa.types.is_primitive(kind) else 3
+    return inner + NODE_BYTES + BUFFER_BYTES * buffers
+
+
+def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
+    """The answer's columns; with ``marks`` also ``_op``."""
+    if columns is None:
+        if not marks:
+            return schema
+        fields = list(schema)
+    else:
+        unknown = [name for name in columns if schema.get_field_index(name) < 0]
+        if unknown:
+            raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
+        fields = [schema.field(name) for name in columns]
+    if marks:
+        # A delete has its key alone.
+        fields = [field.with_nullable(True) for field in fields]
+        fields.append(pa.field("_op", pa.string(), nullable=False))
+    return pa.schema(fields)

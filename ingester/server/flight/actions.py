@@ -1,0 +1,163 @@
+"""DoAction: what can be asked of a daemon beside reading and writing rows.
+
+Law of this file: one entry of :data:`ACTIONS` per action; each takes a checked body, runs on the
+loop and gives JSON objects.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ingester.buffer import TableBuffer
+from ingester.errors import InvalidRequest, NotAvailable
+from ingester.query.ticket import no_flight_sql
+from ingester.schema.definition import define_table
+from ingester.server.flight.requests import (
+    CreateTableBody,
+    EmptyBody,
+    OriginsBody,
+    PersistBody,
+    TableBody,
+    parse_body,
+)
+from ingester.tables.origin_lookup import OriginFacts
+
+if TYPE_CHECKING:
+    from ingester.daemon.assembly import Runtime
+
+Objects = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action: what it is for, the body it takes, and what it does."""
+
+    description: str
+    body: type
+    run: Callable[[Runtime, Any], Awaitable[Objects]]
+
+
+def describe(table: TableBuffer) -> dict[str, Any]:
+    """The answer of ``describe_table`` and ``create_table``."""
+    definition, state = table.definition, table.state
+    return {
+        "namespace": table.namespace,
+        "table": table.name,
+        "schema": [
+            {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.schema
+        ],
+        "primary_key": list(definition.primary_key),
+        "partition_by": list(definition.spec.texts()),
+        "sort_by": list(definition.sort_by),
+        "timestamp_unit": definition.timestamp_unit,
+        "manifest_version": state.version,
+        "buffered": {
+            "rows": table.rows,
+            "bytes": table.nbytes,
+            "partitions": len(table.partitions),
+        },
+        "persisted": {"rows": state.rows, "bytes": state.bytes, "files": state.file_count},
+    }
+
+
+async def _create_table(runtime: Runtime, body: CreateTableBody) -> Objects:
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.schema, validate=True)))
+    except (ValueError, pa.ArrowException, OSError, EOFError) as exc:
+        raise InvalidRequest(
+            f"create_table: 'schema' is not an Arrow IPC schema in base64: {exc}"
+        ) from exc
+    definition = define_table(
+        schema,
+        primary_key=body.primary_key,
+        partition_by=body.partition_by,
+        sort_by=body.sort_by,
+        timestamp_unit=body.timestamp_unit,
+    )
+    return [describe(await runtime.catalog.create(body.namespace, body.table, definition))]
+
+
+async def _describe_table(runtime: Runtime, body: TableBody) -> Objects:
+    table = await runtime.catalog.open(body.namespace, body.table)
+    await runtime.queries.refresh(table)
+    return [describe(table)]
+
+
+async def _persist(runtime: Runtime, body: PersistBody) -> Objects:
+    if body.table is not None and body.namespace is None:
+        raise InvalidRequest("persist: a 'table' needs its 'namespace'")
+    if not 0 <= body.timeout_s <= 86_400:
+        raise InvalidRequest(f"persist: timeout_s {body.timeout_s} is not between 0 and 86400")
+    tables = await runtime.persist(body.namespace, body.table, body.timeout_s)
+    return [
+        {"namespace": t.namespace, "table": t.name, "manifest_version": t.state.version}
+        for t in tables
+    ]
+
+
+async def _origins(runtime: Runtime, body: OriginsBody) -> Objects:
+    known = runtime.known_origins
+    if body.namespace is None and body.table is None:
+        return [facts._asdict() for facts in await known.find(body.origin)]
+    if body.origin is None or body.namespace is None or body.table is None:
+        raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
+    table = await runtime.catalog.open(body.namespace, body.table)
+    # Without the newest version a part that another daemon has put into files would be missing.
+    await runtime.catalog.refresh(table, -1.0)
+    found = await known.find(body.origin)
+    facts = found[0] if found else OriginFacts(body.origin, None, None, False)
+    upto, marks = known.standing(body.origin, table)
+    return [facts._asdict() | {"table_sequence": upto, "marks": marks}]
+
+
+async def _status(runtime: Runtime, _body: EmptyBody) -> Objects:
+    return [runtime.status()]
+
+
+async def _later(_runtime: Runtime, _body: Any) -> Objects:
+    raise NotAvailable("checkpoints are not available in this version")
+
+
+ACTIONS: dict[str, Action] = {
+    "create_table": Action("Create a table", CreateTableBody, _create_table),
+    "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
+    "persist": Action(
+        "Commit everything acknowledged so far to object storage", PersistBody, _persist
+    ),
+    "origins": Action("How far each origin's writes have come", OriginsBody, _origins),
+    "checkpoint_get": Action("Read a checkpoint (not available yet)", dict, _later),
+    "checkpoint_put": Action("Write a checkpoint (not available yet)", dict, _later),
+    "checkpoint_delete": Action("Delete a checkpoint (not available yet)", dict, _later),
+    "status": Action("What /api/status has", EmptyBody, _status),
+}
+
+
+_FLIGHT_SQL = {
+    "BeginSavepoint",
+    "BeginTransaction",
+    "CancelQuery",
+    "ClosePreparedStatement",
+    "CreatePreparedStatement",
+    "CreatePreparedSubstraitPlan",
+    "EndSavepoint",
+    "EndTransaction",
+}
+
+
+async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
+    """Run an action by name; its JSON objects.
+
+    Raises:
+        NotAvailable: there is no such action.
+    """
+    action = ACTIONS.get(name)
+    if action is None:
+        if name in _FLIGHT_SQL:
+            raise no_flight_sql(name)
+        raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
+    return await action.run(runtime, parse_body(f"action {name}", body, action.body))

@@ -1,0 +1,203 @@
+"""Reading of messages that may be compressed: what does not fit into the room, and what does.
+
+    message ─ decompressed into the room ─ size seen ─ let in ─ copied to where rows live
+              does not fit: refused          too large, no memory: refused
+
+Each stream has an account of the room: what it holds there, and what its messages have asked for.
+
+Law of this file: what was decompressed leaves the room before it waits for anything, so that the
+room has space again within the time that a batch takes to be copied. Batches that were not
+compressed are never there, and cost two looks at a number.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ingester.errors import IngesterError, InvalidRequest, MemoryFull
+from ingester.memory.allocator import room_slack_bytes
+from ingester.server.flight.reception import decompress_into, tell_unbounded
+
+RETRY_S = 0.25
+WAIT_S = 2.0
+"""So long waits for space who is known to send compressed batches, before the next one is read."""
+LOOK_S = 0.005
+STILL_S = 0.05
+"""A batch is decompressed, looked at and copied out in less."""
+
+_ASKED = re.compile(r"of size (\d+)")
+_TOO_LARGE, _NEVER = "capacity too large", 2**63 - 1
+"""What Arrow says where it does not even ask for so much."""
+
+
+class Decoding:
+    """The room, and who is in it. Any thread.
+
+    Args:
+        room: a memory pool; None where there is none with a bound.
+        room_bytes: how much it has.
+        max_batch_bytes: ``flight.max_batch_bytes``.
+    """
+
+    def __init__(self, room: Any, room_bytes: int, max_batch_bytes: int) -> None:
+        self._room = room
+        self._enough_bytes = room_bytes - room_slack_bytes() - max_batch_bytes
+        self.max_batch_bytes = max_batch_bytes
+        # They are used again: memory that was taken by way of one goes back by way of it.
+        self._accounts: deque[Any] = deque()
+        # By thread. A thread-local would not do: what Python knows of a thread of gRPC's lasts only
+        # until it leaves Python again.
+        self._begun: dict[int, Any] = {}
+        if room is None:
+            tell_unbounded("decompression", "there is no allocator with a room of fixed size")
+        elif not decompress_into(self._begin):
+            self._room = None
+
+    @property
+    def nbytes(self) -> int:
+        """What is in the room now."""
+        return 0 if self._room is None else int(self._room.bytes_allocated())
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """For the stream of this thread's call, around everything that is read of it."""
+        account = self._begun.pop(threading.get_ident(), None)
+        try:
+            yield Reading(self, account)
+        except BaseException as exc:
+            _let_go(exc)
+            raise
+        finally:
+            if account is not None:
+                self._accounts.append(account)
+
+    def wait_for_space(self) -> None:
+        """Return when a batch has space, or when waiting does not help.
+
+        What does not fit then is refused. What lies still are dictionaries, which are there as long
+        as their streams.
+        """
+        now = still_since = time.monotonic()
+        give_up_at, before = now + WAIT_S, -1
+        while (held := self.nbytes) > self._enough_bytes and now < give_up_at:
+            if held != before:
+                still_since, before = now, held
+            elif now - still_since > STILL_S:
+                return
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+
+    def _begin(self) -> Any:
+        """A stream begins in this thread: the account that it has."""
+        # Of a call that no handler of ours has taken: it is over.
+        thread = threading.get_ident()
+        before = self._begun.pop(thread, None)
+        if before is not None:
+            self._accounts.append(before)
+        account = self._begun[thread] = self._account()
+        return account
+
+    def _account(self) -> Any:
+        for _ in range(len(self._accounts)):
+            try:
+                account = self._accounts.popleft()
+            except IndexError:
+                break
+            if not account.bytes_allocated():
+                return account
+            self._accounts.append(account)
+        return pa.proxy_memory_pool(self._room)
+
+
+@dataclass(frozen=True, slots=True)
+class PutLimits:
+    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, and where batches are decoded."""
+
+    max_batch_bytes: int
+    max_unanswered: int
+    decoding: Decoding
+
+
+class Reading:
+    """One stream's account of the room. In the thread that reads it."""
+
+    def __init__(self, decoding: Decoding, account: Any) -> None:
+        self._decoding = decoding
+        self._account = account
+        self._asked_before = 0
+        self._compressed = False
+
+    def begin(self) -> None:
+        """To be called before each message is read."""
+        if self._account is not None:
+            if self._compressed:
+                self._decoding.wait_for_space()
+            self._asked_before = self._account.total_bytes_allocated()
+
+    def holds_batch(self) -> bool:
+        """Whether the message that was read lies in the room, in whole or in part."""
+        if self._account is None:
+            return False
+        self._compressed = self._account.total_bytes_allocated() > self._asked_before
+        return self._compressed
+
+    def refusal(self, error: MemoryError) -> IngesterError:
+        """What a message is refused with for which there was no memory."""
+        most = self._decoding.max_batch_bytes
+        asked = _ASKED.search(str(error))
+        nbytes = int(asked[1]) if asked else _NEVER * (_TOO_LARGE in str(error))
+        if self._account is not None:
+            nbytes += self._account.total_bytes_allocated() - self._asked_before
+        if nbytes > most:
+            return InvalidRequest(
+                f"a batch of the stream has {nbytes} B or more once it is decompressed;"
+                f" flight.max_batch_bytes is {most}: send smaller batches"
+            )
+        return MemoryFull(
+            "memory: no room to decompress a batch of the stream beside others, and beside the"
+            " dictionaries of open streams; without compression it needs none, and one of more than"
+            f" flight.max_batch_bytes ({most}) never finds any",
+            retry_after_s=RETRY_S,
+        )
+
+
+def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows where rows live, in one piece.
+
+    The batch has to be valid: Arrow's writer goes by its offsets, wherever they lead. Columns with
+    dictionaries stay: those are their stream's, and their values are made anew.
+    """
+    whole = [index for index, kind in enumerate(batch.schema.types) if not _has_dictionary(kind)]
+    kept = batch.select(whole)
+    rows = pa.ipc.read_record_batch(kept.serialize(), kept.schema)
+    if len(whole) == batch.num_columns:
+        return rows
+    columns = batch.columns
+    for index, column in zip(whole, rows.columns, strict=True):
+        columns[index] = column
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Whoever keeps the error keeps no batch with it: frames that it has left have their names."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))

@@ -1,0 +1,72 @@
+"""What pyarrow's reader of a DoPut stream gives, or why it does not.
+
+Law of this file: whatever a client can have sent becomes a value or ``InvalidRequest``; what ends
+the call itself comes out as Flight raised it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.errors import InvalidRequest
+from ingester.schema import check_schema_size
+from ingester.server.flight.decoding import Reading
+from ingester.server.flight.requests import (
+    MAX_METADATA_BYTES,
+    BatchMetadata,
+    check_bytes,
+    parse_batch_metadata,
+)
+
+
+def schema_of(reader: Any) -> pa.Schema:
+    """The schema that the client sent. ``InvalidRequest`` where there is none."""
+    try:
+        schema = reader.schema
+    except (pa.ArrowException, OSError) as exc:
+        raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+    check_schema_size("the stream's schema", schema)
+    return schema
+
+
+def next_chunk(reader: Any, reading: Reading) -> Any:
+    """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode.
+
+    ``MemoryFull`` if there is no room to decompress it.
+    """
+    reading.begin()
+    try:
+        return reader.read_chunk()
+    except StopIteration:
+        return None
+    except fl.FlightError:
+        raise
+    except MemoryError as exc:
+        raise reading.refusal(exc) from exc
+    except (pa.ArrowException, OSError) as exc:
+        raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
+
+
+def batch_of(chunk: Any) -> pa.RecordBatch:
+    """The message's batch. ``InvalidRequest`` where it has none."""
+    if chunk.data is None:
+        raise InvalidRequest("a message of the stream has no record batch")
+    return chunk.data
+
+
+def bytes_of(chunk: Any) -> int:
+    """What the message has, as it came."""
+    nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
+    return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
+
+
+def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
+    """What the client says of the batch. ``InvalidRequest`` if that is not understood."""
+    raw = None
+    if chunk.app_metadata is not None:
+        check_bytes("app_metadata", chunk.app_metadata.size, MAX_METADATA_BYTES)
+        raw = chunk.app_metadata.to_pybytes()
+    return parse_batch_metadata(raw, origin)

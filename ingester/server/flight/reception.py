@@ -1,0 +1,210 @@
+"""What messages on their way in may take of memory, before a handler of ours sees anything of them.
+
+    gRPC      messages that arrive have so much together: beyond it, connections are cut; one of
+              more than so many bytes is refused; compression of whole messages is off, as gRPC
+              decompresses a message before it looks at its size
+    Flight    what a batch decompresses into comes from the room (:mod:`ingester.memory.allocator`)
+
+pyarrow's server has an option for none of it. Flight in C++ has: a hook that gets gRPC's builder of
+servers, and the options of whoever reads a stream. So this stands where pyarrow's library calls
+Flight's, and Flight's calls Arrow's (:mod:`ingester.server.flight.interposition`).
+
+Law of this file: nothing runs here per message. Each part is in force or not, and says so; what is
+not found as it is known is left as it is.
+
+Source: arrow/flight/server.h, arrow/ipc/options.h and arrow/memory_pool.h, which pyarrow ships;
+grpcpp/server_builder.h; std::function in libstdc++.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_size_t
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from ingester.server.flight.interposition import Library, NotHere
+
+log = structlog.get_logger(__name__)
+
+_INIT = "_ZN5arrow6flight16FlightServerBase4InitERKNS0_19FlightServerOptionsE"
+_OPTIONS_MADE = "_ZN5arrow6flight19FlightServerOptionsC1ERKNS0_8LocationE"
+_OPTIONS_ENDED = "_ZN5arrow6flight19FlightServerOptionsD1Ev"
+_LOCATION_MADE = "_ZN5arrow6flight8LocationC1Ev"
+_READ_OPTIONS = "_ZN5arrow3ipc14IpcReadOptions8DefaultsEv"
+_DEFAULT_POOL = "_ZN5arrow19default_memory_poolEv"
+_COMPRESSION = (
+    "_ZN4grpc13ServerBuilder36SetCompressionAlgorithmSupportStatusE26grpc_compression_algorithmb"
+)
+_QUOTA = "_ZN4grpc13ServerBuilder16SetResourceQuotaERKNS_13ResourceQuotaE"
+_QUOTA_MADE, _QUOTA_SIZED = "grpc_resource_quota_create", "grpc_resource_quota_resize"
+_DEFLATE, _GZIP = 1, 2
+
+_POOL_AT = 8
+"""In IpcReadOptions, behind the nesting depth."""
+_POOL_IN_OBJECT_AT = pa.MemoryPool.__basicsize__ - 8
+_HOOK_AT = 136
+"""In FlightServerOptions, which end with it: two words of its own, a manager and an invoker."""
+_LIMITS_AT = 8
+"""In gRPC's ServerBuilder: how large messages may be that are received, and that are sent."""
+_ANY, _UNSET = -1, -(2**31)
+"""What stands there when Flight calls its hook: messages of any size are received."""
+_UNTOUCHED = 0x5A5A5A5A5A5A5A5A
+
+_ReadOptions = CFUNCTYPE(c_size_t, c_size_t)
+_Init = CFUNCTYPE(c_size_t, c_size_t, c_size_t, c_size_t)
+_Manager = CFUNCTYPE(c_bool, c_size_t, c_size_t, c_int)
+_Invoker = CFUNCTYPE(None, c_size_t, c_size_t)
+_Method = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
+_MakeQuota = CFUNCTYPE(c_size_t, c_char_p)
+_SizeQuota = CFUNCTYPE(None, c_size_t, c_size_t)
+_SetCompression = CFUNCTYPE(c_size_t, c_size_t, c_int, c_bool)
+
+_for_ever: list[Any] = []
+"""What C++ may call as long as the process lives."""
+
+
+def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
+    """Have every stream decompress into what this returns, and say whether that is so from now on.
+
+    Args:
+        pool: called once for each stream, in the thread of its call, before the call's handler.
+            What it returns has to live as long as anything that was taken from it.
+    """
+    try:
+        _stand_before_reading(pool)
+    except NotHere as exc:
+        tell_unbounded("decompression", str(exc))
+        return False
+    return True
+
+
+@contextmanager
+def bounded_messages(most_bytes: int, together_bytes: int) -> Iterator[None]:
+    """Have a server that is made inside the block take no larger messages, and not more of them.
+
+    gRPC cuts whose connection it likes when too much arrives: that is for the worst case, in which
+    the process would end otherwise.
+    """
+    try:
+        bounding = _Bounding(most_bytes, together_bytes)
+    except NotHere as exc:
+        tell_unbounded("messages", str(exc))
+        yield
+        return
+    with bounding:
+        yield
+    if not bounding.applied:
+        tell_unbounded("messages", "gRPC's builder of servers is not laid out as known")
+
+
+def tell_unbounded(what: str, reason: str) -> None:
+    """Tell an operator that a bound is not in force."""
+    log.warning(
+        "not bounded: a hostile client can take more memory than the limits say",
+        what=what,
+        reason=reason,
+        runbook="not-bounded",
+    )
+
+
+def _stand_before_reading(pool: Callable[[], pa.MemoryPool]) -> None:
+    flight, arrow = Library("libarrow_flight.so"), Library("libarrow.so")
+    slot = flight.import_slot(_READ_OPTIONS)
+    default = CFUNCTYPE(c_size_t)(arrow.address(_DEFAULT_POOL))()
+    real = _ReadOptions(arrow.address(_READ_OPTIONS))
+    _check_pools(real, default)
+
+    def read_options(made: int) -> int:
+        """In the place of IpcReadOptions::Defaults."""
+        returned: int = real(made)
+        # What is raised here is lost, and C++ has to get what it asked for all the same.
+        with suppress(Exception):
+            c_size_t.from_address(made + _POOL_AT).value = _pool_of(pool())
+        return returned
+
+    stands_in = _ReadOptions(read_options)
+    _for_ever.append(stands_in)
+    slot.value = _address_of(stands_in)
+
+
+def _check_pools(real: Callable[[int], int], default: int) -> None:
+    probe = (c_size_t * 64)()
+    real(ctypes.addressof(probe))
+    if probe[_POOL_AT // 8] != default:
+        raise NotHere("IpcReadOptions are not laid out as known")
+    if _pool_of(pa.default_memory_pool()) != default:
+        raise NotHere("pyarrow's memory pools are not laid out as known")
+
+
+def _pool_of(pool: pa.MemoryPool) -> int:
+    """Arrow's own pool, the last that every object of pyarrow's class has."""
+    return c_size_t.from_address(id(pool) + _POOL_IN_OBJECT_AT).value
+
+
+class _Bounding:
+    """Sets a limit in gRPC's builder when Flight hands it out."""
+
+    def __init__(self, most_bytes: int, together_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.applied = False
+        front, flight = Library("_flight."), Library("libarrow_flight.so")
+        self._slot = front.import_slot(_INIT)
+        self._before = self._slot.value
+        self._init = _Init(flight.address(_INIT))
+        own = flight.own_functions([_COMPRESSION, _QUOTA, _QUOTA_MADE, _QUOTA_SIZED])
+        self._set_compression = _SetCompression(own[_COMPRESSION])
+        self._set_quota = _Method(own[_QUOTA])
+        _check_server_options(flight)
+        quota = _MakeQuota(own[_QUOTA_MADE])(b"ingester")
+        _SizeQuota(own[_QUOTA_SIZED])(quota, together_bytes)
+        # A grpc::ResourceQuota: what its base class has, and the quota.
+        self._quota = (c_size_t * 3)(0, 0, quota)
+        self._called = (_Init(self._begin), _Manager(lambda *_: False), _Invoker(self._customise))
+
+    def __enter__(self) -> _Bounding:
+        self._slot.value = _address_of(self._called[0])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._slot.value = self._before
+
+    def _begin(self, status: int, server: int, options: int) -> int:
+        """In the place of FlightServerBase::Init."""
+        hook = (c_size_t * 4).from_address(options + _HOOK_AT)
+        hook[2], hook[3] = (_address_of(each) for each in self._called[1:])
+        returned: int = self._init(status, server, options)
+        hook[2] = hook[3] = 0
+        return returned
+
+    def _customise(self, _: int, argument: int) -> None:
+        builder = c_size_t.from_address(argument).value
+        limits = (c_int32 * 2).from_address(builder + _LIMITS_AT)
+        if tuple(limits) == (_ANY, _UNSET):
+            limits[0] = self._most_bytes
+            for algorithm in (_DEFLATE, _GZIP):
+                self._set_compression(builder, algorithm, False)
+            self._set_quota(builder, ctypes.addressof(self._quota))
+            self.applied = True
+
+
+def _check_server_options(flight: Library) -> None:
+    """Make some, and see that they end with an empty hook where that should be."""
+    make, end = (_Method(flight.address(name)) for name in (_OPTIONS_MADE, _OPTIONS_ENDED))
+    location = (c_size_t * 8)()
+    _Method(flight.address(_LOCATION_MADE))(ctypes.addressof(location), 0)
+    probe = (c_size_t * 64)(*[_UNTOUCHED] * 64)
+    make(ctypes.addressof(probe), ctypes.addressof(location))
+    at = _HOOK_AT // 8
+    found = list(probe[at + 2 : at + 5])
+    end(ctypes.addressof(probe), 0)
+    if found != [0, 0, _UNTOUCHED]:
+        raise NotHere("FlightServerOptions are not laid out as known")
+
+
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -1,0 +1,151 @@
+"""The methods of Flight, each in a gRPC thread of its own.
+
+Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.tracebacklimit`` is
+0 in the process, as pyarrow would put server tracebacks into clients' messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.daemon.assembly import Runtime
+from ingester.errors import NotAvailable
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
+from ingester.server.flight.actions import ACTIONS, run_action
+from ingester.server.flight.decoding import PutLimits
+from ingester.server.flight.get import answer_ticket
+from ingester.server.flight.put import PutCall
+from ingester.server.flight.refusals import no_flight_errors, refusals
+from ingester.server.flight.requests import (
+    MAX_BODY_BYTES,
+    MAX_CRITERIA_BYTES,
+    MAX_DESCRIPTOR_BYTES,
+    MAX_TICKET_BYTES,
+    SyncCommand,
+    check_bytes,
+    parse_put,
+    parse_table_path,
+)
+from ingester.server.flight.sync import SyncCall
+from ingester.server.portal import Portal
+from ingester.write.combiner import Preparer
+
+_encode = msgspec.json.Encoder().encode
+
+
+class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
+    """Serves one runtime. Threads come from gRPC; the loop is reached through the portal."""
+
+    def __init__(self, location: str, runtime: Runtime, portal: Portal, limits: PutLimits) -> None:
+        """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
+        the loop is busy: it blocks shortly."""
+        self._runtime = runtime
+        self._portal = portal
+        self._limits = limits
+        self._preparer = Preparer()
+        super().__init__(location)
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Writes; see :mod:`ingester.server.flight.put`."""
+        with self._refusals(context):
+            command, runtime = parse_put(descriptor), self._runtime
+            if isinstance(command, SyncCommand):
+                self._sync(command).serve(reader, writer)
+                return
+            call = PutCall(self._portal, runtime.writes, command, self._limits, self._preparer)
+            try:
+                call.serve(reader, writer)
+            finally:
+                if call.refused_bytes:
+                    self._portal.post(runtime.trimming.freed, call.refused_bytes)
+
+    def _sync(self, command: SyncCommand) -> SyncCall:
+        return SyncCall(
+            self._portal,
+            self._runtime.replication,
+            command,
+            limits=self._limits,
+            epoch=self._runtime.writer.epoch,
+        )
+
+    def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
+        """Queries; see :mod:`ingester.query`."""
+        with self._refusals(context):
+            check_bytes("ticket", len(ticket.ticket), MAX_TICKET_BYTES)
+            return answer_ticket(
+                context,
+                self._portal,
+                self._runtime.queries,
+                self._runtime.writer,
+                ticket.ticket,
+                on_first=self._runtime.metrics.first_batch_sent,
+                on_done=self._answered,
+            )
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing here needs it."""
+        with self._refusals(context):
+            raise NotAvailable("DoExchange is not available: write by DoPut, query by DoGet")
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
+        """Schema, counts and the ticket of a table or of a ticket-shaped command."""
+        with self._refusals(context):
+            return self._portal.call(self._info, self._ticket(descriptor), descriptor)
+
+    def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
+        """The schema that a query would answer with."""
+        with no_flight_errors(context), self._refusals(context):
+            ticket = self._ticket(descriptor)
+            schema, _, _ = self._portal.call(self._runtime.queries.preview, ticket)
+            return fl.SchemaResult(schema)
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
+        """All tables, by path."""
+        with self._refusals(context):
+            check_bytes("criteria", len(criteria or b""), MAX_CRITERIA_BYTES)
+            names = self._portal.call(self._runtime.catalog.names)
+        for namespace, table in names:
+            with self._refusals(context):
+                descriptor = fl.FlightDescriptor.for_path(namespace, table)
+                yield self._portal.call(self._info, Ticket(namespace, table), descriptor)
+
+    def do_action(self, context: Any, action: Any) -> list[fl.Result]:
+        """Actions; see :mod:`ingester.server.flight.actions`."""
+        with self._refusals(context):
+            check_bytes("action type", len(action.type), MAX_TICKET_BYTES)
+            check_bytes(
+                "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
+            )
+            body = action.body.to_pybytes() if action.body is not None else b""
+            objects = self._portal.call(run_action, self._runtime, action.type, body)
+            return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
+
+    def list_actions(self, context: Any) -> list[fl.ActionType]:
+        """All actions by name."""
+        return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
+
+    async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
+        schema, rows, nbytes = await self._runtime.queries.preview(ticket)
+        endpoint = fl.FlightEndpoint(encode_ticket(ticket), [])
+        return fl.FlightInfo(schema, descriptor, [endpoint], rows, nbytes)
+
+    def _ticket(self, descriptor: Any) -> Ticket:
+        if descriptor.descriptor_type == fl.DescriptorType.CMD:
+            check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
+            return parse_ticket(descriptor.command)
+        namespace, table = parse_table_path(descriptor)
+        return Ticket(namespace, table)
+
+    def _answered(self, stream: AnswerStream) -> None:
+        self._runtime.counting.answered(stream)
+
+    def _refusals(self, context: Any) -> AbstractContextManager[None]:
+        metrics = self._runtime.metrics
+        return refusals(context, metrics.refused, metrics.client_gone)

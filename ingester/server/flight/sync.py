@@ -1,0 +1,130 @@
+"""DoPut of a replication client: one message, one answer.
+
+Law of this file: work per byte is done here, in gRPC's thread, before the loop. What a retry helps
+is an answer that says so, and not an error: nothing has changed then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
+from ingester.replication.messages import SyncLayout
+from ingester.replication.normalise import TypedChanges
+from ingester.replication.open_transactions import Identity, Message, TypedMessage
+from ingester.replication.service import Replication, Standing
+from ingester.schema.validation import validate_fully
+from ingester.server.flight.decoding import PutLimits, Reading, moved
+from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
+from ingester.server.flight.refusals import shortened
+from ingester.server.flight.requests import SyncCommand
+from ingester.server.portal import Portal
+from ingester.write.answer import SyncAnswer, encode_answer, send_answer
+
+
+class SyncCall:
+    """One call."""
+
+    def __init__(
+        self,
+        portal: Portal,
+        replication: Replication,
+        command: SyncCommand,
+        *,
+        limits: PutLimits,
+        epoch: int,
+    ) -> None:
+        self._portal = portal
+        self._replication = replication
+        self._command = command
+        self._max_batch_bytes = limits.max_batch_bytes
+        self._decoding = limits.decoding
+        self._reading: Reading
+        self._epoch = epoch
+        self._identity = Identity(command.origin, command.transaction, command.begin)
+
+    def serve(self, reader: Any, writer: Any) -> None:
+        """Take the message and answer it; raises what no retry helps."""
+        with self._decoding.reading() as self._reading:
+            self._serve(reader, writer)
+
+    def _serve(self, reader: Any, writer: Any) -> None:
+        try:
+            batch = self._first_batch(reader)
+            standing = self._portal.call(self._replication.take, self._message(batch))
+            answer = self._taken(standing)
+        except BaseException as exc:
+            if not isinstance(exc, Refused) or exc.retry_after_s is None:
+                self._portal.call(self._replication.give_up, self._identity)
+                raise
+            answer = self._later(exc, exc.retry_after_s)
+        # Before the call has ended: a client may wait for the answer first.
+        send_answer(writer, encode_answer(answer))
+        if next_chunk(reader, self._reading) is not None:
+            raise InvalidRequest("sync: a call has one message, this one sends a second batch")
+
+    def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
+        """The call's batch; None where it has none, or one without rows."""
+        schema_of(reader)
+        chunk = next_chunk(reader, self._reading)
+        if chunk is None:
+            return None
+        batch = batch_of(chunk)
+        return batch if batch.num_rows else None
+
+    def _message(self, batch: pa.RecordBatch | None) -> Message:
+        command = self._command
+        closes = command.sequence if command.last else None
+        rows = None if batch is None else self._typed(batch)
+        return Message(self._identity, closes, rows)
+
+    def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
+        command = self._command
+        if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
+            raise _too_large(nbytes, self._max_batch_bytes)
+        try:
+            validate_fully([batch])
+        except pa.ArrowInvalid as exc:
+            raise InvalidRequest(f"batch is not valid: {exc}") from exc
+        if self._reading.holds_batch():
+            batch = moved(batch)
+        layout = SyncLayout(command.columns, batch.schema)
+        table = (command.namespace, command.table)
+        definition = self._portal.call(self._replication.plan, self._identity, table, layout)
+        typed = TypedChanges(layout, definition)
+        if (plain := typed.most_bytes(batch)) > 2 * self._max_batch_bytes:
+            raise _too_large(plain, self._max_batch_bytes)
+        changes = typed(batch)
+        return TypedMessage(table, definition, changes, changes.nbytes)
+
+    def _taken(self, standing: Standing) -> SyncAnswer:
+        return self._answer(True, standing)
+
+    def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
+        standing = self._portal.call(self._replication.stand, self._command.origin)
+        return replace(
+            self._answer(False, standing),
+            code=kind_of(error).code,
+            message=shortened(error.message),
+            retry_after_s=retry_after_s,
+        )
+
+    def _answer(self, accepted: bool, standing: Standing) -> SyncAnswer:
+        return SyncAnswer(
+            accepted=accepted,
+            sequence=standing.sequence,
+            epoch=self._epoch,
+            duplicate=standing.duplicate,
+            memory_sequence=standing.memory_sequence,
+            durable_sequence=standing.durable_sequence,
+            first=standing.first,
+        )
+
+
+def _too_large(nbytes: float, limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"sync: message has {nbytes:.0f} B; flight.max_batch_bytes is {limit}: send smaller ones"
+    )

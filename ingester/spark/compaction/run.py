@@ -1,0 +1,223 @@
+"""The rounds, waves and commits of a rewrite; see :mod:`ingester.spark.compaction.api`.
+
+    plan from the manifest ─▶ waves of groups ─▶ one task a group ─▶ one commit a wave
+              ▲                                                        │ files that are gone:
+              └────────────────── what is left ◀───────────────────────┘ their groups fall out
+
+Law of this file: a commit takes files out and puts files with the same rows in, all of a group or
+nothing; if one of its files has gone meanwhile, the group is planned anew. So no row is lost or
+doubled, whoever writes, compacts or cleans up at the same time, and a driver that dies leaves
+garbage for clean-up and every committed wave as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ingester.spark.compaction.api import ROUNDS, WAVE_BYTES, CompactionReport, Progress
+from ingester.spark.compaction.plan import FileGroup, waves
+from ingester.spark.compaction.task import RESULT, CompactionJob, decode_adds
+from ingester.spark.errors import WriteRefused
+from ingester.spark.read.arrow_scan import parallelism
+from ingester.spark.read.columns import Columns
+from ingester.spark.read.filter_option import pruning, said
+from ingester.spark.read.types import spark_schema
+from ingester.spark.sink.commits import commit_patiently, identity
+from persist.manifest import (
+    Action,
+    Add,
+    Manifest,
+    ProposalConflict,
+    Remove,
+    RewriteVoid,
+    TableState,
+    UploadExpired,
+)
+from persist.parquet.encode import ZSTD, Compression
+from persist.store import open_store
+from persist.table import TableDefinition
+
+Planner = Callable[[TableState, int, Callable[[Add], bool]], list[FileGroup]]
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """One call."""
+
+    spark: SparkSession
+    url: str
+    namespace: str
+    table: str
+    storage_options: dict[str, Any]
+    target_bytes: int
+    sort_by: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] | None = None
+    compression: Compression = ZSTD
+    rounds: int = ROUNDS
+    _done: int = 0
+    _planned: int = 0
+    _refused: int = 0
+    _manifest: Manifest = field(init=False)
+
+    def run(
+        self, planners: Sequence[Planner], filter_: str | None, progress: Progress | None
+    ) -> CompactionReport:
+        """All of it, by one plan after the other."""
+        began = time.monotonic()
+        store = open_store(self.url, **self.storage_options)
+        self._manifest = Manifest(store, self.namespace, self.table)
+        state = self._laid_out(self._manifest.load(), filter_)
+        report = CompactionReport(self.namespace, self.table, state.version)
+        lost = 0
+        for planner in planners:
+            state = self._by_plan(state, planner, filter_, report, progress, began)
+            # What was refused is refused by the next plan, too.
+            lost += report.left - self._refused
+        report.left = lost + self._refused
+        report.seconds = time.monotonic() - began
+        return report
+
+    def _by_plan(
+        self,
+        state: TableState,
+        planner: Planner,
+        filter_: str | None,
+        report: CompactionReport,
+        progress: Progress | None,
+        began: float,
+    ) -> TableState:
+        for _ in range(self.rounds):
+            groups = planner(
+                state, self.target_bytes, _wanted(TableDefinition.of_state(state), filter_)
+            )
+            self._planned += len(groups)
+            left = self._refused = 0
+            for wave in waves(groups, WAVE_BYTES):
+                state, lost = self._wave(state, wave, report)
+                left += lost
+                report.version = state.version
+                report.seconds = time.monotonic() - began
+                if progress is not None:
+                    progress(report, self._done, self._planned)
+            report.left = left
+            if left == self._refused:  # nobody else was faster
+                break
+            state = self._manifest.refresh(state)
+        return state
+
+    def _laid_out(self, state: TableState, filter_: str | None) -> TableState:
+        """A version by whose partition spec new files are laid out as asked.
+
+        Whatever can be refused is refused before.
+        """
+        while True:
+            definition = TableDefinition.of_state(state)
+            _wanted(definition, filter_)
+            _sorted_by(definition, self.sort_by)
+            if self.partition_by is None:
+                break
+            if definition.keyed:
+                raise WriteRefused(
+                    "partition_by: in a table with a primary key a key must always be in the same"
+                    " partition, so its partitions stay what they are"
+                )
+            wanted = definition.with_spec(self.partition_by)
+            if wanted.spec == definition.spec:
+                break
+            _wanted(wanted, filter_)
+            # With the schema, whose columns have names, too: nobody may have added one.
+            assert state.current_schema is not None
+            actions: list[Action] = [state.current_schema, wanted.spec_action()]
+            try:
+                return commit_patiently(self._manifest, state, actions, identity("spark"))
+            except ProposalConflict:  # somebody else has changed it meanwhile
+                state = self._manifest.refresh(state)
+        return state
+
+    def _wave(
+        self, state: TableState, groups: list[FileGroup], report: CompactionReport
+    ) -> tuple[TableState, int]:
+        """Run the groups and commit what can be; how many could not."""
+        definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
+        found = self._run(definition, groups)
+        results = [(group, adds) for group, adds, refused in found if refused is None]
+        lost = len(found) - len(results)
+        self._refused += lost
+        report.refused = next((why for *_, why in found if why is not None), report.refused)
+        while results:
+            try:
+                state = self._commit(state, results)
+            except RewriteVoid as exc:
+                gone = set(exc.paths)
+                kept = [one for one in results if not gone & {add.path for add in one[0].files}]
+            except UploadExpired as exc:
+                late = {add.path for add in exc.adds}
+                kept = [one for one in results if not late & {add.path for add in one[1]}]
+            else:
+                self._count(results, report)
+                break
+            lost += len(results) - len(kept)
+            report.conflicts += len(results) - len(kept)
+            results = kept
+            state = self._manifest.refresh(state)
+        return state, lost
+
+    def _run(
+        self, definition: TableDefinition, groups: list[FileGroup]
+    ) -> list[tuple[FileGroup, list[Add], str | None]]:
+        if not groups:
+            return []
+        job = CompactionJob(
+            self._manifest.store.url,
+            self.storage_options,
+            self._manifest.root,
+            definition,
+            self.target_bytes,
+            self.compression,
+        )
+        tasks = max(len(groups), 1) if len(groups) < 10_000 else parallelism(self.spark) * 100
+        numbers = self.spark.range(0, len(groups), 1, numPartitions=tasks)
+        found = numbers.mapInArrow(job.task(groups), spark_schema(list(RESULT))).collect()
+        return [(groups[row.number], decode_adds(bytes(row.adds)), row.refused) for row in found]
+
+    def _commit(self, state: TableState, results: list[tuple[FileGroup, list[Add]]]) -> TableState:
+        actions: list[Action] = []
+        for group, adds in results:
+            actions += [Remove(path=add.path, reason="compaction") for add in group.files]
+            actions += adds
+        return commit_patiently(self._manifest, state, actions, identity("spark"))
+
+    def _count(self, results: list[tuple[FileGroup, list[Add]]], report: CompactionReport) -> None:
+        self._done += len(results)
+        report.commits += 1
+        for group, adds in results:
+            report.files_before += len(group.files)
+            report.files_after += len(adds)
+            report.bytes_before += group.bytes
+            report.bytes_after += sum(add.bytes for add in adds)
+            report.rows += group.rows
+
+
+def _wanted(definition: TableDefinition, filter_: str | None) -> Callable[[Add], bool]:
+    if filter_ is None:
+        return lambda add: True
+    predicate = said(filter_, definition)
+    return pruning(predicate, Columns(definition, tuple(definition.schema.names))).may_match
+
+
+def _sorted_by(definition: TableDefinition, names: tuple[str, ...] | None) -> TableDefinition:
+    if names is None:
+        return definition
+    if definition.keyed:
+        raise WriteRefused("files of a table with a primary key are in the order of the key")
+    for name in names:
+        if name not in definition.schema.names:
+            raise WriteRefused(
+                f"sort_by: no column {name!r}; the table has {', '.join(definition.schema.names)}"
+            )
+    return replace(definition, sort_by=names)

@@ -1,0 +1,126 @@
+"""One group of files becomes its new files. Runs on executors.
+
+Law of this file: reads, sorts, writes under fresh names; what it has written is nobody's until the
+driver commits it. All rows of a group are in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import structs
+
+from ingester.spark.compaction.plan import FileGroup
+from ingester.spark.sink.data_files import FileSink
+from persist.manifest import Add
+from persist.parquet.decode import sparse_rows
+from persist.parquet.encode import ZSTD, Compression
+from persist.parquet.footer import DataFile, open_checked, told
+from persist.parquet.sparse_rows import SparseRows, concatenated
+from persist.partitioning import (
+    PartitionValues,
+    PartitionValueTooLong,
+    split_batch,
+    with_columns,
+)
+from persist.store import ObjectStore, open_store
+from persist.table import TableDefinition
+
+RESULT = pa.schema(
+    [
+        pa.field("number", pa.int64()),
+        pa.field("adds", pa.binary()),
+        pa.field("refused", pa.string()),
+    ]
+)
+"""Of a group: its new files, or why there are none."""
+_encode = msgspec.msgpack.Encoder().encode
+decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """All that executors need to know beside a group; it is pickled.
+
+    Attributes:
+        root: Where in the store the table's version lies.
+        definition: How the new files are sorted, and by which spec they are laid out.
+    """
+
+    url: str
+    storage_options: dict[str, Any]
+    root: str
+    definition: TableDefinition
+    target_bytes: int
+    compression: Compression = ZSTD
+
+    def run(self, group: FileGroup) -> list[Add]:
+        """The new files of a group.
+
+        Raises:
+            PartitionValueTooLong: Some of its rows have no folder that they could go into.
+            persist.parquet.footer.FileDamaged: One of its files is not what was written.
+            persist.store.StoreError: The store does not answer.
+        """
+        store = open_store(self.url, **self.storage_options)
+        schema = self.definition.schema
+        tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
+        rows = concatenated(tables)
+        sink = FileSink(store, self.root, self.definition, "rewrite", "spark")
+        sink.compression = self.compression
+        for values, part in self._by_partition(group, rows):
+            nbytes = group.bytes * part.num_rows / max(rows.num_rows, 1)
+            sink.put(part, values, files=max(1, round(nbytes / self.target_bytes)))
+        return sink.adds
+
+    def _by_partition(
+        self, group: FileGroup, rows: SparseRows
+    ) -> Iterable[tuple[PartitionValues, SparseRows]]:
+        if group.partition is not None and self.definition.lies_as_now(group.partition[0]):
+            return [(group.partition[1], rows)]
+        found: dict[PartitionValues, list[pa.RecordBatch]] = {}
+        spec, schema = self.definition.spec, self.definition.schema
+        for batch in rows.batches:
+            for values, part in split_batch(with_columns(batch, spec.columns, schema), spec):
+                found.setdefault(values, []).append(part)
+        return [(values, SparseRows.of(parts, schema)) for values, parts in found.items()]
+
+    def task(
+        self, groups: Sequence[FileGroup]
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """For ``mapInArrow`` over the groups' numbers."""
+
+        # Bounds are the driver's: thousands of files have many.
+        light = [
+            FileGroup(group.partition, tuple(structs.replace(add, stats={}) for add in group.files))
+            for group in groups
+        ]
+
+        def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    try:
+                        yield _result(number, self.run(light[number]))
+                    except PartitionValueTooLong as exc:
+                        yield _result(number, [], str(exc))
+
+        return run
+
+
+def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.RecordBatch:
+    """Apart from the closure, which is pickled with what it names: no encoder can be."""
+    columns = [
+        pa.array([number], pa.int64()),
+        pa.array([_encode(adds)], pa.binary()),
+        pa.array([refused], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RESULT)
+
+
+def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> SparseRows:
+    with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
+        return sparse_rows(parquet, schema)

@@ -1,0 +1,211 @@
+"""The files of a manifest version through pyarrow on the executors: for sessions without a
+connector for the store, so that ``s3://`` needs no jar.
+
+Law of this file: a task is a list of whole files, chosen by their sizes, and a function of the plan
+alone, so that a task that runs again reads the same rows. Its store is opened inside the task:
+connections do not survive the fork of Spark's Python workers. What runs there is ``persist.store``
+(s3fs) and pyarrow. Where no column of the files is wanted, none is opened: the manifest knows how
+many rows each has. Files of an earlier partition spec are opened for what the columns of today's
+are made from.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ingester.spark.read.columns import Columns
+from ingester.spark.read.types import spark_schema
+from persist.manifest import Add, PartitionKey
+from persist.parquet.footer import DataFile, open_checked, told
+from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.sparse_rows import null_bytes
+from persist.partitioning import PartitionValues
+from persist.predicate.predicate import Predicate
+from persist.store import ObjectStore, open_store
+from persist.table import TableDefinition
+
+TASK_BYTES = 128 * 1024 * 1024
+# What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
+_OPEN_COST_BYTES = 4 * 1024 * 1024
+_BATCH_ROWS, _BATCH_BYTES = 32 * 1024, 64 << 20
+"""Of a batch at most; Spark is given all columns that it asks for, also where they are null."""
+_COUNTED_ROWS = 1 << 20
+"""Of a batch that has no column of the file."""
+
+
+class FileToRead(NamedTuple):
+    """One file, its partition, and how many rows it has."""
+
+    data: DataFile
+    partition: PartitionKey
+    rows: int
+
+    @classmethod
+    def of(cls, add: Add, root: str) -> FileToRead:
+        """The file of a manifest's entry, whose path begins at ``root``."""
+        return cls(DataFile.of(add, root), add.partition, add.rows)
+
+    def values_in(self, definition: TableDefinition) -> PartitionValues | None:
+        """What the partition columns of all its rows are; None where only the rows can tell.
+
+        Whoever planned the read may have had an older definition of the table, or a newer one.
+        """
+        if definition.lies_as_now(self.partition[0]):
+            return self.partition[1]
+        return None if definition.spec.fields else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """All that executors need to know beside a task's files; it is pickled.
+
+    Attributes:
+        rows: What does not match all of these is left out; over the columns as they are carried.
+    """
+
+    url: str
+    storage_options: dict[str, Any]
+    columns: Columns
+    rows: tuple[Predicate, ...] = ()
+
+
+def read_files(
+    spark: SparkSession,
+    store: ObjectStore,
+    root: str,
+    adds: Sequence[Add],
+    columns: Columns,
+    storage_options: Mapping[str, Any],
+    rows: tuple[Predicate, ...] = (),
+) -> DataFrame:
+    """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
+
+    Args:
+        root: Where in the store the paths of ``adds`` begin.
+        adds: At least one.
+        rows: See :class:`ScanPlan`.
+    """
+    tasks = tuple(
+        tuple(FileToRead.of(add, root) for add in group)
+        for group in balanced(adds, parallelism(spark))
+    )
+    plan = ScanPlan(store.url, dict(storage_options), columns, rows)
+    # One row and one partition per task: the row's number says which files are its.
+    numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+    return numbers.mapInArrow(_reading(plan, tasks), spark_schema(columns.fields()))
+
+
+def balanced(adds: Sequence[Add], parallelism: int) -> list[list[Add]]:
+    """Groups of about equal size: one per core, more where they would exceed ``TASK_BYTES``."""
+    costs = {add.path: add.bytes + _OPEN_COST_BYTES for add in adds}
+    wanted = max(parallelism, -(-sum(costs.values()) // TASK_BYTES))
+    groups: list[list[Add]] = [[] for _ in range(min(len(adds), wanted))]
+    # The largest first, each to whoever has the least: at most a third from the best split.
+    least = [(0, index) for index in range(len(groups))]
+    for add in sorted(adds, key=lambda add: (-add.bytes, add.path)):
+        cost, index = least[0]
+        groups[index].append(add)
+        heapq.heapreplace(least, (cost + costs[add.path], index))
+    return groups
+
+
+def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's files. Runs on an executor, and anywhere else.
+
+    Raises:
+        persist.parquet.footer.FileDamaged: A file is not what was written.
+        persist.store.StoreError: It cannot be read.
+    """
+    store: ObjectStore | None = None
+    for file in files:
+        values = file.values_in(plan.columns.definition)
+        if not plan.columns.data and values is not None:
+            found = _only_partition_columns(file.rows, values, plan.columns)
+        else:
+            store = store or open_store(plan.url, **plan.storage_options)
+            found = _rows(store, file, values, plan)
+        for batch in found:
+            for predicate in plan.rows:
+                batch = predicate.select(batch)
+            if batch.num_rows:
+                yield batch
+
+
+def _rows(
+    store: ObjectStore, file: FileToRead, values: PartitionValues | None, plan: ScanPlan
+) -> Iterator[pa.RecordBatch]:
+    columns = plan.columns
+    made_from = () if values is not None else columns.definition.spec.columns
+    with (
+        store.open(file.data.path) as source,
+        told(file.data.path),
+        open_checked(source, file.data, pre_buffer=True) as parquet,
+    ):
+        there = set(parquet.schema_arrow.names)
+        names = [name for name in dict.fromkeys((*columns.data, *made_from)) if name in there]
+        if not names:
+            there_are = values if values is not None else (None,) * len(made_from)
+            yield from _only_partition_columns(file.rows, there_are, columns)
+            return
+        groups = _groups(parquet.metadata, plan)
+        row_bytes = sum(null_bytes(field.type) for field in columns.fields())
+        rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
+        for batch in parquet.iter_batches(
+            rows, row_groups=groups, columns=names, use_threads=False
+        ):
+            if values is not None:
+                yield columns.carried(batch, values)
+            else:
+                yield columns.of_any(batch)
+
+
+def _groups(footer: pq.FileMetaData, plan: ScanPlan) -> list[int]:
+    """Row groups that can have rows that match."""
+    numbers = range(footer.num_row_groups)
+    if not plan.rows:
+        return list(numbers)
+    return [number for number in numbers if _may_match(footer, number, plan)]
+
+
+def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
+    bounds = group_bounds(footer, number, plan.columns.definition.schema)
+    rows = footer.row_group(number).num_rows
+    return all(predicate.may_match(bounds, rows) for predicate in plan.rows)
+
+
+def _only_partition_columns(
+    rows: int, values: PartitionValues, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """As many rows as a file has that holds none of the columns."""
+    row_bytes = sum(null_bytes(field.type) for field in columns.fields())
+    step = max(1, min(_COUNTED_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
+    for start in range(0, rows, step):
+        numbers = pa.nulls(min(step, rows - start))
+        # A name that no column has: it only counts the rows.
+        yield columns.carried(pa.record_batch({"": numbers}), values)
+
+
+def _reading(
+    plan: ScanPlan, tasks: Sequence[Sequence[FileToRead]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from scan(plan, tasks[number])
+
+    return read
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the session runs at once."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # a Connect session does not know; what it shuffles into is a fair guess
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))

@@ -1,0 +1,160 @@
+"""The columns of a table as Spark sees them: its own, then those that its partition spec makes.
+
+Law of this file: a partition column has the same type and the same values whoever makes them: the
+folder's name through Spark, the manifest through pyarrow, or this file for a buffered row.
+
+    day(time)         time_day      date
+    hour(time)        time_hour     string, 2026-11-21-15
+    month(time)       time_month    string, 2026-11
+    year(time)        time_year     int
+    bucket(16, host)  host_bucket   int
+    identity(zip)     zip_key       as zip; an empty string is null, whose folder it shares
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from ingester.spark.errors import RequestRefused
+from ingester.spark.read.types import carrier, is_nanoseconds
+from persist.parquet.sparse_rows import Nulls
+from persist.partitioning import (
+    PartitionField,
+    PartitionValue,
+    PartitionValues,
+    partition_values,
+    with_columns,
+)
+from persist.table import TableDefinition
+
+_TRANSFORMED = {
+    "day": pa.date32(),
+    "hour": pa.string(),
+    "month": pa.string(),
+    "year": pa.int32(),
+    "bucket": pa.int32(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a table are read, and in which types they travel.
+
+    Attributes:
+        definition: The table.
+        data: Names of columns of the table, in its order.
+    """
+
+    definition: TableDefinition
+    data: tuple[str, ...]
+
+    def data_fields(self) -> list[pa.Field]:
+        """The columns that files hold, in the types that carry them to Spark."""
+        schema = self.definition.schema
+        return [pa.field(name, carrier(schema.field(name).type)) for name in self.data]
+
+    def partition_fields(self) -> list[pa.Field]:
+        """The columns that the partition spec makes, all of them, in folder order."""
+        schema = self.definition.schema
+        return [
+            pa.field(field.name, partition_type(field, schema.field(field.column).type))
+            for field in self.definition.spec.fields
+        ]
+
+    def fields(self) -> list[pa.Field]:
+        """Both kinds, in the order in which every reader gives them."""
+        return [*self.data_fields(), *self.partition_fields()]
+
+    def partition_scalars(self, values: PartitionValues) -> list[pa.Scalar]:
+        """One partition's values, as its partition columns have them."""
+        return [
+            partition_scalar(value, field.type)
+            for value, field in zip(values, self.partition_fields(), strict=True)
+        ]
+
+    def carried(self, batch: pa.RecordBatch, values: PartitionValues) -> pa.RecordBatch:
+        """Rows of one partition in the form that :meth:`fields` describes.
+
+        What the batch lacks is null; what it has and nobody asked for is left out.
+        """
+        arrays = _columns(batch, self.data_fields())
+        for scalar in self.partition_scalars(values):
+            arrays.append(pa.repeat(scalar, batch.num_rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
+
+    def of_any(self, batch: pa.RecordBatch, extra: Sequence[str] = ()) -> pa.RecordBatch:
+        """Rows of any partitions, in the same form and order.
+
+        Columns named in ``extra`` follow as they are.
+        """
+        spec, schema = self.definition.spec, self.definition.schema
+        batch = with_columns(batch, spec.columns, schema)
+        arrays = _columns(batch, self.data_fields())
+        found = partition_values(batch, spec)
+        for field, (values, places) in zip(self.partition_fields(), found, strict=True):
+            scalars = [partition_scalar(value, field.type) for value in values]
+            arrays.append(pa.array(scalars, field.type).take(pa.array(places)))
+        rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
+        for name in extra:
+            rows = rows.append_column(name, batch.column(name))
+        return rows
+
+
+def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of an answer: those named, or all of the table and then its partition columns.
+
+    Raises:
+        ValueError: A name that is no column of the table, or that comes twice.
+    """
+    known = (*definition.schema.names, *definition.spec.names)
+    if names is None:
+        return known
+    for name in names:
+        if name not in known:
+            raise RequestRefused(f"no column {name!r}; the table has {', '.join(known)}")
+    if len(set(names)) != len(names) or not names:
+        raise RequestRefused(f"columns {list(names)}: at least one, and each once")
+    return tuple(names)
+
+
+def partition_type(field: PartitionField, source: pa.DataType) -> pa.DataType:
+    """The type of the column that this field makes of a column of the type ``source``."""
+    if field.transform != "identity":
+        return _TRANSFORMED[field.transform]
+    # A folder's name is read as a timestamp by Spark itself, which takes microseconds of it.
+    return pa.timestamp("us", source.tz and "UTC") if is_nanoseconds(source) else carrier(source)
+
+
+def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
+    """A value of the manifest as a value of the partition column's type."""
+    if value is None or value == "":
+        return pa.scalar(None, kind)
+    if pa.types.is_date32(kind):
+        days = int(np.datetime64(str(value), "D").astype(np.int64))
+        return pa.scalar(days, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        seconds, _, fraction = str(value).partition(".")
+        # Fractions count upwards from the second, so cutting them rounds down.
+        ticks = np.datetime64(f"{seconds}.{fraction[:6] or '0'}", "us").astype(np.int64)
+        return pa.scalar(int(ticks), pa.int64()).cast(kind)
+    if pa.types.is_decimal128(kind):
+        return pa.scalar(Decimal(str(value)), kind)
+    return pa.scalar(value, kind)
+
+
+def _columns(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    """These columns of the batch; those that it lacks share their nulls."""
+    nulls, found = Nulls(pa.schema(fields)), []
+    for field in fields:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            found.append(nulls.of(field.name, batch.num_rows))
+            continue
+        column = batch.column(index)
+        found.append(column if column.type == field.type else column.cast(field.type))
+    return found

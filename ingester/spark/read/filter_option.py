@@ -1,0 +1,130 @@
+"""A filter that the caller says, in the words of ``ingester query``: ``host = 'h1' and v > 3``.
+
+    text ─▶ predicate in the table's own types ─┬─▶ which files     which rows, through pyarrow
+                                                └─▶ a condition for Spark's own reader
+
+Law of this file: all readers keep the same rows. As in the daemon, comparisons with null are never
+true, and NaN is above and below nothing (to Spark it is above everything).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from ingester.client.errors import InvalidRequest
+from ingester.client.filter_parser import parse_filter as parse_text
+from ingester.spark.errors import RequestRefused
+from ingester.spark.read.columns import Columns, partition_type
+from ingester.spark.read.merge import quoted
+from ingester.spark.read.pruning import Pruning
+from ingester.spark.read.types import is_nanoseconds
+from persist.predicate.parse import BadFilter, parse_filter
+from persist.predicate.predicate import Predicate, Term
+from persist.table import TableDefinition
+
+_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+
+
+def said(text: str, definition: TableDefinition) -> Predicate:
+    """What a filter's text stands for, over the table's columns and those of its partition spec.
+
+    Raises:
+        ValueError: It cannot be understood; the message says where.
+    """
+    try:
+        return parse_filter(parse_text(text), _schema(definition))
+    except (InvalidRequest, BadFilter) as exc:
+        raise RequestRefused(str(exc)) from exc
+
+
+def pruning(predicate: Predicate, columns: Columns) -> Pruning:
+    """What need not be read where only rows that match are wanted."""
+    kinds = {field.name: field.type for field in columns.fields()}
+    carried = [[_carried(t, kinds[t.column]) for t in terms] for terms in predicate.conjunctions]
+    return Pruning(columns, (predicate,), (Predicate(carried),))
+
+
+def condition(predicate: Predicate, columns: Columns) -> Column:
+    """The same for Spark, over columns as they are carried."""
+    kinds = {field.name: field.type for field in columns.fields()}
+    either = [_all(terms, kinds) for terms in predicate.conjunctions]
+    return reduce(Column.__or__, either)
+
+
+def _schema(definition: TableDefinition) -> pa.Schema:
+    made = [
+        pa.field(field.name, partition_type(field, definition.schema.field(field.column).type))
+        for field in definition.spec.fields
+    ]
+    return pa.schema([*definition.schema, *made])
+
+
+def _carried(term: Term, kind: pa.DataType) -> Term:
+    """The term with its values as the column is carried, where they fit."""
+    return replace(term, values=tuple(_as_carried(value, kind) for value in term.values))
+
+
+def _as_carried(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    if is_nanoseconds(value.type):
+        return value.cast(pa.timestamp("ns")).cast(pa.int64())
+    if pa.types.is_timestamp(value.type):
+        return value.cast(kind)
+    return value
+
+
+def _all(terms: Sequence[Term], kinds: dict[str, pa.DataType]) -> Column:
+    made = [_column(_carried(term, kinds[term.column])) for term in terms]
+    return reduce(Column.__and__, made, F.lit(True))
+
+
+def _column(term: Term) -> Column:
+    column = F.col(quoted(term.column))
+    match term.operator:
+        case "is null":
+            return column.isNull()
+        case "is not null":
+            return column.isNotNull()
+        case "in":
+            return column.isin([_literal(value) for value in term.values])
+        case "not in" if term.has_null:
+            return F.lit(False)
+        case "not in":
+            return column.isNotNull() & ~column.isin([_literal(value) for value in term.values])
+    if term.has_null:
+        return F.lit(False)
+    compared = _compared(column, term.operator, _literal(term.values[0]))
+    if pa.types.is_floating(term.values[0].type) and term.operator in (">", ">="):
+        return compared & ~F.isnan(column)
+    return compared
+
+
+def _compared(column: Column, operator: str, value: Column) -> Column:
+    found: dict[str, Any] = {
+        "=": column == value,
+        "!=": column != value,
+        "<": column < value,
+        "<=": column <= value,
+        ">": column > value,
+        ">=": column >= value,
+    }
+    made: Column = found[operator]
+    return made
+
+
+def _literal(value: pa.Scalar) -> Column:
+    if pa.types.is_uint64(value.type):
+        return F.lit(Decimal(value.as_py()))  # Java has no such integers
+    if not pa.types.is_timestamp(value.type):
+        return F.lit(value.as_py())
+    ticks = F.lit(int(value.value))
+    if value.type.tz is not None:
+        return F.timestamp_micros(ticks)
+    return F.timestamp_add("MICROSECOND", ticks, F.expr(_EPOCH))

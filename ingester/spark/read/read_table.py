@@ -1,0 +1,156 @@
+"""``read_table``: which version, which rows, which reader.
+
+Law of this file: a DataFrame is a fixed set of rows. Its version and its buffered rows are taken
+when ``read_table`` is called, not when Spark runs: every row acknowledged before the call is in it
+once, if all daemons that write the table are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ingester.spark.errors import RequestRefused, TailStale, require_pyspark
+from ingester.spark.read.tail import read_tail
+from persist.manifest import Manifest, TableState, version_as_of
+from persist.store import open_store
+from persist.table import TableDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ingester.spark.read.scan import Reader
+
+# A version is stale only if loading it took longer than the daemon's query.tail_retain.
+ATTEMPTS = 5
+
+
+def read_table(
+    spark: SparkSession,
+    url: str,
+    namespace: str,
+    table: str,
+    version: int | None = None,
+    *,
+    as_of: datetime | str | None = None,
+    endpoint: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    reader: Reader = "auto",
+) -> DataFrame:
+    """A table's rows at one manifest version, and with ``endpoint`` those not yet in files.
+
+    The columns are the table's, then those of its partition spec (``time_day``, ``zip_key``, …):
+    filters on these skip whole folders. Timestamps with a time zone are ``TimestampType``, those
+    without ``TimestampNTZType``; nanoseconds are rounded down to microseconds; unsigned integers
+    have the next larger type, ``uint64`` is ``decimal(20, 0)``.
+
+    Args:
+        url: The store, ``file:///var/lib/ingester/store`` or ``s3://bucket/prefix``.
+        version: A manifest version that is kept; the newest by default.
+        as_of: Instead of a version a moment, the newest version of then: a datetime with a time
+            zone, or ISO 8601 with one, ``2026-11-21T15:00:00Z``. By the store's clock.
+        endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them. Their
+            buffered rows of that version are read now and held by the driver. In a table with a
+            primary key they replace the rows of files, and deletes remove them.
+        columns: Of the answer, in this order; all by default. Worth saying with the ``arrow``
+            reader, which Spark cannot tell what a query needs.
+        filter: Which rows, in the words of ``ingester query``: ``time >= '2026-11-21' and v > 3``.
+            What ``where()`` cannot do for Spark's own reader: files that can have none of them are
+            left out by what the manifest knows, such as days by a condition on ``time``.
+        storage_options: As for ``persist.store.open_store``.
+        reader: ``native`` is Spark's own Parquet reader. It needs a Hadoop file system for the
+            URL; Spark brings the one for ``file://``, and S3A (for ``s3://``) where the session was
+            started with ``hadoop-aws``. ``arrow`` needs no jar: executors read with s3fs and
+            pyarrow, and nothing is pruned. ``auto`` is ``native`` where possible.
+
+    Raises:
+        PySparkMissing: ``pip install 'ingester[spark]'``.
+        ReaderUnsuitable: ``native`` was asked for and is not possible.
+        TailStale: This ``version`` is too old for ``endpoint``; ask for the newest.
+        TailUnavailable: A daemon cannot be reached, or cannot answer now.
+        persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
+            persist.manifest.MomentNotKept: No such table, or version.
+        ValueError: ``as_of`` is no moment, or there is a ``version``, too; ``filter`` is none.
+        persist.store.StoreError: The store cannot be read.
+    """
+    require_pyspark()
+    from ingester.spark.read.scan import TableScan  # everything below imports PySpark
+
+    if reader not in ("auto", "native", "arrow"):
+        raise RequestRefused(f"reader {reader!r} is none of auto, native, arrow")
+    options = dict(storage_options or {})
+    manifest = Manifest(open_store(url, **options), namespace, table)
+    if as_of is not None:
+        version = version_as_of(manifest, _moment(as_of, version))
+    state = manifest.load(version)
+    tails: list[pa.Table] = []
+    if endpoint is not None:
+        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        asked = _Asked(columns, filter)
+        state, tails = _with_tails(manifest, state, endpoints, asked, pinned=version is not None)
+    return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
+
+
+def _moment(as_of: datetime | str, version: int | None) -> datetime:
+    if version is not None:
+        raise RequestRefused("version and as_of: one of them says what to read")
+    if isinstance(as_of, datetime):
+        return as_of
+    try:
+        return datetime.fromisoformat(as_of)
+    except ValueError as exc:
+        raise RequestRefused(f"as_of {as_of!r} is no time in ISO 8601") from exc
+
+
+def _with_tails(
+    manifest: Manifest,
+    state: TableState,
+    endpoints: Sequence[str],
+    asked: _Asked,
+    *,
+    pinned: bool,
+) -> tuple[TableState, list[pa.Table]]:
+    """A version and, of the same version, what each daemon adds to it."""
+    for attempt in range(1, ATTEMPTS + 1):
+        needed = asked.of_daemons(state)
+        try:
+            tails = [
+                read_tail(each, manifest.namespace, manifest.table, state.version, needed)
+                for each in endpoints
+            ]
+        except TailStale:
+            if pinned or attempt == ATTEMPTS:
+                raise
+            state = manifest.refresh(state)
+        else:
+            return state, tails
+    raise AssertionError("the last attempt returns or raises")
+
+
+class _Asked(NamedTuple):
+    columns: Sequence[str] | None
+    filter: str | None
+
+    def of_daemons(self, state: TableState) -> list[str] | None:
+        """Columns, those of the filter, the key, and what partition columns are made from.
+
+        None for all: some may be newer than the version, and then the answer shows them.
+        """
+        if self.columns is None:
+            return None
+        from ingester.spark.read.filter_option import said
+
+        definition = TableDefinition.of_state(state)
+        try:
+            looked_at = () if self.filter is None else said(self.filter, definition).columns
+        except ValueError:
+            return None
+        named = [name for name in (*self.columns, *looked_at) if name not in definition.spec.names]
+        if not all(name in definition.schema.names for name in named):
+            return None
+        needed = [*named, *definition.primary_key, *definition.spec.columns]
+        return list(dict.fromkeys(needed))

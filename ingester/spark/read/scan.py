@@ -1,0 +1,144 @@
+"""One table version as a DataFrame: its files, by one reader or the other, and buffered rows.
+
+Law of this file: every source gives the columns of ``Columns.fields()``, in that order and those
+types; they are put together in this form, and only then cut to what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingester.spark.errors import ReaderUnsuitable
+from ingester.spark.read import arrow_scan, native
+from ingester.spark.read.columns import Columns, asked_columns
+from ingester.spark.read.merge import OPERATION, added, merged, quoted
+from ingester.spark.read.nanoseconds import restored
+from ingester.spark.read.pruning import Pruning
+from ingester.spark.read.s3a import setting
+from ingester.spark.read.types import spark_schema
+from persist.exports.spark_metadata import hadoop_url
+from persist.manifest import Manifest, TableState
+from persist.predicate.predicate import Predicate
+from persist.table import TableDefinition
+
+Reader = Literal["auto", "native", "arrow"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """A table's files as this session can read them."""
+
+    spark: SparkSession
+    manifest: Manifest
+    storage_options: Mapping[str, Any]
+    reader: Reader
+
+    def frame(
+        self,
+        state: TableState,
+        tails: Sequence[pa.Table],
+        names: Sequence[str] | None,
+        filter_: str | None = None,
+    ) -> DataFrame:
+        """Files and tails of one version.
+
+        Args:
+            tails: What daemons hold beyond the version; none, if only files are wanted.
+            names: Columns of the answer, None for all.
+            filter_: See :mod:`ingester.spark.read.filter_option`.
+        """
+        definition = _with_new_columns(TableDefinition.of_state(state), tails)
+        asked = asked_columns(definition, names)
+        wanted = Predicate(()) if filter_ is None else _said(filter_, definition)
+        needed = {*asked, *wanted.columns, *(definition.primary_key if tails else ())}
+        data = tuple(name for name in definition.schema.names if name in needed)
+        columns = Columns(definition, data)
+        rows = self._files(state, _needed(wanted, columns))
+        if tails and definition.keyed:
+            rows = merged(self.spark, rows, _shaped(tails, columns), definition.primary_key)
+        elif tails:
+            rows = added(self.spark, rows, _shaped(tails, columns))
+        if wanted.conjunctions:
+            from ingester.spark.read.filter_option import condition
+
+            rows = rows.where(condition(wanted, columns))
+        types = {field.name: field.type for field in definition.schema}
+        return rows.select(
+            *(restored(F.col(quoted(n)), types.get(n, pa.null())).alias(n) for n in asked)
+        )
+
+    def _files(self, state: TableState, needed: Pruning) -> DataFrame:
+        columns = needed.columns
+        adds = [add for _, add in sorted(state.files.items()) if needed.may_match(add)]
+        if not adds:
+            return self.spark.createDataFrame([], spark_schema(columns.fields()))
+        store, root = self.manifest.store, self.manifest.root
+        lies = {add.path: columns.definition.lies_as_now(add.spec_id) for add in adds}
+        for_native = [add for add in adds if lies[add.path]] if self._native(store.url) else []
+        frames = []
+        if for_native:
+            frames.append(
+                native.read_files(
+                    self.spark, f"{store.url}/{root}", for_native, columns, self.storage_options
+                )
+            )
+        if len(for_native) < len(adds):
+            # Folders of an earlier partition spec would not tell Spark what today's columns are.
+            rest = [add for add in adds if not for_native or not lies[add.path]]
+            frames.append(
+                arrow_scan.read_files(
+                    self.spark, store, root, rest, columns, self.storage_options, needed.rows
+                )
+            )
+        return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+    def _native(self, url: str) -> bool:
+        if self.reader == "arrow":
+            return False
+        able = native.can_read(self.spark, url)
+        if self.reader == "native" and not able:
+            scheme = hadoop_url(url).partition("://")[0]
+            raise ReaderUnsuitable(
+                f"this Spark session has no file system for {scheme}://; start it with the"
+                f' connector (for s3: {setting(self.spark)}), or use reader="arrow"'
+            )
+        return able
+
+
+def _said(filter_: str, definition: TableDefinition) -> Predicate:
+    from ingester.spark.read.filter_option import said  # by way of the client library
+
+    return said(filter_, definition)
+
+
+def _needed(wanted: Predicate, columns: Columns) -> Pruning:
+    if not wanted.conjunctions:
+        return Pruning(columns)
+    from ingester.spark.read.filter_option import pruning
+
+    return pruning(wanted, columns)
+
+
+def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:
+    """The table with columns that buffered rows have and the version does not know yet."""
+    schema = definition.schema
+    for tail in tails:
+        for field in tail.schema:
+            if field.name != OPERATION and schema.get_field_index(field.name) < 0:
+                schema = schema.append(field.with_nullable(True))
+    return replace(definition, schema=schema)
+
+
+def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
+    """Buffered rows in the form of the files' rows, in a keyed table with ``_op`` behind."""
+    fields = columns.fields()
+    extra = [OPERATION] if columns.definition.keyed else []
+    schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in extra)])
+    parts = [columns.of_any(batch, extra) for tail in tails for batch in tail.to_batches()]
+    return pa.Table.from_batches(parts, schema)

@@ -1,0 +1,230 @@
+"""``df.write`` and ``df.writeStream`` to ``format("ingester")`` of a table with a primary key.
+
+    tasks    rows ─▶ put aside in the store (staged_files) ─▶ message ─┐
+    driver   winners' rows ─▶ one transaction of an origin ─▶ daemon ◀─┘ the table's owner
+
+Law of this file: the rows of a write become visible together, once, as one operation of the
+daemon's log. The origin is the query and the sequence its batch: what the daemon has is not sent
+again, and a transaction that was not closed leaves nothing. Of a key that comes twice in one task
+the last row counts; between tasks there is no order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
+from ingester.client.sync_stream import SyncColumn, SyncStream
+from ingester.spark.errors import WriteRefused, plainly
+from ingester.spark.options import SourceOptions
+from ingester.spark.read.merge import OPERATION
+from ingester.spark.sink.append import QUERY_ID
+from ingester.spark.sink.columns import check_columns
+from ingester.spark.sink.staging import StagedFile, Staging, forget, staged_rows
+from ingester.spark.versions import StreamArrowWriter
+from persist.backoff import Backoff
+from persist.store import NotFound, open_store
+from persist.table import TableDefinition
+
+MESSAGE_BYTES = 8 << 20
+"""Of rows; a quarter of what the daemon takes by default, as a batch may be larger there."""
+PATIENCE_S = 120.0
+"""How long a daemon may be away, or too busy, before the write fails."""
+
+
+class Staged(WriterCommitMessage):
+    """What one task has put aside."""
+
+    def __init__(self, files: Sequence[StagedFile], query_id: str | None) -> None:
+        self.files = tuple(files)
+        self.query_id = query_id
+
+
+class _Upserting:
+    """What both kinds of write have in common."""
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
+        if "endpoint" not in options.given:
+            raise WriteRefused(
+                f"table {options.namespace}/{options.table} has a primary key: say with the option"
+                " endpoint where the daemon is that takes its writes, grpc://host:port"
+            )
+        try:
+            Client(options.given["endpoint"]).close()  # asks nothing; the rows come first
+        except ClientError as exc:
+            raise WriteRefused(f"option endpoint: {exc}") from exc
+        self._marked = OPERATION in schema.fieldNames()
+        columns = [field for field in schema.fields if field.name != OPERATION]
+        check_columns(StructType(columns), definition)
+        self._options = options
+        self._definition = definition
+        self._root = root
+        self._persist = options.flag("persist")
+
+    def _staging(self) -> Staging:
+        store = open_store(self._options.url, **self._options.storage)
+        return Staging(store, self._root, self._definition, self._marked)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return Staged(self._staging().write(iterator), query_id)
+
+    def _commit(self, files: Sequence[StagedFile], app_id: str, sequence: int) -> None:
+        if not files:
+            return
+        staging, options = self._staging(), self._options
+        paths = [file.path for file in files]
+        with Client(options.given["endpoint"]) as client:
+            rows = self._handed_over(client, staging, paths, app_id, sequence)
+            if self._persist:
+                client.persist(options.namespace, options.table)
+        forget(staging.store, paths)
+        told = {
+            "event": "committed",
+            "table": f"{options.namespace}/{options.table}",
+            "sequence": sequence,
+            "again": rows == 0,
+            "rows": rows,
+            "files": len(files),
+            "bytes": sum(file.bytes for file in files),
+        }
+        print(json.dumps(told), file=sys.stderr, flush=True)
+
+    def _handed_over(
+        self, client: Client, staging: Staging, paths: Sequence[str], app_id: str, sequence: int
+    ) -> int:
+        """How many rows were sent; 0 where the daemon had them."""
+        options, until = self._options, time.monotonic() + PATIENCE_S
+        # Of this table alone: the daemon counts an origin's sequences over all tables.
+        told = f"{options.namespace}/{options.table}/{app_id}"
+        origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
+        stream, backoff = client.sync(options.namespace, origin), Backoff(0.1, 5.0, Random())
+        while True:
+            try:
+                if (stream.standing().memory_sequence or 0) >= sequence:
+                    return 0
+                if (rows := self._sent(stream, staging, paths, sequence)) is not None:
+                    return rows
+            except NotFound as exc:
+                raise WriteRefused(
+                    "nothing was written: the write took longer than manifest.orphan_grace, after"
+                    f" which clean-up may take what was put aside; make that longer ({exc})"
+                ) from exc
+            except (Unreachable, TimedOut, UnknownOutcome, Unavailable) as exc:
+                if time.monotonic() > until:
+                    raise type(exc)(f"option endpoint: {exc}; tried for {PATIENCE_S:g} s") from exc
+            time.sleep(backoff.next_s())
+
+    def _sent(
+        self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
+    ) -> int | None:
+        """The rows of all files as one transaction; 0 where another driver has closed it before.
+
+        None where it has to begin anew.
+        """
+        rows, begin = 0, True
+        last: tuple[list[SyncColumn], pa.RecordBatch] | None = None
+        for path in paths:
+            for batch in staged_rows(staging, path, MESSAGE_BYTES):
+                for message in self._messages(batch):
+                    if last is not None:
+                        answer = stream.send(self._options.table, *last, begin=begin)
+                        if not answer.accepted:
+                            return None  # what was open has gone with its daemon, or for room
+                        begin = False
+                    last = message
+                rows += batch.num_rows
+        assert last is not None, "an empty task puts nothing aside"
+        answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
+        if not answer.accepted:
+            return None
+        return 0 if answer.duplicate else rows
+
+    def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
+        """The rows as inserts, which replace what has their keys, or as deletes."""
+        key = self._definition.primary_key
+        fields = list(self._definition.schema)
+        deletes = None
+        if self._marked:
+            deletes = pc.equal(batch.column(OPERATION), "delete")
+        columns = [SyncColumn("old_pk", name) for name in key]
+        arrays = [_where(batch.column(name), deletes) for name in key]
+        kept = None if deletes is None else pc.invert(deletes)
+        columns += [SyncColumn("new_pk", name) for name in key]
+        arrays += [batch.column(n) if kept is None else _where(batch.column(n), kept) for n in key]
+        for field in fields:
+            if field.name not in key and field.name in batch.schema.names:
+                columns.append(SyncColumn("value", field.name))
+                arrays.append(batch.column(field.name))
+        names = [str(place) for place in range(len(arrays))]
+        yield columns, pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class KeyedWriter(_Upserting, DataSourceArrowWriter):
+    """A batch write: once, or once for each ``txn_version`` where that is given."""
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+    ) -> None:
+        super().__init__(options, schema, definition, root)
+        app_id, version = options.txn()
+        self._app_id = uuid.uuid4().hex if app_id is None else app_id
+        self._sequence = 1 if version is None else version + 1
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        return self._write(iterator)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All rows become visible."""
+        self._commit(_all(messages), self._app_id, self._sequence)
+
+
+class KeyedStreamWriter(_Upserting, StreamArrowWriter):
+    """A streaming write: each batch once."""
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        return self._write(iterator)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch's rows become visible, unless they are."""
+        files = _all(messages)
+        query_ids = {one.query_id for one in messages if isinstance(one, Staged)}
+        if files:
+            query_id = query_ids.pop()
+            assert query_id is not None, "Spark tells tasks of a stream whose they are"
+            self._commit(files, query_id, batchId + 1)
+
+
+def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
+    """The values where the mask is true, null elsewhere; all null without one."""
+    nothing = pa.nulls(len(column), column.type)
+    return nothing if mask is None else pc.if_else(mask, column, nothing)
+
+
+def _all(messages: Sequence[Any]) -> list[StagedFile]:
+    return [file for one in messages if isinstance(one, Staged) for file in one.files]

@@ -1,0 +1,124 @@
+"""A table's rows as a data source gives them to Spark: asked columns, in Spark's Arrow types.
+
+Law of this file: a schema that the user gave says which columns are wanted and must not say
+anything else; nothing is cast to what the table does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ingester.spark.errors import ReaderUnsuitable, RequestRefused
+from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
+from ingester.spark.read.columns import Columns, asked_columns
+from ingester.spark.read.nanoseconds import floored
+from ingester.spark.read.pruning import Pruning
+from ingester.spark.read.types import holds_nanoseconds, is_nanoseconds, seen_type, spark_schema
+from persist.manifest import TableState
+from persist.table import TableDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """What is asked of a table, and how its rows become an answer. Executors have it, too.
+
+    Attributes:
+        columns: What has to be read, and how it is carried.
+        names: Of the answer, in its order.
+        pruning: What of it is wanted.
+    """
+
+    columns: Columns
+    names: tuple[str, ...]
+    pruning: Pruning
+
+    @classmethod
+    def all(
+        cls, state: TableState, names: Sequence[str] | None, filter_: str | None = None
+    ) -> SourceRows:
+        """These columns, or all of the table and then those of its partition spec.
+
+        Args:
+            filter_: See :mod:`ingester.spark.read.filter_option`.
+
+        Raises:
+            ValueError: A name that is no column, or that comes twice; a filter that is none.
+            ReaderUnsuitable: A column that a data source cannot give.
+        """
+        definition = TableDefinition.of_state(state)
+        asked = () if names == () else asked_columns(definition, names)
+        schema = definition.schema
+        needed = {*asked, *(() if filter_ is None else _looked_at(filter_, definition))}
+        data = tuple(name for name in schema.names if name in needed)
+        for name in (name for name in data if name in asked):
+            kind = schema.field(name).type
+            if holds_nanoseconds(kind) and not is_nanoseconds(kind):
+                raise ReaderUnsuitable(
+                    f"column {name!r} has nanoseconds inside {kind}: use read_table, or name the"
+                    " other columns"
+                )
+        columns = Columns(definition, data)
+        return cls(columns, asked, _pruning(filter_, columns))
+
+    @classmethod
+    def of_schema(
+        cls, state: TableState, schema: StructType, filter_: str | None = None
+    ) -> SourceRows:
+        """The columns that a user's schema has.
+
+        Raises:
+            ValueError: It has a column that the table lacks, or another type for one.
+        """
+        rows = cls.all(state, tuple(schema.fieldNames()), filter_)
+        for theirs, ours in zip(schema.fields, rows.schema().fields, strict=True):
+            if theirs.dataType != ours.dataType:
+                raise RequestRefused(
+                    f"column {theirs.name!r} is {ours.dataType.simpleString()} in the table, and"
+                    f" {theirs.dataType.simpleString()} in the schema that was given"
+                )
+        return rows
+
+    def schema(self) -> StructType:
+        """As Spark sees the answer."""
+        table = self.columns.definition.schema
+        fields = {field.name: field for field in self.columns.partition_fields()}
+        for name in self.columns.data:
+            fields[name] = pa.field(name, seen_type(table.field(name).type))
+        return spark_schema([fields[name] for name in self.names])
+
+    def read(
+        self, plan: ScanPlan, files: Iterable[FileToRead], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the files in Spark's own Arrow types. On an executor."""
+        for batch in scan(plan, files):
+            yield self._answer(batch, schema)
+
+    def _answer(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        if not self.names:
+            rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
+            return pa.RecordBatch.from_struct_array(rows)
+        table, arrays = self.columns.definition.schema, []
+        for field in schema:
+            column = batch.column(field.name)
+            if field.name in self.columns.data and is_nanoseconds(table.field(field.name).type):
+                column = floored(column, table.field(field.name).type)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _looked_at(filter_: str, definition: TableDefinition) -> tuple[str, ...]:
+    from ingester.spark.read.filter_option import said  # by way of the client library
+
+    return said(filter_, definition).columns
+
+
+def _pruning(filter_: str | None, columns: Columns) -> Pruning:
+    if filter_ is None:
+        return Pruning(columns)
+    from ingester.spark.read.filter_option import pruning, said
+
+    return pruning(said(filter_, columns.definition), columns)

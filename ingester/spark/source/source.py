@@ -1,0 +1,176 @@
+"""``spark.read.format("ingester")``: a table as a Python data source, without any jar.
+
+    from ingester.spark import register
+    register(spark)
+    spark.read.format("ingester").load("s3://lake/prefix/demo/flights").where("time > …")
+
+Law of this file: what is loaded is a fixed set of rows. The version is settled when the relation is
+made (``load()``, ``CREATE TEMP VIEW``), however often and however late it is read; with a schema of
+the caller's own, Spark makes it when it is read first.
+
+Spark plans queries in a Python process of its own: what only some of them need is imported there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from ingester.spark.errors import (
+    RequestRefused,
+    StreamUnsuitable,
+    WriteRefused,
+    is_refusal,
+    plainly,
+)
+from ingester.spark.options import SourceOptions
+from ingester.spark.source.batch import TableReader
+from ingester.spark.source.rows import SourceRows
+from ingester.spark.versions import COUNTS_BARE_ROWS, NAME, PUSHES_FILTERS
+from persist.manifest import TableState
+from persist.table import TableDefinition
+
+FORMAT = "ingester"
+
+
+class IngesterSource(DataSource):
+    """The data source; see :mod:`ingester.spark.options` for its options."""
+
+    parallelism = 1
+    _version: int | None = None
+    _columns: tuple[str, ...] | None = None
+    """All columns of that version, where nobody said which are wanted."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    @plainly
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark keeps the source as it is pickled when the relation is made. (It makes one of a
+        # streaming write, too, with a write's options.)
+        if not SourceOptions.only_for_writes(self.options):
+            self._settle()
+        return self.__dict__
+
+    @plainly
+    def schema(self) -> StructType:
+        """The asked columns of the version that is asked for."""
+        options = SourceOptions.any(self.options)
+        _, state = options.state(self._settle())
+        if options.counts:
+            from ingester.spark.source.count import SCHEMA
+
+            return SCHEMA
+        schema = SourceRows.all(state, options.columns, options.filter).schema()
+        if options.columns is None:
+            self._columns = tuple(schema.fieldNames())
+        return schema
+
+    @plainly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of the columns that ``schema`` has."""
+        options = SourceOptions.read(self.options)
+        manifest, state = options.state(self._settle())
+        tasks = options.number("tasks", 1) or self.parallelism
+        if options.counts:
+            from ingester.spark.source.count import CountReader
+
+            rows = SourceRows.all(state, (), options.filter)
+            return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
+        rows = _rows(state, schema, options)
+        pushdown = options.flag("pushdown")
+        if pushdown and not PUSHES_FILTERS:
+            raise RequestRefused(
+                f"option pushdown: {NAME} pushes no filters to Python data sources, 4.1 does; say"
+                " what is wanted with the option filter"
+            )
+        return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of the rows that versions add."""
+        from ingester.spark.source.stream import RefusedStream
+
+        try:
+            return self._stream(schema)
+        except Exception as exc:
+            if not is_refusal(exc):
+                raise
+            # Spark trips over a stream that is not made, and shows that instead of the reason.
+            return RefusedStream(str(exc))
+
+    def _stream(self, schema: StructType) -> DataSourceStreamReader:
+        from ingester.spark.source.new_columns import NewColumns
+        from ingester.spark.source.stream import TableStream
+
+        options = SourceOptions.stream(self.options)
+        manifest, head = options.existing()
+        state = manifest.load(head)
+        if TableDefinition.of_state(state).keyed:
+            raise StreamUnsuitable(
+                f"table {options.namespace}/{options.table} has a primary key: its files are"
+                " written anew with every change, and are no stream of rows; read versions of it"
+            )
+        tasks = options.number("tasks", 1) or self.parallelism
+        rows = _rows(state, schema, options)
+        new_columns = NewColumns(manifest, state, self._columns)
+        return TableStream(manifest, rows, options, tasks, new_columns)
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write of rows of this schema."""
+        from ingester.spark.sink.append import TableWriter
+        from ingester.spark.sink.upsert import KeyedWriter
+
+        options, definition, root = _writing(self.options, overwrite)
+        kind = KeyedWriter if definition.keyed else TableWriter
+        return kind(options, schema, definition, root)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write of rows of this schema."""
+        from ingester.spark.sink.append import TableStreamWriter
+        from ingester.spark.sink.upsert import KeyedStreamWriter
+
+        options, definition, root = _writing(self.options, overwrite)
+        kind = KeyedStreamWriter if definition.keyed else TableStreamWriter
+        return kind(options, schema, definition, root)
+
+    def _settle(self) -> int:
+        if self._version is None:
+            options = SourceOptions.any(self.options)
+            self._version = options.version(options.existing()[0])
+        return self._version
+
+
+def _rows(state: TableState, schema: StructType, options: SourceOptions) -> SourceRows:
+    if not schema.fields and not COUNTS_BARE_ROWS:
+        raise RequestRefused(
+            f"option columns: {NAME} loses rows that have no column, 4.1 does not; how many there"
+            " are is said by the option count"
+        )
+    return SourceRows.of_schema(state, schema, options.filter)
+
+
+def _writing(
+    options: Mapping[str, str], overwrite: bool
+) -> tuple[SourceOptions, TableDefinition, str]:
+    if overwrite:
+        raise WriteRefused(
+            "mode overwrite (or output mode complete) is not possible: rows are added to a table,"
+            ' and none taken away; write with .mode("append"), or .outputMode("append") of a stream'
+            " (append is the only mode; Spark's own default, errorifexists, is none either)"
+        )
+    said = SourceOptions.write(options)
+    manifest, head = said.existing()
+    return said, TableDefinition.of_state(manifest.load(head)), manifest.root

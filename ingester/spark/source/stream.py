@@ -1,0 +1,257 @@
+"""The data source's streaming read: a table's files as versions add them, each once.
+
+Law of this file: what lies between two offsets is a function of the offsets alone, so that a batch
+that runs again has the same rows. Spark keeps the end of a batch before it runs it, and asks for
+the first start anew after a crash: so that start says nothing but where to begin. Files that a
+rewrite puts in the place of others have no new rows, and are none. No batch has a file with columns
+that the stream lacks (:mod:`ingester.spark.source.new_columns`).
+
+Spark before 4.2 does not say where a batch begins: it begins where the one that was planned last
+ended, and before the first plan it ends with the newest version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ingester.spark.errors import StreamUnsuitable, plainly, plainly_each
+from ingester.spark.options import SourceOptions
+from ingester.spark.read.arrow_scan import ScanPlan
+from ingester.spark.source.batch import FilesPartition, partitions_of
+from ingester.spark.source.new_columns import NewColumns
+from ingester.spark.source.rows import SourceRows
+from ingester.spark.source.stream_limits import Room, batch_limit
+from ingester.spark.source.stream_offsets import BEGINNING, FROM_NOW, Offset, beginning
+from ingester.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
+from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
+from persist.table import TableDefinition
+
+IDLE_VERSIONS = 5
+"""Versions without a new row that are left to be looked at again; clean-up always keeps more."""
+_AT_ONCE = 64
+_TIMED = ("hour", "day", "month", "year")
+
+
+class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of the rows that are added to a table without a primary key."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rows: SourceRows,
+        options: SourceOptions,
+        parallelism: int,
+        new_columns: NewColumns,
+    ) -> None:
+        self._manifest: Manifest | None = manifest
+        self._new_columns: NewColumns | None = new_columns
+        self._rows = rows
+        self._options = options
+        self._parallelism = parallelism
+        self._plan = ScanPlan(manifest.store.url, options.storage, rows.columns, rows.pruning.rows)
+        self._until: int | None = None
+        self._state: TableState | None = None
+        self._planned: Offset | None = None
+        self._time = _event_time(rows.columns.definition)
+        self._start = beginning(options)
+        self._limit = batch_limit(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_manifest": None, "_new_columns": None, "_state": None}
+
+    @property
+    def _table(self) -> Manifest:
+        assert self._manifest is not None, "planned where the manifest is"
+        return self._manifest
+
+    @property
+    def _new(self) -> NewColumns:
+        assert self._new_columns is not None, "planned where the manifest is"
+        return self._new_columns
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new stream begins; the same whenever it is asked."""
+        return self._start.plain()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say of one batch."""
+        return self._limit
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Go no further than what is there now."""
+        self._until = self._table.head()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The newest version, for progress reports."""
+        return Offset(self._table.head(), 0).plain()
+
+    @plainly
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; its start where there is nothing new.
+
+        Args:
+            start: As Spark says it from 4.2 on, and so ``limit``.
+
+        Raises:
+            StreamUnsuitable: What comes next was cleaned up, or has columns that the stream lacks,
+                or the table is not the one whose offsets these are.
+        """
+        begin = self._planned if start is None else Offset.of(start)
+        head = self._table.head() if self._until is None else self._until
+        if begin is None or begin == FROM_NOW:
+            end = Offset(head, 0)
+        else:
+            if begin == BEGINNING:
+                begin = Offset(head, 0, snapshot=True)
+            end = self._end(begin, head, limit or ReadAllAvailable())
+        self._planned = end
+        return end.plain()
+
+    @plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The files between two offsets, in tasks.
+
+        Raises:
+            StreamUnsuitable: As :meth:`latestOffset`.
+        """
+        self._planned = Offset.of(end)
+        files = [add for add, _ in self._between(Offset.of(start), self._planned)]
+        for add in files:
+            self._new.refuse(add)
+        adds = [add for add in files if self._rows.pruning.may_match(add)]
+        if not adds:
+            return []
+        return partitions_of(adds, self._table, self._parallelism)
+
+    @plainly_each
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task. On an executor."""
+        files = cast(FilesPartition, partition).files
+        schema = arrow_schema(self._rows.schema())
+        yield from self._rows.read(self._plan, files, schema)
+
+    def _end(self, begin: Offset, head: int, limit: ReadLimit) -> Offset:
+        end, room = begin, Room(limit)
+        if head < begin.version:
+            raise StreamUnsuitable(
+                f"the stream begins behind version {begin.version}, and the newest version of table"
+                f" {self._table.namespace}/{self._table.table} is {head}: the checkpoint"
+                " is another table's or another store's; begin anew, with a new one"
+            )
+        for add, behind in self._between(begin, Offset(head, 0)):
+            # What comes before a new column's first rows still becomes a batch.
+            if end == begin or behind.snapshot:
+                self._new.refuse(add)
+            if self._new.of(add) or not room.takes(add):
+                return end
+            end = behind
+        moved = end != begin or begin.snapshot or head - begin.version >= IDLE_VERSIONS
+        return Offset(head, 0) if moved else begin
+
+    def _between(self, start: Offset, end: Offset) -> Iterator[tuple[Add, Offset]]:
+        """The files behind one offset up to another, each with the offset behind it."""
+        if start == FROM_NOW:
+            return
+        first = start.version
+        if start.snapshot:
+            # Where no version was chosen before, the end has it.
+            first = start.version or end.version
+            stop = end.files if end.snapshot else None
+            files = self._snapshot(first)
+            for number in range(start.files, len(files) if stop is None else stop):
+                yield files[number], Offset(first, number + 1, snapshot=True)
+            if end.snapshot:
+                return
+        skipped = 0 if start.snapshot else start.files
+        last = end.version + (1 if end.files else 0)
+        for committed in self._changes(first, last):
+            files = sorted(new_files(committed), key=self._order)
+            stop = end.files if committed.version > end.version else len(files)
+            for number in range(skipped, stop):
+                complete = number + 1 == len(files)
+                done = committed.version if complete else committed.version - 1
+                yield files[number], Offset(done, 0 if complete else number + 1)
+            skipped = 0
+
+    def _order(self, add: Add) -> tuple[float, str, str]:
+        """Event times rise from file to file, so that a watermark takes few rows for late ones."""
+        stats = None if self._time is None else add.stats.get(self._time)
+        low = None if stats is None else stats.min
+        return (float(low) if isinstance(low, int) else -math.inf, add.at, add.path)
+
+    def _snapshot(self, version: int) -> list[Add]:
+        if self._state is None or self._state.version != version:
+            try:
+                self._state = self._table.load(version)
+            except VersionNotKept as exc:
+                raise _fell_behind(f"in the midst of version {version}", exc) from exc
+        return sorted(self._state.files.values(), key=self._order)
+
+    def _changes(self, after: int, upto: int) -> Iterator[CommittedVersion]:
+        try:
+            for first in range(after, upto, _AT_ONCE):
+                yield from self._table.changes(first, min(first + _AT_ONCE, upto))
+        except VersionNotKept as exc:
+            raise _fell_behind(f"at version {after}", exc) from exc
+
+
+def _fell_behind(place: str, exc: VersionNotKept) -> StreamUnsuitable:
+    return StreamUnsuitable(
+        f"the stream is {place}, and what comes next is not kept any more ({exc}): begin anew, with"
+        " a new checkpoint, or keep versions longer (manifest.retain)"
+    )
+
+
+def new_files(committed: CommittedVersion) -> list[Add]:
+    """The files of a version that have rows which no version before it had."""
+    return [
+        action
+        for action in committed.actions
+        if isinstance(action, Add) and action.kind != "rewrite"
+    ]
+
+
+def _event_time(definition: TableDefinition) -> str | None:
+    """The column by which the table's rows lie in time, if there is one."""
+    timed = [field.column for field in definition.spec.fields if field.transform in _TIMED]
+    if timed:
+        return timed[0]
+    return "time" if "time" in definition.schema.names else None
+
+
+class RefusedStream(DataSourceStreamReader):
+    """What is told to Spark where there can be no stream, when it asks for the first batch."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never."""
+        raise StreamUnsuitable(self._reason)

@@ -1,0 +1,255 @@
+"""The daemon's tables: opened, created, widened, one step at a time per table.
+
+Law of this file: whatever an acknowledgement depends on (the table, its columns, this daemon's
+epoch) is in the manifest before the operation goes to the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+import structlog
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.errors import StoreAway, UnknownTable
+from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
+from ingester.schema.names import check_table_name
+from ingester.schema.normalise import missing_columns
+from ingester.tables.commits import Commits, TableKey
+from ingester.tables.ddl import HeldTables
+from ingester.tables.pending_commit import held_back
+from persist.manifest import Manifest, WriterIdentity, list_tables
+from persist.store import StoreError
+from persist.table import TableDefinition
+
+log = structlog.get_logger(__name__)
+
+
+class Catalog:
+    """Opens, creates and widens tables. Loop only; the store's calls run in threads."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        tree: BufferTree,
+        writer: WriterIdentity,
+        *,
+        auto_create: bool,
+        endpoint: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.store = commits.store
+        self.commits = commits
+        self._held = HeldTables(commits, tree, writer, endpoint)
+        self._tree = tree
+        self._auto_create = auto_create
+
+    # Reading
+
+    async def open(self, namespace: str, name: str) -> TableBuffer:
+        """The table, loaded from its manifest when it is not known yet.
+
+        Raises:
+            UnknownTable: it does not exist.
+            StoreAway: it is not loaded, and the store cannot be reached.
+        """
+        table = self.known(namespace, name)
+        if table is not None:
+            return table
+        key = (namespace, name)
+        async with self.commits.held(key):
+            return await self._held.open(key)
+
+    def known(self, namespace: str, name: str) -> TableBuffer | None:
+        """The table, if it is in memory; InvalidRequest for a bad name. Any thread."""
+        key = (check_table_name("namespace", namespace), check_table_name("table", name))
+        return self._tree.tables.get(key)
+
+    def opened(self) -> list[TableBuffer]:
+        """The tables that are in memory."""
+        return list(self._tree.tables.values())
+
+    async def names(self) -> list[TableKey]:
+        """All tables, in the store or open here, sorted."""
+        stored = await self.commits.read(lambda: list(list_tables(self.store)))
+        return sorted({*stored, *self._tree.tables})
+
+    async def chosen(self, namespace: str | None, name: str | None) -> list[TableBuffer]:
+        """One table, all of a namespace, or all that are open, sorted.
+
+        Raises:
+            UnknownTable: there is no such table, or no table in the namespace.
+        """
+        if namespace is not None and name is not None:
+            return [await self.open(namespace, name)]
+        if namespace is not None:
+            check_table_name("namespace", namespace)
+        tables = [t for t in self._tree.tables.values() if namespace in (None, t.namespace)]
+        if namespace is not None and not tables:
+            tables = [await self.open(*key) for key in await self.names() if key[0] == namespace]
+            if not tables:
+                raise UnknownTable(f"namespace {namespace} does not exist")
+        return sorted(tables, key=lambda t: t.key)
+
+    def manifest(self, key: TableKey) -> Manifest:
+        """The table's manifest, to be used in a thread."""
+        return self.commits.manifest(key)
+
+    def is_fresh(self, table: TableBuffer, older_than_s: float) -> bool:
+        """Whether :meth:`refresh` has nothing to do. Any thread."""
+        if time.monotonic() - table.refreshed_at <= older_than_s:
+            return True
+        # A commit under way installs the newest version, or the store is away.
+        return older_than_s >= 0 and self.commits.under_way(table.key)
+
+    async def refresh(self, table: TableBuffer, older_than_s: float) -> None:
+        """See commits of other writers, if the last look is older than this many seconds.
+
+        A store that is away leaves the table as it was: its own rows are still answered. With a
+        negative age there is no answer without the newest version.
+
+        Raises:
+            StoreAway: with a negative age only.
+        """
+        if self.is_fresh(table, older_than_s):
+            return
+        async with self.commits.held(table.key):
+            if time.monotonic() - table.refreshed_at <= older_than_s:
+                return
+            started = time.monotonic()
+            try:
+                refresh = partial(self.manifest(table.key).refresh, table.state)
+                state = await self.commits.read(refresh)
+            except (StoreError, StoreAway) as exc:
+                log.warning(
+                    "manifest refresh failed",
+                    table=table.key,
+                    error=str(exc),
+                    runbook="refresh-failed",
+                )
+                if older_than_s < 0:
+                    raise StoreAway(
+                        f"the manifest cannot be read: {exc}", retry_after_s=2.0
+                    ) from exc
+            else:
+                if not self.commits.adopted.freeze_behind(table, state):
+                    table.install(state)
+                    self.commits.tell_followers(table)
+                elif older_than_s < 0:
+                    raise held_back(table)
+            table.refreshed_at = started
+
+    # What a write depends on
+
+    async def draft(self, namespace: str, name: str, sent: pa.Schema) -> TableDefinition | None:
+        """The definition that a write of this schema would lead to; None where it is there already.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        table = await self._unless_to_be_made(self.open(namespace, name))
+        if table is None:
+            return automatic_definition(sent)
+        wider = widened(table.definition, sent)
+        return None if wider is table.definition else wider
+
+    async def draft_keyed(
+        self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
+    ) -> TableDefinition:
+        """The definition that changes of this schema and key would lead to, there or not.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        table = await self._unless_to_be_made(self.open(namespace, name))
+        if table is None:
+            return keyed_definition(sent, primary_key)
+        return widened(table.definition, sent)
+
+    async def prepare_write(
+        self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str] = ()
+    ) -> TableBuffer:
+        """The table, with every column of ``sent`` and this daemon's epoch in its manifest.
+
+        Args:
+            primary_key: of the table, where it is made.
+
+        Raises:
+            InvalidRequest: names, types or columns that the table cannot take.
+            UnknownTable: it does not exist and ``auto_create`` is off.
+            OwnedElsewhere: it has a primary key, and another daemon takes its writes.
+            StoreAway: something has to be committed first, and the store cannot be reached.
+        """
+        key = (check_table_name("namespace", namespace), check_table_name("table", name))
+        table = self._tree.tables.get(key)
+        if (
+            table is not None
+            and self._held.may_write(table)
+            and not missing_columns(table.definition, sent)
+        ):
+            return table
+        async with self.commits.held(key):
+            table = await self._unless_to_be_made(self._held.open(key))
+            if table is None:
+                wanted = (
+                    keyed_definition(sent, primary_key)
+                    if primary_key
+                    else automatic_definition(sent)
+                )
+                table = await self._held.create(key, wanted)
+            await self._held.own(table)
+            while missing := missing_columns(table.definition, sent):
+                await self._held.widen(table, missing)
+            return table
+
+    async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
+        """What is opened; None where it does not exist and a write may make it."""
+        try:
+            return await opening
+        except UnknownTable:
+            if not self._auto_create:
+                raise
+            return None
+
+    async def prepare_delete(self, namespace: str, name: str) -> TableBuffer:
+        """The table, with this daemon's epoch in its manifest.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+        """
+        table = await self.open(namespace, name)
+        if not self._held.may_write(table):
+            async with self.commits.held(table.key):
+                await self._held.own(table)
+        return table
+
+    async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
+        """Create a table; the same definition again is fine.
+
+        Raises:
+            InvalidRequest: the table exists with another definition.
+        """
+        key = (check_table_name("namespace", namespace), check_table_name("table", name))
+        async with self.commits.held(key):
+            try:
+                table = await self._held.open(key)
+            except UnknownTable:
+                table = await self._held.create(key, definition)
+            check_same(table.state, definition, key)
+            return table
+
+    async def register(self, table: TableBuffer) -> None:
+        """Put this daemon's epoch into the table's manifest, if it is not there yet."""
+        async with self.commits.held(table.key):
+            await self._held.register(table)
+
+    async def close_writer(self, table: TableBuffer) -> None:
+        """Say in the manifest that this incarnation writes no more: a clean stop."""
+        async with self.commits.held(table.key):
+            await self._held.close_writer(table)
+
+    def close(self) -> None:
+        """Make and register nothing any more: the daemon has said, or says, that it is done."""
+        self._held.closing = True

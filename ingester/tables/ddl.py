@@ -1,0 +1,149 @@
+"""A table's steps in its manifest: loaded, created, registered, owned, widened, closed.
+
+Law of this file: whoever calls here holds the table's gate (:meth:`Commits.held`), so that nothing
+of this daemon comes between a look at the table and the commit that follows from it. What another
+writer has committed meanwhile is shown, and looked at again. Loop only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import structlog
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.errors import Stopping, UnknownTable
+from ingester.tables.commits import Commits, TableKey
+from ingester.tables.owner import TableOwners
+from persist.manifest import (
+    Action,
+    ProposalConflict,
+    TableNotFound,
+    TableState,
+    Writer,
+    WriterIdentity,
+)
+from persist.table import TableDefinition
+
+log = structlog.get_logger(__name__)
+
+
+class HeldTables:
+    """Takes one table at a time from step to step, for whoever holds its gate.
+
+    Args:
+        endpoint: where clients find this daemon, once that is known.
+    """
+
+    def __init__(
+        self,
+        commits: Commits,
+        tree: BufferTree,
+        writer: WriterIdentity,
+        endpoint: Callable[[], str],
+    ) -> None:
+        self._commits = commits
+        self._tree = tree
+        self._writer = writer
+        self._owners = TableOwners(writer, endpoint)
+        self.closing = False
+        """Nothing is made or registered any more."""
+
+    def may_write(self, table: TableBuffer) -> bool:
+        """Whether :meth:`own` has nothing to do. Without the gate, too."""
+        return table.registered and self._owners.owns(table)
+
+    async def open(self, key: TableKey) -> TableBuffer:
+        """The table, loaded when it is not known yet.
+
+        Raises:
+            UnknownTable, StoreAway
+        """
+        table = self._tree.tables.get(key)
+        if table is not None:
+            return table
+        try:
+            state = await self._commits.read(self._commits.manifest(key).load)
+        except TableNotFound as exc:
+            raise UnknownTable(f"table {key[0]}/{key[1]} does not exist") from exc
+        return self._keep(key, state)
+
+    async def create(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
+        """The table: new, or as somebody else has just made it."""
+        self._check_open()
+        actions = (*definition.actions(), self._writer_action("open"))
+        try:
+            state = await self._commits.commit_held(key, None, actions)
+        except ProposalConflict as exc:
+            return self._keep(key, exc.state)
+        table = self._keep(key, state)
+        table.registered = True
+        log.info("table created", namespace=key[0], table=key[1], version=state.version)
+        return table
+
+    async def register(self, table: TableBuffer) -> None:
+        """See that this daemon's epoch is in the manifest."""
+        self._check_open()
+        if not table.registered:
+            await self._commit(table, (self._writer_action("open"),))
+            table.registered = True
+
+    async def own(self, table: TableBuffer) -> None:
+        """See that this daemon's writes are the table's next ones, whatever was known before.
+
+        Raises:
+            OwnedElsewhere
+        """
+        await self.register(table)
+        while not self._owners.owns(table):
+            newest = partial(self._commits.manifest(table.key).refresh, table.state)
+            self._commits.show(table, await self._commits.read(newest))
+            try:
+                await self._commit(table, (self._owners.claim(table),))
+            except ProposalConflict as exc:
+                self._commits.show(table, exc.state)
+
+    async def widen(self, table: TableBuffer, missing: list[pa.Field]) -> None:
+        """Add these columns; nothing, where somebody else has changed the table meanwhile."""
+        wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
+        try:
+            # With the spec, whose partition columns have names, too: nobody may have changed it.
+            spec = table.state.current_spec
+            assert spec is not None
+            await self._commit(table, (wider.schema_action(), spec))
+        except ProposalConflict as exc:
+            self._commits.show(table, exc.state)  # somebody else added columns: look again
+            return
+        log.info("columns added", table=table.key, columns=[field.name for field in missing])
+
+    async def close_writer(self, table: TableBuffer) -> None:
+        """Say that this incarnation writes no more, if it is registered."""
+        if table.registered:
+            await self._commit(table, (self._writer_action("closed"),))
+            table.registered = False
+
+    def _check_open(self) -> None:
+        if self.closing:
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+
+    async def _commit(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:
+        state = await self._commits.commit_held(table.key, table.state, actions)
+        self._commits.show(table, state)
+
+    def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
+        table = TableBuffer(key[0], key[1], state)
+        table.refreshed_at = time.monotonic()
+        self._tree.tables[key] = table
+        self._commits.tell_followers(table)
+        return table
+
+    def _writer_action(self, state: str) -> Writer:
+        return Writer(
+            ingester_id=self._writer.ingester_id,
+            incarnation=self._writer.incarnation,
+            epoch=self._writer.epoch,
+            state="open" if state == "open" else "closed",
+        )

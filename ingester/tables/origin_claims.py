@@ -1,0 +1,226 @@
+"""What a persist says in the manifest of the origins whose rows it has, and whose rows are ours.
+
+    buffers of a commit ──▶ per origin: ``ahead`` of their partitions, ``complete``, in that commit
+    a version of others ──▶ operations that are not ours any more are left out of files
+
+Law of this file: what is said of an origin is made from one version and committed on top of a
+version that says the same of it, or not at all: two daemons cannot both have a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from ingester.buffer import BufferHandle, TableBuffer
+from ingester.origins.origin_table import Lane, TableKey
+from ingester.origins.registry import Origins
+from ingester.origins.tenure import Taken
+from persist.manifest import (
+    Action,
+    Add,
+    Origin,
+    OriginExpired,
+    PartitionKey,
+    TableState,
+    WriterIdentity,
+)
+from persist.manifest.origins import NO_END, Process, end_of, origin_of, owned, run_at
+from persist.manifest.times import is_before, parse_time
+
+log = structlog.get_logger(__name__)
+
+EXPIRED_AT_ONCE = 1000
+Seen = dict[str, Origin | None]
+
+
+class Claims(NamedTuple):
+    """What to commit, and what has to be there for it."""
+
+    actions: tuple[Action, ...]
+    seen: Seen
+
+
+NO_CLAIMS = Claims((), {})
+
+
+class _Mark(NamedTuple):
+    taken: Taken
+    partition: PartitionKey
+    last: int
+
+
+class OriginClaims:
+    """Loop only."""
+
+    def __init__(self, origins: Origins, writer: WriterIdentity) -> None:
+        self.expire_after_s = 7 * 86400.0
+        self._origins = origins
+        self._writer = writer
+        self._contested: dict[TableKey, set[Lane]] = {}
+        self._noticed: dict[TableKey, int] = {}
+        self._look_at: dict[TableKey, datetime] = {}
+
+    def of(
+        self, state: TableState, handles: Collection[BufferHandle], adds: Iterable[Action]
+    ) -> Claims:
+        """What a commit of these buffers says of origins, on top of ``state``."""
+        marks: dict[Lane, list[_Mark]] = {}
+        for handle in handles:
+            for taken, last in handle.origins.items():
+                mark = _Mark(taken, handle.partition.key, last)
+                marks.setdefault(taken.lane, []).append(mark)
+        if not marks:
+            return NO_CLAIMS
+        times = [action.at for action in adds if isinstance(action, Add)]
+        besides = frozenset(handles)
+        actions: list[Action] = []
+        seen: Seen = {}
+        for lane, of_lane in marks.items():
+            name = lane.origin.name
+            known = seen[name] = state.origins.get(name)
+            base = known or lane.unknown_origin(self._process(of_lane[0].taken))
+            at = max(times, default=base.at)
+            actions.append(self._advanced(lane, base, of_lane, besides, at))
+        return Claims(tuple(actions), seen)
+
+    def left_out(
+        self, state: TableState, handles: Collection[BufferHandle]
+    ) -> list[frozenset[int]]:
+        """Per buffer, the log's sequences of the operations that are not ours to commit any more.
+
+        All buffers of a commit are asked about at once: where an origin ends is found once for all
+        of them, and a thousand origins in a hundred buffers do not hold up the loop.
+        """
+        ends = {
+            taken: self._end(state, taken)
+            for taken in {taken for handle in handles for taken in handle.origins}
+        }
+        return [
+            frozenset(
+                seq
+                for taken, last in handle.origins.items()
+                if last >= ends[taken]
+                for seq in taken.op_seqs(ends[taken], handle.first_seq, handle.last_seq)
+            )
+            for handle in handles
+        ]
+
+    def lost_rows(self, table: TableBuffer, state: TableState) -> list[BufferHandle]:
+        """The buffers with rows of origins that others have taken over by this version.
+
+        Such rows may be in files of others; they are not for us to commit.
+        """
+        if state.version >= self._noticed.get(table.key, 0):
+            self._noticed[table.key] = state.version
+            self._notice(table.key, state)
+        if not self._contested.get(table.key):
+            return []
+        found = [
+            handle
+            for handle in table.handles()
+            if any(last >= taken.end for taken, last in handle.origins.items())
+        ]
+        if not found:
+            del self._contested[table.key]
+        return found
+
+    def _notice(self, table: TableKey, state: TableState) -> None:
+        """Look in a version, committed by whomever, for origins that have another owner."""
+        for lane in self._origins.lanes_of(table):
+            known = state.origins.get(lane.origin.name)
+            if known is None:
+                lane.process = None  # expired: the next stream claims it anew
+                continue
+            owner = (known.owner_id, known.owner_epoch)
+            if owner == lane.owner:
+                continue
+            lane.load(known, self._writer.ingester_id)
+            self._contested.setdefault(table, set()).add(lane)
+            if lane.process is not None and lane.process != owner:
+                lane.process, lane.lost = None, True
+                log.warning(
+                    "origin taken over by another daemon",
+                    table=table,
+                    origin=lane.origin.name,
+                    owner=owner,
+                    runbook="origin-taken-over",
+                )
+                self._origins.on_lost(lane.origin.name, table)
+
+    def due_to_expire(
+        self, table: TableKey, state: TableState, actions: Iterable[Action]
+    ) -> tuple[Action, ...]:
+        """What forgets the origins that were not written to for long; looks now and then.
+
+        The time is the store's: that of the newest upload among ``actions``.
+        """
+        times = [parse_time(action.at) for action in actions if isinstance(action, Add)]
+        now = max((at for at in times if at is not None), default=None)
+        if now is None or now < self._look_at.get(table, now):
+            return ()
+        self._look_at[table] = now + timedelta(seconds=min(3600.0, self.expire_after_s / 4))
+        self._origins.forget_idle(self.expire_after_s)
+        before = now - timedelta(seconds=self.expire_after_s)
+        return tuple(self._expired(table, state, before.isoformat()))
+
+    def _expired(self, table: TableKey, state: TableState, before: str) -> list[Action]:
+        """What forgets the origins of a version that were last written before that time."""
+        found: list[Action] = []
+        busy = {
+            lane.origin.name
+            for lane in self._origins.lanes_of(table)
+            if not lane.idle or lane.origin.open_streams
+        }
+        for name, origin in state.origins.items():
+            if len(found) == EXPIRED_AT_ONCE:
+                break
+            if origin.at is not None and is_before(origin.at, before) and name not in busy:
+                found.append(OriginExpired(name, origin.at))
+        return found
+
+    def _advanced(
+        self,
+        lane: Lane,
+        base: Origin,
+        marks: list[_Mark],
+        besides: frozenset[BufferHandle],
+        at: str | None,
+    ) -> Origin:
+        runs = owned(base)
+        limit = lane.origin.first_waiting(besides)
+        further: dict[int, dict[PartitionKey, int]] = {}
+        complete: dict[int, int | None] = {}
+        ends = {
+            taken: min(taken.end, end_of(runs, taken.first, self._process(taken)))
+            for taken, *_ in marks
+        }
+        for taken, end in ends.items():
+            if (run := run_at(runs, min(taken.applied, end - 1))) is not None:
+                complete[runs.index(run)] = taken.last_below(min(limit, end), besides)
+        for taken, partition, last in marks:
+            last = min(last, ends[taken] - 1)
+            if last < taken.first:
+                continue
+            for index, run in enumerate(runs):
+                end = runs[index + 1].first if index + 1 < len(runs) else NO_END
+                if run.first <= last and taken.first < end and run.owner == self._process(taken):
+                    ahead = further.setdefault(index, {})
+                    ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
+        for index, ahead in further.items():
+            runs[index] = runs[index].advanced(complete.get(index), ahead)
+        live = lane.live(besides)
+        owner = (base.owner_id, base.owner_epoch)
+        return origin_of(base.name, owner, runs, at, live)
+
+    def _end(self, state: TableState, taken: Taken) -> int:
+        known = state.origins.get(taken.lane.origin.name)
+        if known is None:
+            return taken.end
+        return min(taken.end, end_of(owned(known), taken.first, self._process(taken)))
+
+    def _process(self, taken: Taken) -> Process:
+        return (self._writer.ingester_id, taken.epoch)

@@ -1,0 +1,115 @@
+"""What is known of origins: by this daemon's log and memory, and by the manifests of all tables.
+
+Law of this file: a table that nobody has opened is read for its origins when one is asked for that
+is not known here, as after the loss of the disk; its files are not kept in memory for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.origins.origin_table import Lane
+from ingester.origins.registry import Origin, Origins
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import TableKey
+from persist.manifest import Origin as OriginAction
+from persist.manifest import TableNotFound
+from persist.manifest.origins import durable_of
+
+READ_AGAIN_S = 5.0
+
+
+class OriginFacts(NamedTuple):
+    """How far one origin's writes have come."""
+
+    origin: str
+    memory_sequence: int | None
+    durable_sequence: int | None
+    open: bool
+
+
+class KnownOrigins:
+    """Answers for origins over all tables. Loop only."""
+
+    def __init__(self, catalog: Catalog, origins: Origins) -> None:
+        self._catalog = catalog
+        self._origins = origins
+        self._closed: dict[TableKey, dict[str, int | None]] = {}
+        self._read_at = float("-inf")
+
+    def listed(self) -> list[OriginFacts]:
+        """All that are known without reading anything."""
+        names: dict[str, int | None] = {}
+        for table in self._catalog.opened():
+            _merge(names, _durable(table.state.origins.values()))
+        for found in self._closed.values():
+            _merge(names, found)
+        for origin in self._origins:
+            names.setdefault(origin.name, None)
+        return [self._facts(name, durable) for name, durable in names.items()]
+
+    async def find(self, name: str | None) -> list[OriginFacts]:
+        """One, or all; none where no table knows it.
+
+        Raises:
+            StoreAway: not known here, and the store cannot be reached.
+        """
+        known = None if name is None else self._origins.find(name)
+        if known is None or known.memory_sequence is None:
+            await self._read_closed()
+        return [facts for facts in self.listed() if name in (None, facts.origin)]
+
+    def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
+        """How far one origin's writes into one table have come, as :meth:`Lane.standing`."""
+        known = table.state.origins.get(name)
+        origin = self._origins.find(name)
+        lane = None if origin is None else origin.lanes.get(table.key)
+        return (lane or Lane(Origin(name), table.key)).standing(known)
+
+    def _facts(self, name: str, durable: int | None) -> OriginFacts:
+        origin = self._origins.find(name)
+        if origin is None:
+            return OriginFacts(name, durable, durable, False)
+        origin.note_known(durable)
+        open_now = origin.open_streams > 0
+        return OriginFacts(name, origin.memory_sequence, origin.durable_sequence, open_now)
+
+    async def _read_closed(self) -> None:
+        opened = {table.key for table in self._catalog.opened()}
+        for key in opened:
+            self._closed.pop(key, None)
+        if trio.current_time() - self._read_at < READ_AGAIN_S:
+            return
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for key in await self._catalog.names():
+                if key not in opened:
+                    nursery.start_soon(self._read, key)
+        self._read_at = began
+
+    async def _read(self, key: TableKey) -> None:
+        self._closed[key] = await self._catalog.commits.read(partial(self._origins_in, key))
+
+    def _origins_in(self, key: TableKey) -> dict[str, int | None]:
+        """Runs in a thread."""
+        try:
+            state = self._catalog.manifest(key).load()
+        except TableNotFound:
+            return {}
+        return _durable(state.origins.values())
+
+
+def _durable(origins: Iterable[OriginAction]) -> dict[str, int | None]:
+    return {origin.name: durable_of(origin) for origin in origins}
+
+
+def _merge(names: dict[str, int | None], found: dict[str, int | None]) -> None:
+    for name, durable in found.items():
+        known = names.setdefault(name, durable)
+        if durable is not None and (known is None or durable > known):
+            names[name] = durable

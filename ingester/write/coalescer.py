@@ -1,0 +1,172 @@
+"""Small batches that wait for the log together become one operation when it is their turn.
+
+    reader threads     arrival ─▶ log (as a draft) ┐      while the last group is written and synced
+    the log's thread                               └─▶ one run per schema ─▶ next group
+
+One call into Arrow then serves all of them, and one record of the log.
+
+Law of this file: every arrival is answered once, in the order of its stream; what is wrong with one
+of them is told to its own stream and to nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from ingester.dml.operation import Operation
+from ingester.dml.sink import DmlSink
+from ingester.errors import Stopping
+from ingester.write.combiner import Known
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import Outcome, WriteStream
+from ingester.write.wal_sink import log_refusal
+from wal import Draft, LogError
+
+MAX_RUN = 4096
+MAX_RUN_BYTES = 1 << 20
+"""Operations and bytes of one run: it is one record of the log, and one chunk of a buffer."""
+
+Post = Callable[..., None]
+
+
+class Arrival(Draft):
+    """A small batch of a stream without an origin, on its way to a run."""
+
+    __slots__ = ("batch", "judged", "slot", "stream")
+
+    def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
+        """``nbytes``: what it was admitted for, and has at most."""
+        super().__init__(nbytes, (stream.line,))
+        self.stream = stream
+        self.batch = batch
+        self.slot: list[Outcome] = []
+        """For its outcome; see :meth:`WriteStream.offer`."""
+        self.judged: threading.Event | None = None
+        """Set when it is known whether it is good."""
+        self.on_done = self._refused
+
+    def _refused(self, _draft: object, error: BaseException | None) -> None:
+        """On the loop: it did not become an operation."""
+        assert error is not None, "a draft is answered only if it is refused"
+        if self.slot:
+            return  # by a log that breaks down, after it was refused
+        reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
+        self.stream.leave(self.stored_bytes)
+        self.stream.reject(self.slot, reason)
+        self.stream.hand_out()
+        self.pronounce()
+        self.on_done = None
+
+    def pronounce(self) -> None:
+        """Whoever waits for the verdict has it."""
+        if self.judged is not None:
+            self.judged.set()
+
+
+class Unfit(LogError):
+    """A batch of the stream was refused for what it is, and with it whatever comes behind."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class RunMaker:
+    """Makes operations of what waits. In the log's thread alone.
+
+    Args:
+        post: calls something on the loop.
+    """
+
+    def __init__(self, sink: DmlSink, operations: OperationMaker, post: Post) -> None:
+        self._sink = sink
+        self._operations = operations
+        self._post = post
+
+    def make(self, drafts: Iterable[Draft]) -> None:
+        """Submit operations for all of them; see :meth:`wal.Log.run`."""
+        by_plan: dict[int, list[Arrival]] = {}
+        for draft in drafts:
+            assert isinstance(draft, Arrival)
+            by_plan.setdefault(draft.stream.plan.shape, []).append(draft)
+        for arrivals in by_plan.values():
+            for run in _runs(arrivals):
+                self._make(run)
+
+    def _make(self, arrivals: list[Arrival]) -> None:
+        plan = arrivals[0].stream.plan
+        if len(arrivals) > 1 and not any(each.stream.line.refusal for each in arrivals):
+            try:
+                most_bytes = sum(each.stored_bytes for each in arrivals)
+                run = self._operations.make_run(plan, [each.batch for each in arrivals], most_bytes)
+            except Exception:  # whatever it is, it comes again where it can be told whose it is
+                pass
+            else:
+                self._submit(run, arrivals)
+                return
+        for arrival in arrivals:
+            self._make_one(arrival)
+
+    def _make_one(self, arrival: Arrival) -> None:
+        stream = arrival.stream
+        if stream.line.refusal is not None:
+            self._refuse(arrival, stream.line.refusal)
+            return
+        try:
+            known = Known(most_bytes=arrival.stored_bytes)
+            operation = self._operations.make(stream.plan, arrival.batch, known=known)
+        except Exception as exc:
+            stream.line.refusal = Unfit(exc)
+            self._refuse(arrival, stream.line.refusal)
+        else:
+            self._submit(operation, [arrival])
+
+    def _refuse(self, arrival: Arrival, error: LogError) -> None:
+        with contextlib.suppress(Stopping):  # nobody is left to be told
+            self._post(arrival.on_done, arrival, error)
+
+    def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
+        entry = operation.entry
+        assert entry is not None, "it was made just now"
+        streams = {each.stream for each in arrivals}
+        entry.lines = tuple(stream.line for stream in streams)
+        operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
+
+        def logged(sequence: int) -> None:
+            for number, arrival in enumerate(arrivals):
+                arrival.on_done = None  # it refers to the arrival, and would keep the batch
+                arrival.stream.accept(arrival.slot, sequence + number)
+            for stream in streams:
+                stream.hand_out()
+
+        def answer(done: Operation, error: BaseException | None) -> None:
+            arrivals[0].stream.leave(done.admitted_bytes, len(arrivals))
+            if error is None or arrivals[0].slot:
+                return  # they were answered when they were in the log
+            for arrival in arrivals:
+                arrival.on_done = None
+                arrival.stream.reject(arrival.slot, error)
+            for stream in streams:
+                stream.hand_out()
+
+        operation.on_logged = logged
+        self._sink.submit(operation, answer)
+        for arrival in arrivals:
+            arrival.pronounce()
+
+
+def _runs(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
+    """Cut so that no run is too long."""
+    run: list[Arrival] = []
+    nbytes = 0
+    for arrival in arrivals:
+        if run and (len(run) == MAX_RUN or nbytes + arrival.stored_bytes > MAX_RUN_BYTES):
+            yield run
+            run, nbytes = [], 0
+        run.append(arrival)
+        nbytes += arrival.stored_bytes
+    yield run

@@ -1,0 +1,36 @@
+"""Counts operations on their way in and times their answers; changes nothing."""
+
+from __future__ import annotations
+
+import time
+
+from ingester.dml.operation import Operation
+from ingester.dml.sink import Answer, DmlSink
+from ingester.observability.metrics import Metrics
+from ingester.observability.rates import RateCounter
+
+
+class MetricsSink:
+    """A decorator of any :class:`ingester.dml.DmlSink`."""
+
+    def __init__(self, metrics: Metrics, rates: RateCounter, inner: DmlSink) -> None:
+        self._metrics = metrics
+        self._rates = rates
+        self._inner = inner
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Hand on, and count the answer."""
+        began = time.perf_counter()
+
+        def counted(done: Operation, error: BaseException | None) -> None:
+            if error is None:
+                self._metrics.acknowledged(time.perf_counter() - began, done.operations)
+                table = self._metrics.table(done.table.namespace, done.table.name)
+                if done.duplicate:
+                    table.saw_duplicate()
+                else:
+                    table.wrote(done.rows, done.nbytes, done.operations)
+                    self._rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
+            answer(done, error)
+
+        self._inner.submit(operation, counted)

@@ -1,0 +1,187 @@
+"""A batch that was received becomes an operation: checked, brought to its table, split, encoded.
+
+Law of this file: all of it is work per byte, done before the loop by whoever has the batch.
+Whatever a value can be refused for is refused here. Nothing waits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ingester.dml.operation import Members, Operation
+from ingester.dml.record import as_parts, make_operation
+from ingester.errors import InvalidRequest
+from ingester.schema import Normaliser
+from ingester.schema.validation import validate_fully
+from ingester.server.flight.requests import BatchMetadata, checkpoint_bytes
+from ingester.write.combiner import NOTHING, Known
+from ingester.write.stream import WritePlan
+from persist.partitioning import (
+    PartitionSpec,
+    PartitionValues,
+    PartitionValueTooLong,
+    split_batch,
+)
+
+BODY_OVERHEAD_BYTES = 1 << 20
+"""What the IPC form may have beside the values: padding, offsets, thousands of columns."""
+PLAIN = BatchMetadata()
+_NUMBER = "_number"
+"""A name that no column of a table has."""
+
+Split = list[tuple[PartitionValues, pa.RecordBatch]]
+
+
+class OperationMaker:
+    """Makes operations. Any thread.
+
+    Args:
+        max_batch_bytes: ``flight.max_batch_bytes``.
+    """
+
+    def __init__(self, max_batch_bytes: int) -> None:
+        self._max_batch_bytes = max_batch_bytes
+
+    def make(
+        self,
+        plan: WritePlan,
+        batch: pa.RecordBatch,
+        metadata: BatchMetadata = PLAIN,
+        origin: str | None = None,
+        known: Known = NOTHING,
+    ) -> Operation:
+        """An operation of one batch.
+
+        Raises:
+            InvalidRequest: what is wrong with it.
+        """
+        split = self.split(plan.normalise, batch, known)
+        parts, messages = as_parts(split, plan.template, most_bytes=known.most_bytes)
+        stored = sum(part.nbytes for part in parts)
+        if stored > self._max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
+            raise InvalidRequest(
+                f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
+                f" {self._max_batch_bytes}: send smaller batches"
+            )
+        checkpoint = checkpoint_bytes(metadata.checkpoint)
+        sequence = metadata.sequence
+        return make_operation(
+            plan.table,
+            parts,
+            messages,
+            shape=plan.shape,
+            spec_id=plan.normalise.definition.spec_id,
+            preambles=(plan.preamble,),
+            origin=None if sequence is None or origin is None else (origin, sequence),
+            checkpoint=checkpoint,
+        )
+
+    def make_run(
+        self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
+    ) -> Operation:
+        """One run of small batches of one schema, each with a sequence of its own.
+
+        Args:
+            most_bytes: what all of them have at most, each of them no more than a batch may.
+
+        Raises:
+            InvalidRequest, pa.ArrowException: not all of them are good; which one is not said.
+        """
+        counts = [batch.num_rows for batch in batches]
+        validate_fully(batches)
+        known = Known(valid=True, most_bytes=most_bytes)
+        rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
+        split, members = _split_run(rows, counts, plan.normalise.definition.spec)
+        parts, messages = as_parts(
+            split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
+        )
+        return make_operation(
+            plan.table,
+            tuple(part._replace(members=each) for part, each in zip(parts, members, strict=True)),
+            messages,
+            shape=plan.shape,
+            spec_id=plan.normalise.definition.spec_id,
+            preambles=(plan.preamble,),
+            operations=len(batches),
+        )
+
+    def check_size(self, batch: pa.RecordBatch) -> None:
+        """Raise ``InvalidRequest`` for a batch that is too large as it came."""
+        if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
+            raise InvalidRequest(
+                f"batch has {nbytes} B; flight.max_batch_bytes is {self._max_batch_bytes}:"
+                " send smaller batches"
+            )
+
+    def check_valid(self, batch: pa.RecordBatch) -> None:
+        """Raise ``InvalidRequest`` for a batch that is not what all of Arrow's code relies on."""
+        try:
+            validate_fully([batch])
+        except pa.ArrowInvalid as exc:
+            raise _not_valid(exc) from exc
+
+    def split(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known = NOTHING) -> Split:
+        """The batch as its table keeps it, by partition.
+
+        Raises:
+            InvalidRequest: what is wrong with it.
+        """
+        rows = self._kept(normalise, batch, known)
+        if known.partition is not None and rows.num_rows:
+            return [(known.partition, rows)]
+        try:
+            return split_batch(rows, normalise.definition.spec)
+        except PartitionValueTooLong as exc:
+            raise InvalidRequest(str(exc)) from exc
+        except pa.ArrowInvalid as exc:
+            raise _not_valid(exc) from exc
+
+    def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
+        """The batch with the columns and types of its table."""
+        sized = known.most_bytes is not None
+        if not sized:
+            self.check_size(batch)
+        if not known.valid:
+            self.check_valid(batch)
+        try:
+            if not sized:
+                self._check_plain_bytes(normalise, batch)
+            return normalise(batch)
+        except pa.ArrowInvalid as exc:
+            raise _not_valid(exc) from exc
+
+    def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
+        """Few bytes can stand for many: see :mod:`ingester.schema.expansion`."""
+        limit = self._max_batch_bytes
+        nbytes = normalise.plain_bytes(batch, enough=limit)
+        if nbytes > limit + BODY_OVERHEAD_BYTES:
+            raise InvalidRequest(
+                f"batch of {batch.num_rows} rows has {nbytes:.0f} B once its dictionaries, views"
+                f" and nulls are written out; flight.max_batch_bytes is {limit}: send smaller"
+                " batches"
+            )
+
+
+def _not_valid(exc: pa.ArrowInvalid) -> InvalidRequest:
+    return InvalidRequest(f"batch is not valid: {exc}")
+
+
+def _split_run(
+    rows: pa.RecordBatch, counts: list[int], spec: PartitionSpec
+) -> tuple[Split, list[Members]]:
+    """The rows of a run by partition, and whose they are in each."""
+    split = split_batch(rows, spec)
+    if len(split) < 2:
+        return split, [tuple((n, count) for n, count in enumerate(counts) if count)] * len(split)
+    whose = pa.array(np.repeat(np.arange(len(counts)), counts))
+    numbered = pa.RecordBatch.from_arrays(
+        [*rows.columns, whose], names=[*rows.schema.names, _NUMBER]
+    )
+    members: list[Members] = []
+    parts: Split = []
+    for values, part in split_batch(numbered, spec):
+        numbers, times = np.unique(part.columns[-1].to_numpy(), return_counts=True)
+        members.append(tuple(zip(numbers.tolist(), times.tolist(), strict=True)))
+        parts.append((values, pa.RecordBatch.from_arrays(part.columns[:-1], schema=rows.schema)))
+    return parts, members

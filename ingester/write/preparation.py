@@ -1,0 +1,129 @@
+"""How the batches of one stream become operations: at once, or while the stream reads on.
+
+::
+
+    who reads              read ─ admit ─ take a slot ─ pass on ─┐
+    preparer's thread                                            └▶ make ready ─▶ log
+
+Who passes a batch on need not be woken for it, and reads the next one meanwhile or waits for the
+answer.
+
+Law of this file: what is passed on goes to the log in its stream's order, and nothing of the stream
+behind what is refused. Whoever sends anything of the stream another way settles first. What was
+passed on is admitted, so that it counts.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ingester.dml.operation import Operation
+from ingester.server.flight.requests import BatchMetadata
+from ingester.server.portal import Portal
+from ingester.write.combiner import Kind, Known, Pace, Pending, Preparer
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import Outcome, WriteStream
+
+
+class MakingReady:
+    """The batches of one stream. In the thread that reads them."""
+
+    def __init__(self, preparer: Preparer, portal: Portal, operations: OperationMaker) -> None:
+        self._preparer = preparer
+        self._portal = portal
+        self._operations = operations
+        self._pace = Pace()
+        self._last: Pending | None = None
+        # Written by the preparer's thread, read by the reader's when it has settled.
+        self._refused = False
+
+    def operation(
+        self, stream: WriteStream, batch: pa.RecordBatch, metadata: BatchMetadata
+    ) -> Operation:
+        """An operation, made here and now.
+
+        Raises:
+            InvalidRequest: what is wrong with the batch.
+        """
+        plan = stream.plan
+        return self._preparer.prepare(
+            batch,
+            _kind(stream),
+            self._pace,
+            lambda known: self._operations.make(plan, batch, metadata, stream.origin, known),
+        )
+
+    def passes_on(self, stream: WriteStream, batch: pa.RecordBatch, *, ahead: bool) -> bool:
+        """Whether a batch is to be passed on: little work, and about as large as it came.
+
+        Args:
+            ahead: there may be more to read meanwhile; else only if it had to wait here, too.
+        """
+        normalise = stream.plan.normalise
+        return (
+            stream.origin is None
+            and normalise.keeps_types
+            and normalise.most_bytes(batch) is not None
+            and self._preparer.takes(batch, self._pace)
+            and (ahead or self._preparer.busy)
+        )
+
+    def pass_on(
+        self,
+        stream: WriteStream,
+        batch: pa.RecordBatch,
+        metadata: BatchMetadata,
+        admitted_bytes: int,
+    ) -> None:
+        """Have the preparer's thread make a batch ready and submit it, or refuse it."""
+        plan, slot = stream.plan, stream.reserve()
+
+        def make(known: Known) -> Operation:
+            return self._operations.make(plan, batch, metadata, None, known)
+
+        def submit(operation: Operation | None, error: BaseException | None) -> None:
+            self._submit(stream, slot, admitted_bytes, operation, error)
+
+        self._last = self._preparer.pass_on(batch, _kind(stream), self._pace, make, submit)
+
+    def settle(self) -> bool:
+        """Whether all that was passed on is in the log's queue; waits until that is known."""
+        if self._last is not None:
+            self._last.wait_until_over()
+            self._last = None
+        return not self._refused
+
+    def _submit(
+        self,
+        stream: WriteStream,
+        slot: list[Outcome],
+        admitted_bytes: int,
+        operation: Operation | None,
+        error: BaseException | None,
+    ) -> None:
+        """In the preparer's thread."""
+        if operation is None or self._refused:
+            # The stream ends with its first refusal: nobody waits for what comes behind it.
+            stream.leave(admitted_bytes)
+            self._refuse(stream, slot, error)
+            return
+        operation.admitted_bytes = admitted_bytes
+        try:
+            stream.submit(operation, slot)
+        except BaseException as exc:  # nobody else's batches suffer from it
+            self._refuse(stream, slot, exc)
+
+    def _refuse(
+        self, stream: WriteStream, slot: list[Outcome], error: BaseException | None
+    ) -> None:
+        if not self._refused:
+            self._refused = True
+            self._portal.post(stream.refuse, error, slot)
+
+
+def _kind(stream: WriteStream) -> Kind:
+    """What batches of the stream have in common with others."""
+    plan = stream.plan
+    definition = plan.normalise.definition
+    spec = definition.spec if plan.normalise.keeps_types else None
+    return Kind(plan.table.key, plan.shape, spec)

@@ -1,0 +1,156 @@
+"""The log as a decorator of the buffer tree: nothing reaches the tree that is not on disk.
+
+Law of this file: operations enter the tree in log order, each group in one step of the event loop
+right after its sync, and every submitter is answered after that; who wants to know earlier that an
+operation is durable is told by its ``on_logged``. What cannot be applied was refused
+before it came here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from ingester.dml.operation import Operation, Transaction
+from ingester.dml.sink import Answer, DmlSink
+from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
+from ingester.write.admission import DISK_RETRY_S
+from wal import Draft, Entry, Log, LogClosed, LogFull
+
+
+class Innermost(DmlSink, Protocol):
+    """Where operations end: what takes one takes a transaction as well."""
+
+    def apply_together(self, operations: Sequence[Operation]) -> None:
+        """Make all of them visible at once."""
+
+
+class WalSink:
+    """Logs operations, then hands them on; a :class:`ingester.dml.DmlSink`."""
+
+    def __init__(
+        self,
+        log: Log,
+        inner: Innermost,
+        *,
+        epoch: int,
+        on_disk_full: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._inner = inner
+        self._epoch = epoch
+        self._on_disk_full = on_disk_full
+        self._loop = trio.lowlevel.current_trio_token()
+        self.on_group: Callable[[int, int], None] = lambda operations, nbytes: None
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Queue the operation for the next group commit."""
+        entry = operation.entry
+        assert entry is not None, "an operation is encoded before it is submitted"
+        entry.tag = operation
+        entry.on_done = lambda _entry, error: self._done(operation, answer, error)
+        if (on_logged := operation.on_logged) is not None:
+            entry.on_stored = lambda stored: on_logged(stored.seq)
+        self._append(entry, lambda closed: answer(operation, closed))
+
+    def submit_together(
+        self, transaction: Transaction, answer: Callable[[BaseException | None], None]
+    ) -> None:
+        """Queue a transaction for the next group commit; answered as one operation is."""
+        entry = transaction.entry
+        assert entry is not None, "a transaction is encoded before it is submitted"
+        entry.tag = transaction
+        entry.on_done = lambda _entry, error: self._ended(transaction, answer, error)
+        self._append(entry, answer)
+
+    def submit_note(self, note: Entry, answer: Callable[[BaseException | None], None]) -> None:
+        """Queue a record that is no operation; answered when it is durable."""
+        note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
+        self._append(note, answer)
+
+    def _append(self, entry: Entry, refuse: Callable[[BaseException], None]) -> None:
+        try:
+            self._log.append_nowait(entry)
+        except LogClosed:
+            closed = Stopping("the log is closed: the daemon is stopping")
+            try:
+                self._loop.run_sync_soon(refuse, closed)
+            except trio.RunFinishedError:
+                raise closed from None
+
+    def offer(self, draft: Draft, *, here: bool = False) -> None:
+        """Queue what becomes operations just before the next group; see `Log.append_nowait`.
+
+        Args:
+            here: as `Log.append`.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """
+        append = self._log.append if here else self._log.append_nowait
+        try:
+            append(draft)
+        except LogClosed as exc:
+            assert draft.on_done is not None
+            try:
+                self._loop.run_sync_soon(draft.on_done, draft, exc)
+            except trio.RunFinishedError:
+                raise Stopping("the log is closed: the daemon is stopping") from None
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Called by the log with a durable group. Atomic: no await until all are in the tree."""
+        nbytes = operations = 0
+        for entry in entries:
+            nbytes += entry.stored_bytes
+            operations += entry.operations
+            tag = entry.tag
+            if tag is None:
+                continue  # a note for the next start
+            if isinstance(tag, Transaction):
+                for number, operation in enumerate(tag.operations):
+                    self._number(operation, entry, number)
+                self._inner.apply_together(tag.operations)
+                continue
+            assert isinstance(tag, Operation)
+            self._number(tag, entry)
+            self._inner.submit(tag, _nobody)
+        self.on_group(operations, nbytes)
+
+    def _number(self, operation: Operation, entry: Entry, number: int = 0) -> None:
+        operation.seq = entry.seq + number
+        operation.segment = entry.segment
+        operation.epoch = self._epoch
+
+    def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
+        operation.entry = operation.on_logged = None
+        if isinstance(error, LogFull):
+            self._on_disk_full()
+        answer(operation, None if error is None else log_refusal(error))
+
+    def _ended(
+        self,
+        transaction: Transaction,
+        answer: Callable[[BaseException | None], None],
+        error: BaseException | None,
+    ) -> None:
+        transaction.entry = None
+        if isinstance(error, LogFull):
+            self._on_disk_full()
+        answer(None if error is None else log_refusal(error))
+
+
+def _nobody(_operation: Operation, error: BaseException | None) -> None:
+    assert error is None, "the tree cannot refuse"
+
+
+def log_refusal(error: BaseException) -> IngesterError:
+    """What the log's refusal is to a client."""
+    if isinstance(error, LogFull):
+        return DiskFull(
+            "the log's disk is full; nothing of this batch was kept", retry_after_s=DISK_RETRY_S
+        )
+    if isinstance(error, LogClosed):
+        return Stopping("the log is closed: the daemon is stopping")
+    return InternalFailure(f"the log could not be written: {error}")
