@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.dml.operation import Members
+from ingester.dml.part import Members
 
 FAN_OUT = 16
 CHUNK_ROWS = 4096

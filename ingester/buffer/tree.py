@@ -17,12 +17,13 @@ from ingester.buffer.handle import BufferHandle, PersistedFiles, Together
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
+from ingester.dml.part import TableKey
 from ingester.dml.sink import Answer
 from ingester.memory.ledger import MemoryLedger
 from ingester.origins.registry import Origins
 from persist.manifest import TableState
+from persist.table import TableDefinition
 
-TableKey = tuple[str, str]
 Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop"]
 """Why a buffer is frozen."""
 
@@ -60,25 +61,30 @@ class BufferTree:
         self.apply(operation)
         answer(operation, None)
 
+    def definition_of(self, table: TableKey) -> TableDefinition:
+        """What a table is now. A table that operations name is in the tree."""
+        return self.tables[table].definition
+
     def apply(self, operation: Operation) -> None:
         """Put every part into its partition's active buffer."""
-        with operation.table.lock:
-            self._apply(operation)
+        table = self.tables[operation.table]
+        with table.lock:
+            self._apply(table, operation)
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Apply operations of different tables so that nobody sees one of them without the others.
 
         In a table at once, as any operation; and who finds it in one finds it in all from then on.
         """
+        applied = [(self.tables[operation.table], operation) for operation in operations]
         with ExitStack() as locks:
             # Threads of readers hold one table's lock at a time, so any order does.
-            for operation in operations:
-                locks.enter_context(operation.table.lock)
-            for operation in operations:
-                self._apply(operation)
+            for table, _ in applied:
+                locks.enter_context(table.lock)
+            for table, operation in applied:
+                self._apply(table, operation)
 
-    def _apply(self, operation: Operation) -> None:
-        table = operation.table
+    def _apply(self, table: TableBuffer, operation: Operation) -> None:
         spec_id = operation.spec_id
         if operation.messages:
             self._begin_epoch(table, operation.epoch)

@@ -185,7 +185,9 @@ class Runtime:
         )
         # One number for each schema that rows come in, whoever writes them.
         shapes = itertools.count(1)
-        sink = with_tracing(OriginSink(self.origins, self.wal_sink, shrink))
+        sink = with_tracing(
+            OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
+        )
         self.sink = MetricsSink(self.metrics, self.rates, sink)
         self.writes = Writes(
             self.catalog,

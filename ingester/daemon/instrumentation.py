@@ -50,7 +50,7 @@ class Counting:
             sum(done.rows for done in transaction.operations),
         )
         for done in transaction.operations:
-            self._metrics.table(*done.table.key).wrote(done.rows, done.nbytes, done.operations)
+            self._metrics.table(*done.table).wrote(done.rows, done.nbytes, done.operations)
             self._rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
 
     def persisted(

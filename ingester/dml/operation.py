@@ -13,29 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
-from persist.partitioning import PartitionValues
-
-if TYPE_CHECKING:
-    from ingester.buffer.table import TableBuffer
-    from wal import Entry
-
-
-Members = tuple[tuple[int, int], ...]
-"""(number of the operation within its run, its rows), ascending; one without rows is left out."""
-
-
-class Part(NamedTuple):
-    """The rows of an operation that belong to one partition."""
-
-    values: PartitionValues
-    batch: pa.RecordBatch
-    nbytes: int
-    members: Members | None = None
-    """Of a run: which of its operations the rows are of, in order; None where there is one."""
+from ingester.dml.part import Part, TableKey
+from wal import Entry
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +25,7 @@ class Operation:
     ``seq``, of the first one, ``epoch`` and ``segment`` are set when the log has taken it.
     """
 
-    table: TableBuffer
+    table: TableKey
     parts: tuple[Part, ...]
     rows: int
     nbytes: int

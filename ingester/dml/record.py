@@ -17,19 +17,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
-from ingester.dml.operation import Members, Operation, Part
+from ingester.dml.operation import Operation
+from ingester.dml.part import Members, Part, TableKey
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
 from wal import Entry, Preamble, RecordKind
-
-if TYPE_CHECKING:
-    from ingester.buffer.table import TableBuffer
 
 _LENGTH = struct.Struct("<I")
 
@@ -96,7 +94,7 @@ _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
 def encode_operation(
     *,
     shape: int,
-    table: tuple[str, str],
+    table: TableKey,
     spec_id: int,
     parts: Sequence[Part],
     messages: Sequence[IpcMessage],
@@ -167,7 +165,7 @@ def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
 
 
 def make_operation(
-    table: TableBuffer,
+    table: TableKey,
     parts: tuple[Part, ...],
     messages: Sequence[IpcMessage],
     *,
@@ -187,7 +185,7 @@ def make_operation(
     """
     payload = encode_operation(
         shape=shape,
-        table=table.key,
+        table=table,
         spec_id=spec_id,
         parts=parts,
         messages=messages,
@@ -228,7 +226,7 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
 
 
-def encode_schema(shape: int, table: tuple[str, str], schema: pa.Schema) -> bytes:
+def encode_schema(shape: int, table: TableKey, schema: pa.Schema) -> bytes:
     """The payload of a schema record."""
     return _encode(
         SchemaRecord(shape, table[0], table[1], schema.remove_metadata().serialize().to_pybytes())

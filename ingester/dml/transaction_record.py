@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Operation, Part, Transaction
+from ingester.dml.operation import Operation, Transaction
+from ingester.dml.part import Part, TableKey
 from ingester.dml.record import DamagedRecord, LoggedOperation, decode_operation, encode_operation
 from wal import Entry, Preamble, RecordKind
-
-if TYPE_CHECKING:
-    from ingester.buffer.table import TableBuffer
 
 _MARK = (1 << 64) - 1
 _WORD = struct.Struct("<Q")
@@ -31,7 +29,7 @@ _WORD = struct.Struct("<Q")
 class TableRows(NamedTuple):
     """One table's share of a transaction."""
 
-    table: TableBuffer
+    table: TableKey
     parts: tuple[Part, ...]
     messages: Sequence[IpcMessage]
     """Those of the parts' rows."""
@@ -54,7 +52,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
     payloads = [
         encode_operation(
             shape=rows.shape,
-            table=rows.table.key,
+            table=rows.table,
             spec_id=rows.spec_id,
             parts=rows.parts,
             messages=rows.messages,

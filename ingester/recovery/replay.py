@@ -17,8 +17,9 @@ import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.dml.operation import Operation, Part
+from ingester.dml.operation import Operation
 from ingester.dml.origin_record import decode_opened, decode_origins
+from ingester.dml.part import Part
 from ingester.dml.record import DamagedRecord, LoggedOperation, OperationHeader, decode_schema
 from ingester.dml.transaction_record import decode_record
 from ingester.errors import StoreAway, UnknownTable
@@ -148,7 +149,7 @@ class Replay:
         ]
         self._tree.apply_together(left)
         for operation in left:
-            table = operation.table
+            table = self._tree.tables[operation.table]
             for part in operation.parts:
                 partition = table.partitions[operation.spec_id, part.values]
                 handle = partition.active or partition.frozen[-1]
@@ -179,7 +180,7 @@ class Replay:
         self.report.rows += rows
         self.report.skipped_rows += logged.rows - rows
         return Operation(
-            table=table,
+            table=table.key,
             parts=parts,
             rows=rows,
             nbytes=sum(part.nbytes for part in parts),

@@ -153,7 +153,7 @@ class Closing:
         shape = self._shape(table, definition.schema_id, batch.schema)
         parts, messages = as_parts(split, shape.template, owned=True)
         return TableRows(
-            table,
+            table.key,
             parts,
             messages,
             shape.number,

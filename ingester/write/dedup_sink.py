@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingester.dml.operation import Operation, Part
+from ingester.dml.operation import Operation
+from ingester.dml.part import Part, TableKey
 from ingester.dml.sink import Answer, DmlSink
 from ingester.errors import OwnedElsewhere
 from ingester.origins.origin_table import Lane
 from ingester.origins.registry import Origins
 from ingester.write.covered_rows import uncovered
 from persist.manifest import PartitionKey
+from persist.table import TableDefinition
 
 Shrink = Callable[[Operation, tuple[Part, ...]], None]
 
@@ -25,10 +27,18 @@ class OriginSink:
 
     Args:
         shrink: leaves an operation with these parts alone, in its record for the log, too.
+        definition_of: what a table is now.
     """
 
-    def __init__(self, origins: Origins, inner: DmlSink, shrink: Shrink) -> None:
+    def __init__(
+        self,
+        origins: Origins,
+        inner: DmlSink,
+        shrink: Shrink,
+        definition_of: Callable[[TableKey], TableDefinition],
+    ) -> None:
         self._origins = origins
+        self._definition_of = definition_of
         self._inner = inner
         self._shrink = shrink
 
@@ -38,9 +48,9 @@ class OriginSink:
         if name is None or sequence is None:
             self._inner.submit(operation, answer)
             return
-        lane = self._origins.lane(name, operation.table.key)
+        lane = self._origins.lane(name, operation.table)
         if lane.lost:
-            answer(operation, taken_away(name, operation.table.key))
+            answer(operation, taken_away(name, operation.table))
             return
         verdict = lane.judge(sequence)
         if verdict == "duplicate":
@@ -66,7 +76,9 @@ class OriginSink:
         self, operation: Operation, sequence: int, ahead: dict[PartitionKey, int]
     ) -> None:
         covered = frozenset(key for key, upto in ahead.items() if sequence <= upto)
-        left = uncovered(operation.parts, operation.spec_id, covered, operation.table.definition)
+        left = uncovered(
+            operation.parts, operation.spec_id, covered, self._definition_of(operation.table)
+        )
         if left != operation.parts:
             self._shrink(operation, left)
             operation.duplicate = not left

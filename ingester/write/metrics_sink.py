@@ -25,7 +25,7 @@ class MetricsSink:
         def counted(done: Operation, error: BaseException | None) -> None:
             if error is None:
                 self._metrics.acknowledged(time.perf_counter() - began, done.operations)
-                table = self._metrics.table(done.table.namespace, done.table.name)
+                table = self._metrics.table(*done.table)
                 if done.duplicate:
                     table.saw_duplicate()
                 else:

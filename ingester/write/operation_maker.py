@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ingester.dml.operation import Members, Operation
+from ingester.dml.operation import Operation
+from ingester.dml.part import Members
 from ingester.dml.record import as_parts, make_operation
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
@@ -67,7 +68,7 @@ class OperationMaker:
         checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
         return make_operation(
-            plan.table,
+            plan.table.key,
             parts,
             messages,
             shape=plan.shape,
@@ -97,7 +98,7 @@ class OperationMaker:
             split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
         )
         return make_operation(
-            plan.table,
+            plan.table.key,
             tuple(part._replace(members=each) for part, each in zip(parts, members, strict=True)),
             messages,
             shape=plan.shape,

@@ -25,8 +25,8 @@ class TracingSink:
         span = self._tracer.start_span(
             "write",
             attributes={
-                "ingester.namespace": operation.table.namespace,
-                "ingester.table": operation.table.name,
+                "ingester.namespace": operation.table[0],
+                "ingester.table": operation.table[1],
                 "ingester.rows": operation.rows,
                 "ingester.partitions": len(operation.parts),
             },

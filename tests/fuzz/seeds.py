@@ -12,8 +12,8 @@ import pyarrow as pa
 import trio
 
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Part
 from ingester.dml.origin_record import encode_opened, encode_origins
+from ingester.dml.part import Part
 from ingester.dml.record import encode_operation, encode_schema
 from ingester.dml.transaction_record import head_of
 from persist.manifest import Manifest, write_snapshot

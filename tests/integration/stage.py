@@ -17,7 +17,7 @@ import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.dml.operation import Operation
-from ingester.dml.operation import Part as OperationPart
+from ingester.dml.part import Part as OperationPart
 from ingester.flush.flusher import Persister
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -124,7 +124,7 @@ class Stage:
         )
         sequence = None if origin is None else first + 1
         operation = Operation(
-            self.table,
+            self.table.key,
             parts,
             count,
             batch.nbytes,

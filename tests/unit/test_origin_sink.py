@@ -7,14 +7,15 @@ then all that waits, and takes what comes meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.dml.operation import Operation, Part
+from ingester.dml.operation import Operation
+from ingester.dml.part import Part
 from ingester.dml.sink import Answer
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins.registry import Origins
@@ -27,17 +28,14 @@ from persist.table import TableDefinition
 
 TABLE = ("ns", "t")
 ME = ("me", 1)
-
-
-class Table:
-    """As much of a table as the sink looks at."""
-
-    key = TABLE
+NAMED = TableDefinition(
+    pa.schema({"name": pa.string(), "n": pa.int64()}), PartitionSpec.parse(["identity(name)"])
+)
 
 
 def operation(sequence: int) -> Operation:
     return Operation(
-        table=cast(Any, Table()), parts=(), rows=1, nbytes=1, shape=1, spec_id=1, origin="o",
+        table=TABLE, parts=(), rows=1, nbytes=1, shape=1, spec_id=1, origin="o",
         origin_sequence=sequence,
     )  # fmt: skip
 
@@ -86,7 +84,7 @@ class Yard:
     def __init__(self) -> None:
         self.origins = Origins()
         self.log = Log(self.origins)
-        self.sink = OriginSink(self.origins, self.log, lambda op, left: None)
+        self.sink = OriginSink(self.origins, self.log, lambda op, left: None, lambda table: NAMED)
 
 
 class Stream:
@@ -239,7 +237,7 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     left: list[tuple[Any, ...]] = []
     origins = Origins()
     log = Log(origins)
-    sink = OriginSink(origins, log, lambda op, parts: left.append(parts))
+    sink = OriginSink(origins, log, lambda op, parts: left.append(parts), lambda table: NAMED)
     known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
     lane = origins.lane("o", TABLE)
@@ -247,7 +245,6 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     lane.taken[0].ahead = dict(ahead)
     for sequence in (4, 5, 6, 7):
         op = operation(sequence)
-        op.table = cast(Any, TableWithSpec())
         op.parts = parts_of([{"name": name} for name in "pqr"], NAMED.spec)
         sink.submit(op, lambda op, error: None)
     assert [[part.values[0] for part in parts] for parts in left] == [["r"], ["q", "r"]]
@@ -258,18 +255,19 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     """Sequence 5 went into files where ``p`` lies, and then the table was partitioned anew."""
     left: list[tuple[Part, ...]] = []
     origins = Origins()
-    sink = OriginSink(origins, Log(origins), lambda op, parts: left.append(parts))
+    definition = NAMED.with_spec(["identity(n)"])
+    sink = OriginSink(
+        origins, Log(origins), lambda op, parts: left.append(parts), lambda table: definition
+    )
     lane = origins.lane("o", TABLE)
     lane.claim(
         taken_over(Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),)), ME, 5, "now"), ME
     )
     lane.taken[0].ahead = {(1, ("p",)): 5, (2, (3,)): 5}
     op = operation(5)
-    op.table = cast(Any, TableWithSpec())
-    op.table.definition = NAMED.with_spec(["identity(n)"])
-    op.spec_id = op.table.definition.spec_id
+    op.spec_id = definition.spec_id
     rows = [{"name": "p", "n": 1}, {"name": "q", "n": 1}, {"name": "p", "n": 2}]
-    op.parts = parts_of([*rows, {"name": "q", "n": 3}], op.table.definition.spec)
+    op.parts = parts_of([*rows, {"name": "q", "n": 3}], definition.spec)
     sink.submit(op, lambda op, error: None)
     assert [(part.values, part.batch.to_pylist()) for part in left[0]] == [
         ((1,), [{"name": "q", "n": 1}])
@@ -282,15 +280,6 @@ def test_a_part_that_lacks_a_column_of_the_earlier_spec_was_in_its_partition_of_
     parts = (Part((), rows, rows.nbytes),)
     assert uncovered(parts, 2, {(1, ("p",))}, definition) == parts
     assert uncovered(parts, 2, {(1, (None,))}, definition) == ()
-
-
-class TableWithSpec(Table):
-    definition = TableDefinition(
-        pa.schema({"name": pa.string(), "n": pa.int64()}), PartitionSpec.parse(["identity(name)"])
-    )
-
-
-NAMED = TableWithSpec.definition
 
 
 def parts_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> tuple[Part, ...]:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Part
 from ingester.dml.origin_record import decode_origins, encode_origins
+from ingester.dml.part import Part
 from ingester.dml.record import (
     DamagedRecord,
     decode_operation,

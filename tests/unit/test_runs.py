@@ -146,7 +146,7 @@ def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> Non
     parts = tuple(part._replace(members=members) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
     made = make_operation(
-        plan.table, parts, messages, shape=1, spec_id=1, preambles=(), operations=2
+        plan.table.key, parts, messages, shape=1, spec_id=1, preambles=(), operations=2
     )
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
