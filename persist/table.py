@@ -16,6 +16,9 @@ import pyarrow as pa
 from persist.manifest import Action, Properties, Schema, Spec, TableState
 from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_folder_names
 
+TableKey = tuple[str, str]
+"""(namespace, table)"""
+
 DELETED = "_deleted"
 """A column that rows of a keyed table may have on their way to files, true where a row says that
 its key is gone. No table has a column of this name, and no file."""

@@ -53,7 +53,7 @@ line; `handover` stands between the one that writes and the loop.
 """
 
 from wal.disk import Disk, OsDisk
-from wal.entry import Draft, Entry, Line, Preamble
+from wal.entry import Draft, Entry, OrderedSession, Preamble
 from wal.errors import (
     DirectoryLocked,
     LogClosed,
@@ -76,7 +76,6 @@ __all__ = [
     "Disk",
     "Draft",
     "Entry",
-    "Line",
     "Log",
     "LogClosed",
     "LogDamaged",
@@ -88,6 +87,7 @@ __all__ = [
     "LogStatistics",
     "LogTooNew",
     "LogWriteFailed",
+    "OrderedSession",
     "OsDisk",
     "Preamble",
     "Record",

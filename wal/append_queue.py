@@ -24,12 +24,12 @@ from contextlib import suppress
 import trio
 
 from wal.append_thread import AppendThread
-from wal.apply_queue import Apply, Handover
-from wal.commit_delay import Company
+from wal.apply_queue import Apply, ApplyQueue
+from wal.commit_delay import CommitDelay
 from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed
 from wal.group import Group, form_group, group_bytes
-from wal.pending import Item, Make, Waiting, answer, end_lines, no_drafts, refusal_of
+from wal.pending import Item, Make, PendingEntries, answer, end_lines, no_drafts, refusal_of
 from wal.segments import SegmentSet
 
 
@@ -51,8 +51,8 @@ class AppendQueue:
         # What several threads use: all of it under the lock.
         self._lock = threading.Lock()
         # Not bounded here: admission bounds the bytes in flight before they come this far.
-        self._waiting = Waiting()
-        self._company = Company(self._lock)
+        self._waiting = PendingEntries()
+        self._company = CommitDelay(self._lock)
         self._groups: deque[Group] = deque()
         self._held = True
         self._failing = False
@@ -63,7 +63,7 @@ class AppendQueue:
         self._token: trio.lowlevel.TrioToken | None = None
         self._make: Make = no_drafts
         self._at_rest = trio.Event()
-        self.handover = Handover(self._on_loop, self._back)
+        self.handover = ApplyQueue(self._on_loop, self._back)
         self.stuck = False
         """What waits needs another segment first."""
         self.failure: LogFailed | None = None

@@ -39,7 +39,7 @@ _LATER_GROUPS = 32
 """So many small groups are applied together at most."""
 
 
-class Handover:
+class ApplyQueue:
     """The groups that were written, or failed, and of which the loop does not know yet.
 
     Args:

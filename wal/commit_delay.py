@@ -25,7 +25,7 @@ ENOUGH = 16
 MAX_LEFT_OUT = 256
 
 
-class Company:
+class CommitDelay:
     """Knows who comes back. Under the lock."""
 
     def __init__(self, lock: threading.Lock) -> None:

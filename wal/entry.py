@@ -46,7 +46,7 @@ class Preamble:
         return record_bytes(self.body.length)
 
 
-class Line:
+class OrderedSession:
     """Entries of which none may stand in the log behind a refused one.
 
     The log sets ``refusal`` with the first error that it answers one of them with; from then on it
@@ -67,12 +67,12 @@ class Draft:
 
     Args:
         nbytes: About what it will take in the log.
-        lines: See `Line`.
+        lines: See `OrderedSession`.
     """
 
     __slots__ = ("lines", "on_done", "stored_bytes", "waits")
 
-    def __init__(self, nbytes: int, lines: tuple[Line, ...] = ()) -> None:
+    def __init__(self, nbytes: int, lines: tuple[OrderedSession, ...] = ()) -> None:
         self.stored_bytes = nbytes
         self.lines = lines
         self.waits = False
@@ -115,7 +115,7 @@ class Entry:
         parts: Sequence[Buffer],
         preambles: tuple[Preamble, ...] = (),
         tag: object = None,
-        lines: tuple[Line, ...] = (),
+        lines: tuple[OrderedSession, ...] = (),
         operations: int = 1,
     ) -> None:
         _check_kind(kind)

@@ -22,7 +22,7 @@ Make = Callable[[list[Draft]], None]
 """Makes entries of drafts and appends them, in the thread that calls it; must not raise."""
 
 
-class Waiting:
+class PendingEntries:
     """Entries and drafts that no group has taken yet."""
 
     def __init__(self) -> None:

@@ -9,13 +9,14 @@ buffers, from where a persist worker takes it; it stays readable until the manif
 its file is installed. Snapshots pin handles and not rows: see :mod:`ingester.buffer.handle`.
 """
 
-from ingester.buffer.handle import BufferHandle, FileRows, PersistedFiles, Pin, Together
+from ingester.buffer.handle import AtomicFlush, BufferHandle, FileRows, PersistedFiles, Pin
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
 from ingester.buffer.rows import BufferedRows, Chunk
 from ingester.buffer.table import TableBuffer
 from ingester.buffer.tree import BufferTree, Why
 
 __all__ = [
+    "AtomicFlush",
     "BufferHandle",
     "BufferTree",
     "BufferedRows",
@@ -26,6 +27,5 @@ __all__ = [
     "PersistedFiles",
     "Pin",
     "TableBuffer",
-    "Together",
     "Why",
 ]

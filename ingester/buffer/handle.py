@@ -28,7 +28,7 @@ from persist.manifest import Add
 
 if TYPE_CHECKING:
     from ingester.buffer.partition import PartitionBuffer
-    from ingester.origins.tenure import Taken
+    from ingester.origins.tenure import Tenure
 
 Arrivals = npt.NDArray[np.uint32]
 
@@ -84,7 +84,7 @@ class Pin:
         self.handle.unpin(self)
 
 
-class Together:
+class AtomicFlush:
     """Buffers of one table that go into files in one version, unless one of them cannot."""
 
     __slots__ = ("dissolved", "members")
@@ -110,11 +110,11 @@ class BufferHandle:
         self.frozen_at = 0.0
         self.frozen = False
         self.released = False
-        self.origins: dict[Taken, int] = {}
+        self.origins: dict[Tenure, int] = {}
         """Whose operations it has, each up to the origin's sequence."""
         self.messages = 0
         """Of replication, that have brought its rows."""
-        self.together: Together | None = None
+        self.together: AtomicFlush | None = None
         """The buffers, itself among them, that go into files in one version."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
-from ingester.buffer.write_latch import WriteOrder
+from ingester.buffer.write_latch import WriteLatch
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class TableBuffer:
 
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
         self.lock = threading.RLock()
-        self.order = WriteOrder()
+        self.order = WriteLatch()
         """Of a keyed table: who may write now."""
         self.namespace = namespace
         self.name = name

@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from ingester.buffer.handle import BufferHandle, PersistedFiles, Together
+from ingester.buffer.handle import AtomicFlush, BufferHandle, PersistedFiles
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
-from ingester.dml.part import TableKey
 from ingester.dml.sink import Answer
 from ingester.memory.ledger import MemoryLedger
 from ingester.origins.registry import Origins
 from persist.manifest import TableState
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop"]
 """Why a buffer is frozen."""
@@ -112,7 +111,7 @@ class BufferTree:
                 holders,
                 (self.ingester_id, operation.epoch),
             )
-            taken.lane.spec_id = operation.spec_id
+            self.origins.lane_of(taken).spec_id = operation.spec_id
             for handle in holders:
                 handle.origins[taken] = operation.origin_sequence
         for handle in holders:
@@ -136,7 +135,7 @@ class BufferTree:
         if handle is None:
             return None
         handles = self._replicated(partition.table) if handle.messages else (handle,)
-        together = Together(handles) if len(handles) > 1 else None
+        together = AtomicFlush(handles) if len(handles) > 1 else None
         with partition.table.lock:
             for each in handles:
                 each.partition.freeze(time.monotonic())
@@ -244,6 +243,4 @@ class BufferTree:
             self._segments[handle.first_segment] = left
         else:
             del self._segments[handle.first_segment]
-        for taken in handle.origins:
-            taken.note_released(handle)
-            taken.lane.origin.note_settled()
+        self.origins.note_released(handle, handle.origins)

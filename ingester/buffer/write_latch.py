@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import trio
 
 
-class WriteOrder:
+class WriteLatch:
     """One for each keyed table."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class WriteOrder:
                 self._tell_idle()
 
     @asynccontextmanager
-    async def among_others(self) -> AsyncIterator[None]:
+    async def shared(self) -> AsyncIterator[None]:
         """As between :meth:`enter` and :meth:`leave`, on the loop."""
         while True:
             with self._changed:
@@ -57,7 +57,7 @@ class WriteOrder:
             self.leave()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Nobody else has an operation under way. On the loop."""
         async with self._turn:
             idle = trio.Event()

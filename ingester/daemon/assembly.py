@@ -22,7 +22,7 @@ from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
 from ingester.errors import TooSlow
 from ingester.flush.flusher import Persister
-from ingester.flush.freeze_policy import Lifecycle
+from ingester.flush.freeze_policy import FreezePolicy
 from ingester.maintenance.garbage_collector import Cleaning
 from ingester.maintenance.manifest_snapshots import Snapshots
 from ingester.maintenance.spark_metadata import SparkLogs
@@ -35,7 +35,7 @@ from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.queries import Queries, QueryLimits
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
-from ingester.replication.commit import Closing
+from ingester.replication.commit import TransactionCommit
 from ingester.replication.service import Replication
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
@@ -157,7 +157,7 @@ class Runtime:
         )
         self.persister.on_persisted = self._persisted
         self.persister.uploads.on_failed = self.counting.persist_failed
-        self.lifecycle = Lifecycle(
+        self.lifecycle = FreezePolicy(
             self.tree,
             self.ledger,
             max_age_s=settings.persist.max_age,
@@ -207,7 +207,9 @@ class Runtime:
             self.ownership,
             self.known_origins,
             self.gate,
-            Closing(self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq),
+            TransactionCommit(
+                self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq
+            ),
             max_transaction_bytes=settings.replication.max_transaction_bytes,
         )
         self.replication.on_logged = self.counting.transaction_logged

@@ -39,7 +39,7 @@ from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.server import serve_http
 from ingester.server.portal import Portal
-from ingester.write.coalescer import RunMaker
+from ingester.write.coalescer import Coalescer
 from ingester.write.operation_maker import OperationMaker
 from persist.backoff import Backoff
 from persist.manifest import WriterIdentity, claim_epoch
@@ -263,9 +263,9 @@ async def _replay(runtime: Runtime) -> bool:
     return True
 
 
-def _maker(runtime: Runtime) -> RunMaker:
+def _maker(runtime: Runtime) -> Coalescer:
     operations = OperationMaker(runtime.settings.flight.max_batch_bytes)
-    return RunMaker(runtime.sink, operations, Portal().post)
+    return Coalescer(runtime.sink, operations, Portal().post)
 
 
 def _ready_line(runtime: Runtime) -> dict[str, Any]:

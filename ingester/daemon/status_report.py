@@ -16,7 +16,7 @@ from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.errors import kind_of
-from ingester.observability.gauges import Levels
+from ingester.observability.gauges import Gauges
 from ingester.observability.logs import Problem
 from ingester.observability.status import (
     Admission,
@@ -158,13 +158,13 @@ class Reporter:
             errors=self._problems(),
         )
 
-    def levels(self) -> Levels:
+    def levels(self) -> Gauges:
         """The gauges."""
         runtime, ledger = self._runtime, self._runtime.ledger
         tables = runtime.tree.tables.values()
         queue, statistics = runtime.persister.queue, runtime.wal.statistics()
         aside = runtime.row_groups.aside
-        return Levels(
+        return Gauges(
             memory_by_kind_bytes=ledger.by_kind(),
             memory_limit_bytes=ledger.watermarks.limit,
             memory_low_bytes=ledger.watermarks.low,

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingester.dml.part import Part, TableKey
+from ingester.dml.part import Part
+from persist.table import TableKey
 from wal import Entry
 
 

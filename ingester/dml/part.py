@@ -1,4 +1,4 @@
-"""One partition's share of an operation, and the key by which an operation names its table.
+"""One partition's share of an operation.
 
 Law of this file: values only; what the log, the buffers and the write path all speak of.
 """
@@ -10,9 +10,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from persist.partitioning import PartitionValues
-
-TableKey = tuple[str, str]
-"""(namespace, table)"""
 
 Members = tuple[tuple[int, int], ...]
 """(number of the operation within its coalesced batch, its rows), ascending; one without rows is

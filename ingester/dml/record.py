@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation
-from ingester.dml.part import Members, Part, TableKey
+from ingester.dml.part import Members, Part
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
+from persist.table import TableKey
 from wal import Entry, Preamble, RecordKind
 
 _LENGTH = struct.Struct("<I")

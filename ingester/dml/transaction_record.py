@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from ingester.dml.ipc import IpcMessage
 from ingester.dml.operation import Operation, Transaction
-from ingester.dml.part import Part, TableKey
+from ingester.dml.part import Part
 from ingester.dml.record import DamagedRecord, LoggedOperation, decode_operation, encode_operation
+from persist.table import TableKey
 from wal import Entry, Preamble, RecordKind
 
 _MARK = (1 << 64) - 1

@@ -43,7 +43,7 @@ class _Table:
         self.group = _Group()
 
 
-class Gathering:
+class CommitLinger:
     """Of all tables; a buffer is expected from when it is frozen until it is uploaded."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class OlderRows:
             hold(-mine)
 
 
-class Rewriting:
+class CopyOnWrite:
     """One buffer's. To be gone through once."""
 
     def __init__(

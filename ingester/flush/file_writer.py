@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, PersistedFiles
-from ingester.flush.copy_on_write import GROUP_BYTES, OlderRows, Rewriting
+from ingester.flush.copy_on_write import GROUP_BYTES, CopyOnWrite, OlderRows
 from ingester.memory.heap_trim import give_back
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet.encode import EncodedFile, encode_ordered, files_of
@@ -137,7 +137,7 @@ class Uploader:
             if not definition.keyed or not slices:
                 stretch = self._stretch(rows, definition, None)
                 return Ordered(handle, definition, state, first_seq, (), (stretch,))
-            rewriting = Rewriting(
+            rewriting = CopyOnWrite(
                 self._store,
                 handle,
                 rows,
@@ -152,7 +152,7 @@ class Uploader:
             handle, definition, state, first_seq, rewriting.replaced, _chained(first, stretches)
         )
 
-    def _stretches(self, rewriting: Rewriting, definition: TableDefinition) -> Iterator[Stretch]:
+    def _stretches(self, rewriting: CopyOnWrite, definition: TableDefinition) -> Iterator[Stretch]:
         with _cannot_encode():
             for rows in rewriting.stretches():
                 yield self._stretch(rows, definition, rewriting.bytes_per_row)

@@ -18,13 +18,13 @@ import structlog
 import trio
 
 from ingester.buffer import BufferHandle, PartitionBuffer
-from ingester.flush.commit_linger import Gathering
+from ingester.flush.commit_linger import CommitLinger
 from ingester.flush.copy_on_write import GROUP_BYTES, GROUP_SHARE
 from ingester.flush.file_writer import CannotEncode, Upload, Uploader
 from ingester.flush.worker_pool import Begun, Uploads
 from ingester.memory.ledger import MemoryLedger
 from ingester.tables.catalog import Catalog
-from ingester.tables.commit_barrier import Meetings
+from ingester.tables.commit_barrier import CommitBarrier
 from ingester.tables.pending_commit import PersistedBuffer
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
@@ -76,8 +76,8 @@ class Persister:
         self._commits = catalog.commits
         self._commits.groups.encode_rest = self._encode_rest
         self._commits.groups.upload_again = self._upload_again
-        self._gathering = Gathering()
-        self._meetings = Meetings(self._commits.join)
+        self._gathering = CommitLinger()
+        self._meetings = CommitBarrier(self._commits.join)
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[BufferHandle]] = {}

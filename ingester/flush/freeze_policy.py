@@ -16,7 +16,7 @@ from ingester.buffer import BufferHandle, BufferTree, Why
 from ingester.memory.ledger import MemoryLedger
 
 
-class Lifecycle:
+class FreezePolicy:
     """Freezes buffers that are due. Loop only."""
 
     def __init__(

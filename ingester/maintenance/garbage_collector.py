@@ -21,7 +21,6 @@ from ingester.config.settings import ManifestSettings
 from ingester.errors import StoreAway
 from ingester.observability.status import CleanUpStatus
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import TableKey
 from persist.manifest import (
     CleanUp,
     Fenced,
@@ -35,6 +34,7 @@ from persist.manifest import (
     write_due_snapshot,
 )
 from persist.store import StoreError
+from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
 

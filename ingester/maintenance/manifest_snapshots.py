@@ -8,14 +8,14 @@ from __future__ import annotations
 import structlog
 
 from ingester.buffer import TableBuffer
-from ingester.maintenance.version_follower import BehindCommits
+from ingester.maintenance.version_follower import VersionFollower
 from ingester.tables.commits import Commits
 from persist.manifest import Manifest, TableState, snapshot_due, write_snapshot
 
 log = structlog.get_logger(__name__)
 
 
-class Snapshots(BehindCommits):
+class Snapshots(VersionFollower):
     """Writes a table's snapshot when one is due."""
 
     what = "snapshot"

@@ -11,7 +11,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import StoreAway
-from ingester.maintenance.version_follower import BehindCommits
+from ingester.maintenance.version_follower import VersionFollower
 from ingester.tables.catalog import Catalog
 from persist.exports.spark_metadata import lies_in_one_way, write_spark_log
 from persist.manifest import Manifest, ManifestError, TableState
@@ -23,7 +23,7 @@ LOOKS_EVERY = 10
 """Times ``manifest.refresh``: nobody waits for it."""
 
 
-class SparkLogs(BehindCommits):
+class SparkLogs(VersionFollower):
     """Writes a table's list of files when it has changed."""
 
     what = "spark metadata"

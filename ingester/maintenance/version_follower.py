@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 RETRY_S = 10.0
 
 
-class BehindCommits(ABC):
+class VersionFollower(ABC):
     """Something that follows the versions of all tables. Loop only."""
 
     what: str

@@ -1,7 +1,7 @@
 """How full everything is at one moment: the gauges of a scrape.
 
 Law of this file: what already is a number in the daemon is not counted again. Gauges are read from
-one ``Levels`` per scrape, so that they agree with each other; it is made on the loop, which owns
+one ``Gauges`` per scrape, so that they agree with each other; it is made on the loop, which owns
 what it reads. Imports trio: part of the daemon.
 """
 
@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 
-class Levels(msgspec.Struct, frozen=True, kw_only=True):
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """How full everything is at one moment; what the gauges show."""
 
     memory_by_kind_bytes: Mapping[str, int] = {}
@@ -64,14 +64,14 @@ _GAUGES = {
 class LevelGauges(Collector):
     """Asks for the levels once per scrape, on the loop that was running when it was made."""
 
-    def __init__(self, levels: Callable[[], Levels]) -> None:
+    def __init__(self, levels: Callable[[], Gauges]) -> None:
         self._levels = levels
         in_loop = trio.lowlevel.in_trio_run()
         self._loop = trio.lowlevel.current_trio_token() if in_loop else None
 
     def describe(self) -> Iterator[Metric]:
         """Name the gauges without asking for them: at registration the daemon is not up yet."""
-        return self._families(Levels())
+        return self._families(Gauges())
 
     def collect(self) -> Iterator[Metric]:
         """Give the gauges of now."""
@@ -79,7 +79,7 @@ class LevelGauges(Collector):
             return self._families(self._levels())
         return self._families(trio.from_thread.run_sync(self._levels, trio_token=self._loop))
 
-    def _families(self, levels: Levels) -> Iterator[Metric]:
+    def _families(self, levels: Gauges) -> Iterator[Metric]:
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(f"ingester_{name}", text, value=getattr(levels, name))
         memory = GaugeMetricFamily(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from ingester.observability.counters import Timings, Written, WrittenTables
-from ingester.observability.gauges import LevelGauges, Levels
+from ingester.observability.gauges import Gauges, LevelGauges
 
 MAX_TABLES = 1000
 OTHER = "_other"
@@ -200,7 +200,7 @@ class Metrics:
             found = self._tables.setdefault(key, made)
         return found
 
-    def watch(self, levels: Callable[[], Levels]) -> None:
+    def watch(self, levels: Callable[[], Gauges]) -> None:
         """Show what ``levels`` gives as gauges, asked once per scrape; call once, on the loop.
 
         Args:

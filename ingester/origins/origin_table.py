@@ -11,17 +11,18 @@ duplicate; an operation under way is neither applied nor unknown, and its repeat
 If that is a failure, the repeats take their places in the order of their sequences, and none goes
 in over one that failed and is not repeated: that could never come after it.
 
-What the manifest says of an origin comes in by :meth:`Lane.load`: which sequences are ours, and
-which parts of those are in files although we never had them. Loop only, but for :meth:`Lane.judge`.
+What the manifest says of an origin comes in by :meth:`OriginTable.load`: which sequences are ours,
+and which parts of those are in files although we never had them. Loop only, but for
+:meth:`OriginTable.judge`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ingester.origins.tenure import Taken
+from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
@@ -29,30 +30,26 @@ from persist.manifest.origins import (
     Held,
     Process,
     Run,
-    durable_of,
     end_of,
     fresh,
     owned,
     run_at,
     taken_over,
 )
+from persist.table import TableKey
 
-if TYPE_CHECKING:
-    from ingester.origins.registry import Origin
-
-TableKey = tuple[str, str]
 Fate = Callable[[BaseException | None], None]
 Verdict = Literal["new", "duplicate", "foreign"]
 NOBODY: frozenset[Hashable] = frozenset()
 
 
-class Lane:
+class OriginTable:
     """Sequences of one origin into one table."""
 
-    def __init__(self, origin: Origin, table: TableKey) -> None:
-        self.origin = origin
+    def __init__(self, name: str, table: TableKey) -> None:
+        self.name = name
         self.table = table
-        self.taken: tuple[Taken, ...] = ()
+        self.taken: tuple[Tenure, ...] = ()
         """By rising first sequence."""
         self.view: list[Run] | None = None
         """What the manifest says, as of the last :meth:`load`."""
@@ -149,7 +146,7 @@ class Lane:
         self.missing = min(failed - {seq for seq, _ in again}, default=None)
         return [fate for _, fate in again]
 
-    def taken_by(self, sequence: int, process: Process) -> Taken:
+    def taken_by(self, sequence: int, process: Process) -> Tenure:
         """Where a process's sequence is kept, made when it is new."""
         for one in reversed(self.taken):
             if one.first <= sequence < one.end and one.epoch == process[1]:
@@ -161,7 +158,7 @@ class Lane:
         else:
             run = run_at(self.view, sequence)
             first = 0 if run is None else run.first
-        made = self._add(Taken(self, first, process))
+        made = self._add(Tenure(self.name, self.table, first, process))
         if self.view is not None:
             # A process may have several runs, with those of others in between; what came too late
             # for its run has none.
@@ -184,13 +181,16 @@ class Lane:
         for one in self.taken:
             theirs = (one.owner_id, one.epoch)
             if theirs in live and found is None:
-                found = fresh(self.origin.name, theirs)
+                found = fresh(self.name, theirs)
             elif theirs in live and found is not None:
                 found = taken_over(found, theirs, one.first, None, live)
-        return found or fresh(self.origin.name, process)
+        return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:
-        """Take over what a manifest version says of the origin in this table."""
+        """Take over what a manifest version says of the origin in this table.
+
+        The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.load`.
+        """
         if known is None:
             self.view = self.owner = None
             return
@@ -205,17 +205,19 @@ class Lane:
             one.end = min(one.end, self._end_of(one))
             kept.append(one)
         self.taken = tuple(kept)
-        self.origin.note_known(durable_of(known))
 
     def claim(self, known: OriginAction, process: Process) -> None:
-        """The manifest says that ``process``, which is us, takes what comes."""
+        """The manifest says that ``process``, which is us, takes what comes.
+
+        The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.claim`.
+        """
         self.load(known, process[0])
         assert self.view is not None
         for run in self.view:
             if run.owner == process and not any(
                 one.first == run.first < one.end and one.epoch == process[1] for one in self.taken
             ):
-                made = self._add(Taken(self, run.first, process))
+                made = self._add(Tenure(self.name, self.table, run.first, process))
                 made.applied = -1 if run.complete is None else run.complete
                 made.ahead = dict(run.ahead)
                 made.end = self._end_of(made)
@@ -275,13 +277,13 @@ class Lane:
         """Whether nothing is in buffers or on its way."""
         return not self._under_way and not self.live()
 
-    def _at(self, sequence: int) -> Taken | None:
+    def _at(self, sequence: int) -> Tenure | None:
         for one in reversed(self.taken):
             if one.first <= sequence:
                 return one
         return None
 
-    def _add(self, made: Taken) -> Taken:
+    def _add(self, made: Tenure) -> Tenure:
         self.taken = tuple(sorted((*self.taken, made), key=lambda one: (one.first, one.epoch)))
         return made
 
@@ -307,7 +309,7 @@ class Lane:
         )
         return end - 1 if skipped else own
 
-    def _end_of(self, one: Taken) -> int:
+    def _end_of(self, one: Tenure) -> int:
         assert self.view is not None
         return end_of(self.view, one.first, (one.owner_id, one.epoch))
 

@@ -11,11 +11,13 @@ integers are kept per operation of an origin until its rows, and all before them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from ingester.origins.origin_table import NOBODY, Lane, TableKey
-from ingester.origins.tenure import Taken
-from persist.manifest.origins import NO_END, Process
+from ingester.origins.origin_table import NOBODY, OriginTable
+from ingester.origins.tenure import Tenure
+from persist.manifest.actions import Origin as OriginAction
+from persist.manifest.origins import NO_END, Process, durable_of
+from persist.table import TableKey
 
 
 class Origin:
@@ -26,7 +28,7 @@ class Origin:
         self.memory_sequence: int | None = None
         self.answered = False
         self.open_streams = 0
-        self.lanes: dict[TableKey, Lane] = {}
+        self.lanes: dict[TableKey, OriginTable] = {}
         self._durable: int | None = None
         self._stale = False
 
@@ -89,8 +91,8 @@ class Origins:
         """Called when another daemon has taken an origin over in a table."""
         self._clock = clock
         self._origins: dict[str, Origin] = {}
-        self._lanes: dict[tuple[str, TableKey], Lane] = {}
-        self._by_table: dict[TableKey, dict[str, Lane]] = {}
+        self._lanes: dict[tuple[str, TableKey], OriginTable] = {}
+        self._by_table: dict[TableKey, dict[str, OriginTable]] = {}
 
     def get(self, name: str) -> Origin:
         """The origin, made when it is new."""
@@ -106,17 +108,17 @@ class Origins:
     def __iter__(self) -> Iterator[Origin]:
         return iter(list(self._origins.values()))
 
-    def lane(self, name: str, table: TableKey) -> Lane:
+    def lane(self, name: str, table: TableKey) -> OriginTable:
         """The origin's sequences into the table, made when they are new."""
         lane = self._lanes.get((name, table))
         if lane is None:
-            origin = self.get(name)
-            lane = self._lanes[name, table] = origin.lanes[table] = Lane(origin, table)
+            lane = self._lanes[name, table] = OriginTable(name, table)
+            self.get(name).lanes[table] = lane
             lane.touched = self._clock()
             self._by_table.setdefault(table, {})[name] = lane
         return lane
 
-    def lanes_of(self, table: TableKey) -> list[Lane]:
+    def lanes_of(self, table: TableKey) -> list[OriginTable]:
         """All of a table."""
         return list(self._by_table.get(table, {}).values())
 
@@ -135,14 +137,35 @@ class Origins:
         op_seq: int,
         holders: Sequence[Hashable],
         process: Process = ("", 0),
-    ) -> Taken:
+    ) -> Tenure:
         """An operation is applied to the buffers ``holders`` (none: already in files)."""
         lane = self.lane(name, table)
         lane.touched = self._clock()
         taken = lane.taken_by(sequence, process)
         taken.note_applied(sequence, op_seq, holders)
-        lane.origin.note_applied(sequence, bool(holders))
+        self.get(name).note_applied(sequence, bool(holders))
         return taken
+
+    def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
+        """The rows of a buffer, which are of these tenures, are in committed files."""
+        for tenure in tenures:
+            tenure.note_released(holder)
+            self.get(tenure.origin).note_settled()
+
+    def lane_of(self, tenure: Tenure) -> OriginTable:
+        """The sequences that a process's share is of."""
+        return self.lane(tenure.origin, tenure.table)
+
+    def load(self, lane: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
+        """Take over what a manifest version says of an origin in a table."""
+        lane.load(known, ingester_id)
+        if known is not None:
+            self.get(lane.name).note_known(durable_of(known))
+
+    def claim(self, lane: OriginTable, known: OriginAction, process: Process) -> None:
+        """The manifest says that ``process``, which is us, takes what comes of an origin."""
+        lane.claim(known, process)
+        self.get(lane.name).note_known(durable_of(known))
 
     def restore(self, name: str, table: TableKey, sequence: int, process: Process) -> None:
         """Take over what a segment's carried record says, which ``process`` wrote."""
@@ -151,7 +174,7 @@ class Origins:
         if writer is None or sequence < lane.next_sequence:
             return
         lane.taken_by(sequence, writer).restore(sequence)
-        lane.origin.note_applied(sequence, waits=False)
+        self.get(name).note_applied(sequence, waits=False)
 
     def carried(self) -> list[tuple[str, str, str, int]]:
         """(origin, namespace, table, applied sequence) for the head of a new segment."""
@@ -165,9 +188,10 @@ class Origins:
         """Forget what has not been written to for so long, unless it is in buffers."""
         before = self._clock() - for_s
         for (name, table), lane in list(self._lanes.items()):
-            if lane.touched < before and lane.idle and not lane.origin.open_streams:
+            origin = self._origins[name]
+            if lane.touched < before and lane.idle and not origin.open_streams:
                 del self._lanes[name, table]
-                del lane.origin.lanes[table]
+                del origin.lanes[table]
                 del self._by_table[table][name]
-                if not lane.origin.lanes:
+                if not origin.lanes:
                     del self._origins[name]

@@ -9,19 +9,19 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING
 
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import NO_END, Process, Run
-
-if TYPE_CHECKING:
-    from ingester.origins.origin_table import Lane
+from persist.table import TableKey
 
 _TRIM_FROM = 4096
 
 
-class Taken:
-    """One process's share of a lane: what it has applied, and which buffers still hold it."""
+class Tenure:
+    """One process's share of an origin's sequences into a table.
+
+    It knows what it has applied, and which buffers still hold it.
+    """
 
     __slots__ = (
         "_head",
@@ -35,12 +35,14 @@ class Taken:
         "end",
         "epoch",
         "first",
-        "lane",
+        "origin",
         "owner_id",
+        "table",
     )
 
-    def __init__(self, lane: Lane, first: int, process: Process) -> None:
-        self.lane = lane
+    def __init__(self, origin: str, table: TableKey, first: int, process: Process) -> None:
+        self.origin = origin
+        self.table = table
         self.first = first
         self.end = NO_END
         """The first sequence above that another process has taken."""

@@ -19,7 +19,7 @@ _MOMENT_S = 0.0002
 """Long enough for a waiting thread to get the interpreter lock."""
 
 
-class Turns:
+class FairScheduler:
     """Turns to take, at most ``count`` at a time. Threads."""
 
     def __init__(self, count: int | None = None) -> None:

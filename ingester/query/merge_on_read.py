@@ -19,7 +19,7 @@ JOINED_BYTES = 16 << 20
 """Rows that came in small batches are joined until they are as much."""
 
 
-class KeyedMerge:
+class MergeOnRead:
     """Collects one partition's buffered rows, then hides their keys in older rows."""
 
     def __init__(self, definition: TableDefinition, needed: tuple[str, ...]) -> None:
@@ -98,7 +98,7 @@ class KeyedMerge:
         return batch.take(kept.combine_chunks().sort())
 
 
-class Takings:
+class TailDeletes:
     """What a reader of the buffered tail has to take away from older rows, as ``_op`` says it.
 
     Who asks with a filter has older rows that match: one that matches no more is taken away, too.

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.buffer_spill import OrderFile, RowsFile
-from ingester.query.merge_on_read import KeyedMerge, Takings
+from ingester.query.merge_on_read import MergeOnRead, TailDeletes
 from ingester.query.parts import Piece, copied, cut, sent_bytes, small_run, window
 from ingester.query.result_spill import RowsAside
 from ingester.query.row_group_cache import RowGroups
@@ -202,7 +202,7 @@ class PartReader:
                     self._ahead = AHEAD if row == visit.rows else max(self._ahead, 1)
 
     def _keyed_parts(self, view: PartitionView, name: str) -> Iterator[Part]:
-        merge = KeyedMerge(self.snapshot.definition, self._needed)
+        merge = MergeOnRead(self.snapshot.definition, self._needed)
         for pin in view.pins:
             row = 0
             while row < pin.rows:
@@ -236,7 +236,7 @@ class PartReader:
                     yield from self._gone_since(view.replaced, merge, takings, name)
 
     def _older_or_newer(
-        self, given: list[pa.RecordBatch], takings: Takings | None, name: str, source: str
+        self, given: list[pa.RecordBatch], takings: TailDeletes | None, name: str, source: str
     ) -> Iterator[Part]:
         """Rows that hold of their keys, and in a tail what they take away. No views of these.
 
@@ -272,14 +272,14 @@ class PartReader:
                 del part
         self._let_others()
 
-    def _takings(self) -> Takings | None:
+    def _takings(self) -> TailDeletes | None:
         selection = self.selection
         if not selection.marks_operations:
             return None
-        return Takings(self.snapshot.definition, selection.schema, selection.predicate)
+        return TailDeletes(self.snapshot.definition, selection.schema, selection.predicate)
 
     def _gone_since(
-        self, replaced: Replaced, merge: KeyedMerge, takings: Takings, name: str
+        self, replaced: Replaced, merge: MergeOnRead, takings: TailDeletes, name: str
     ) -> Iterator[Part]:
         """Keys of a version's files that neither today's files nor the buffers have."""
         definition = self.snapshot.definition
@@ -292,7 +292,7 @@ class PartReader:
                 yield from self._taken(takings, takings.of_keys(gone), name, "file")
 
     def _taken(
-        self, takings: Takings, keys: pa.RecordBatch, name: str, source: str
+        self, takings: TailDeletes, keys: pa.RecordBatch, name: str, source: str
     ) -> Iterator[Part]:
         row = 0
         while row < keys.num_rows:

@@ -29,7 +29,7 @@ MOST_FILES = 256
 """At the same time, each with a descriptor."""
 
 
-class Aside:
+class ResultSpill:
     """Puts rows aside for answers. Any thread.
 
     Args:
@@ -112,7 +112,7 @@ def _stay_in_memory(why: OSError) -> None:
 class RowsAside:
     """Rows of one answer that wait to be sent; to be closed by whoever has put them there."""
 
-    def __init__(self, aside: Aside, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(self, aside: ResultSpill, batches: Sequence[pa.RecordBatch]) -> None:
         self._aside = aside
         self._rows = sum(batch.num_rows for batch in batches)
         self._file, self._file_bytes = aside.written(batches)

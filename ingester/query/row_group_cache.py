@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
-from ingester.query.fair_scheduler import Turns
-from ingester.query.result_spill import Aside
+from ingester.query.fair_scheduler import FairScheduler
+from ingester.query.result_spill import ResultSpill
 from ingester.query.slicer import Views
 from persist.manifest import ColumnStats
 from persist.parquet.decode import columns_with_values
@@ -89,11 +89,11 @@ class RowGroups:
         cache_bytes: int = CACHE_BYTES,
         aside_folder: Path | None = None,
     ) -> None:
-        self.turns = Turns()
+        self.turns = FairScheduler()
         """Of those who read here."""
         self.views = Views()
         """Of those who send from here."""
-        self.aside = Aside(aside_folder)
+        self.aside = ResultSpill(aside_folder)
         """Where they put what they send later."""
         self.nbytes = 0
         """Of all decoded row groups, and of those that are being decoded."""

@@ -214,7 +214,7 @@ class Replay:
         known = table.state.origins.get(name)
         lane = self._origins.lane(name, table.key)
         if known is not None and lane.owner is None:
-            lane.load(known, self._ingester_id)
+            self._origins.load(lane, known, self._ingester_id)
         return may_commit(known, sequence, (self._ingester_id, epoch))
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:

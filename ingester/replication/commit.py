@@ -73,7 +73,7 @@ MOST_SHAPES = 1024
 """Sets of columns; one that was forgotten gets another number, and its schema is logged anew."""
 
 
-class Closing:
+class TransactionCommit:
     """Logs transactions. Loop only."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Closing:
                 for share in shares:
                     order = share.table.order
                     by_itself = alone or share.wanted is not None
-                    enter = order.alone() if by_itself else order.among_others()
+                    enter = order.exclusive() if by_itself else order.shared()
                     await orders.enter_async_context(enter)
                 transaction = await trio.to_thread.run_sync(self._made, shares, origin)
                 # A column that came meanwhile may have values to keep.

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, Superseded
-from ingester.origins.origin_table import Lane
+from ingester.origins.origin_table import OriginTable
 from ingester.replication.commit import NewChanges
-from ingester.replication.open_transactions import TableChanges, TableKey
+from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.dedup_sink import taken_away, too_low
+from persist.table import TableKey
 
 
-class Judge:
+class TransactionDedup:
     """Judges the sequences of transactions."""
 
     def __init__(self, catalog: Catalog, ownership: Ownership) -> None:
@@ -81,7 +82,7 @@ class Judge:
             for fate in self._origins.lane(origin, one.table.key).end(sequence, error):
                 fate(error)
 
-    async def _lane(self, table: TableBuffer, origin: str, sequence: int) -> Lane:
+    async def _lane(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
         """The origin's sequences into a table; this one is this daemon's to judge."""
         lane = self._origins.lane(origin, table.key)
         begun = self._begun.get((origin, table.key))

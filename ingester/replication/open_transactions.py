@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ingester.replication.fold import Changes
-from persist.table import TableDefinition
-
-TableKey = tuple[str, str]
+from persist.table import TableDefinition, TableKey
 
 
 class TypedMessage(NamedTuple):

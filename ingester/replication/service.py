@@ -19,22 +19,21 @@ import trio
 from ingester.dml.operation import Transaction
 from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping, Superseded
 from ingester.origins.registry import Origins
-from ingester.replication.commit import Closing
-from ingester.replication.dedup import Judge
+from ingester.replication.commit import TransactionCommit
+from ingester.replication.dedup import TransactionDedup
 from ingester.replication.messages import SyncLayout
 from ingester.replication.open_transactions import (
     Identity,
     Message,
     OpenTransaction,
     OpenTransactions,
-    TableKey,
 )
 from ingester.schema.definition import widened
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.admission import AdmissionGate
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 OPEN_AT_ONCE = 2
 """Times `replication.max_transaction_bytes` that all open transactions may have together."""
@@ -61,7 +60,7 @@ class Replication:
         ownership: Ownership,
         known: KnownOrigins,
         gate: AdmissionGate,
-        closing: Closing,
+        closing: TransactionCommit,
         *,
         max_transaction_bytes: int,
     ) -> None:
@@ -71,7 +70,7 @@ class Replication:
         self.on_logged: Callable[[Transaction], None] = lambda transaction: None
         self.open = OpenTransactions(trio.current_time)
         self._catalog = catalog
-        self._judge = Judge(catalog, ownership)
+        self._judge = TransactionDedup(catalog, ownership)
         self._origins: Origins = ownership.origins
         self._known = known
         self._gate = gate

@@ -36,7 +36,8 @@ executors need this distribution and not its servers.
 
 from __future__ import annotations
 
-from ingester.spark.compaction.api import CompactionReport, compact, expire, rewrite
+from ingester.spark.compaction.api import compact, expire, rewrite
+from ingester.spark.compaction.report import CompactionReport
 from ingester.spark.errors import (
     PySparkMissing,
     ReaderUnsuitable,

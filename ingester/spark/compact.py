@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from ingester.spark.compaction.api import TARGET_FILE_BYTES, CompactionReport, compact, rewrite
+from ingester.spark.compaction.api import compact, rewrite
+from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables

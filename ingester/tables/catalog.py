@@ -18,12 +18,12 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
-from ingester.tables.commits import Commits, TableKey
+from ingester.tables.commits import Commits
 from ingester.tables.ddl import HeldTables
 from ingester.tables.pending_commit import held_back
 from persist.manifest import Manifest, WriterIdentity, list_tables
 from persist.store import StoreError
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from ingester.buffer import BufferHandle, Together
+from ingester.buffer import AtomicFlush, BufferHandle
 from ingester.tables.pending_commit import PersistedBuffer
 
 
@@ -23,12 +23,12 @@ class _Meeting:
     over: trio.Event = field(default_factory=trio.Event)
 
 
-class Meetings:
+class CommitBarrier:
     """Of all tables."""
 
     def __init__(self, join: Callable[[PersistedBuffer], None]) -> None:
         self._join = join
-        self._meetings: dict[Together, _Meeting] = {}
+        self._meetings: dict[AtomicFlush, _Meeting] = {}
 
     async def join(self, ticket: PersistedBuffer) -> None:
         """Join the commits, with all that have to go into the same version."""
@@ -52,7 +52,7 @@ class Meetings:
         self._end(together)
         return True
 
-    def _end(self, together: Together) -> None:
+    def _end(self, together: AtomicFlush) -> None:
         # Gone before they join: those that are sent away meet again.
         meeting = self._meetings.pop(together, None)
         if meeting is not None:
@@ -67,4 +67,4 @@ def whole(group: list[PersistedBuffer]) -> list[PersistedBuffer]:
     return [member for member in group if here.issuperset(member.handle.mates)]
 
 
-__all__ = ["Meetings", "whole"]
+__all__ = ["CommitBarrier", "whole"]

@@ -27,7 +27,7 @@ from ingester.tables.commit_batches import NO_FILES, CommitGroups, FilesOf, Grou
 from ingester.tables.install import Installation
 from ingester.tables.origin_claims import NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.pending_commit import Gate, PersistedBuffer, held_back
-from ingester.tables.version_overlap import AdoptedRows
+from ingester.tables.version_overlap import VersionOverlap
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
@@ -42,11 +42,11 @@ from persist.manifest import (
     unmoved,
 )
 from persist.store import ObjectStore, StoreError, StoreUnavailable
+from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-TableKey = tuple[str, str]
 
 STORE_RETRY_S = 2.0
 LOCK_PATIENCE_S = 5.0
@@ -70,7 +70,7 @@ class Commits:
         """Told of each version that a table answers from, and of each table that is opened."""
         tree.ingester_id = writer.ingester_id
         self.claims = OriginClaims(tree.origins, writer)
-        self.adopted = AdoptedRows(tree, writer.ingester_id, self.claims)
+        self.adopted = VersionOverlap(tree, writer.ingester_id, self.claims)
         self.groups = CommitGroups(self.claims, writer, self._commit_with_retries)
         self._tree = tree
         self._writer = writer

@@ -16,7 +16,7 @@ import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import Stopping, UnknownTable
-from ingester.tables.commits import Commits, TableKey
+from ingester.tables.commits import Commits
 from ingester.tables.owner import TableOwners
 from persist.manifest import (
     Action,
@@ -26,7 +26,7 @@ from persist.manifest import (
     Writer,
     WriterIdentity,
 )
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import structlog
 
 from ingester.buffer import BufferHandle, TableBuffer
-from ingester.origins.origin_table import Lane, TableKey
+from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
-from ingester.origins.tenure import Taken
+from ingester.origins.tenure import Tenure
 from persist.manifest import (
     Action,
     Add,
@@ -30,6 +30,7 @@ from persist.manifest import (
 )
 from persist.manifest.origins import NO_END, Process, end_of, origin_of, owned, run_at
 from persist.manifest.times import is_before, parse_time
+from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,7 @@ NO_CLAIMS = Claims((), {})
 
 
 class _Mark(NamedTuple):
-    taken: Taken
+    taken: Tenure
     partition: PartitionKey
     last: int
 
@@ -60,7 +61,7 @@ class OriginClaims:
         self.expire_after_s = 7 * 86400.0
         self._origins = origins
         self._writer = writer
-        self._contested: dict[TableKey, set[Lane]] = {}
+        self._contested: dict[TableKey, set[OriginTable]] = {}
         self._noticed: dict[TableKey, int] = {}
         self._look_at: dict[TableKey, datetime] = {}
 
@@ -68,11 +69,11 @@ class OriginClaims:
         self, state: TableState, handles: Collection[BufferHandle], adds: Iterable[Action]
     ) -> Claims:
         """What a commit of these buffers says of origins, on top of ``state``."""
-        marks: dict[Lane, list[_Mark]] = {}
+        marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
             for taken, last in handle.origins.items():
                 mark = _Mark(taken, handle.partition.key, last)
-                marks.setdefault(taken.lane, []).append(mark)
+                marks.setdefault(self._origins.lane_of(taken), []).append(mark)
         if not marks:
             return NO_CLAIMS
         times = [action.at for action in adds if isinstance(action, Add)]
@@ -80,7 +81,7 @@ class OriginClaims:
         actions: list[Action] = []
         seen: Seen = {}
         for lane, of_lane in marks.items():
-            name = lane.origin.name
+            name = lane.name
             known = seen[name] = state.origins.get(name)
             base = known or lane.unknown_origin(self._process(of_lane[0].taken))
             at = max(times, default=base.at)
@@ -131,25 +132,25 @@ class OriginClaims:
     def _notice(self, table: TableKey, state: TableState) -> None:
         """Look in a version, committed by whomever, for origins that have another owner."""
         for lane in self._origins.lanes_of(table):
-            known = state.origins.get(lane.origin.name)
+            known = state.origins.get(lane.name)
             if known is None:
                 lane.process = None  # expired: the next stream claims it anew
                 continue
             owner = (known.owner_id, known.owner_epoch)
             if owner == lane.owner:
                 continue
-            lane.load(known, self._writer.ingester_id)
+            self._origins.load(lane, known, self._writer.ingester_id)
             self._contested.setdefault(table, set()).add(lane)
             if lane.process is not None and lane.process != owner:
                 lane.process, lane.lost = None, True
                 log.warning(
                     "origin taken over by another daemon",
                     table=table,
-                    origin=lane.origin.name,
+                    origin=lane.name,
                     owner=owner,
                     runbook="origin-taken-over",
                 )
-                self._origins.on_lost(lane.origin.name, table)
+                self._origins.on_lost(lane.name, table)
 
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]
@@ -171,9 +172,9 @@ class OriginClaims:
         """What forgets the origins of a version that were last written before that time."""
         found: list[Action] = []
         busy = {
-            lane.origin.name
+            lane.name
             for lane in self._origins.lanes_of(table)
-            if not lane.idle or lane.origin.open_streams
+            if not lane.idle or self._origins.get(lane.name).open_streams
         }
         for name, origin in state.origins.items():
             if len(found) == EXPIRED_AT_ONCE:
@@ -184,14 +185,14 @@ class OriginClaims:
 
     def _advanced(
         self,
-        lane: Lane,
+        lane: OriginTable,
         base: Origin,
         marks: list[_Mark],
         besides: frozenset[BufferHandle],
         at: str | None,
     ) -> Origin:
         runs = owned(base)
-        limit = lane.origin.first_waiting(besides)
+        limit = self._origins.get(lane.name).first_waiting(besides)
         further: dict[int, dict[PartitionKey, int]] = {}
         complete: dict[int, int | None] = {}
         ends = {
@@ -216,11 +217,11 @@ class OriginClaims:
         owner = (base.owner_id, base.owner_epoch)
         return origin_of(base.name, owner, runs, at, live)
 
-    def _end(self, state: TableState, taken: Taken) -> int:
-        known = state.origins.get(taken.lane.origin.name)
+    def _end(self, state: TableState, taken: Tenure) -> int:
+        known = state.origins.get(taken.origin)
         if known is None:
             return taken.end
         return min(taken.end, end_of(owned(known), taken.first, self._process(taken)))
 
-    def _process(self, taken: Taken) -> Process:
+    def _process(self, taken: Tenure) -> Process:
         return (self._writer.ingester_id, taken.epoch)

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.origins.origin_table import Lane
-from ingester.origins.registry import Origin, Origins
+from ingester.origins.origin_table import OriginTable
+from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import TableKey
 from persist.manifest import Origin as OriginAction
 from persist.manifest import TableNotFound
 from persist.manifest.origins import durable_of
+from persist.table import TableKey
 
 READ_AGAIN_S = 5.0
 
@@ -65,11 +65,11 @@ class KnownOrigins:
         return [facts for facts in self.listed() if name in (None, facts.origin)]
 
     def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
-        """How far one origin's writes into one table have come, as :meth:`Lane.standing`."""
+        """How far one origin's writes into one table have come, as :meth:`OriginTable.standing`."""
         known = table.state.origins.get(name)
         origin = self._origins.find(name)
         lane = None if origin is None else origin.lanes.get(table.key)
-        return (lane or Lane(Origin(name), table.key)).standing(known)
+        return (lane or OriginTable(name, table.key)).standing(known)
 
     def _facts(self, name: str, durable: int | None) -> OriginFacts:
         origin = self._origins.find(name)

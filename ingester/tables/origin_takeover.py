@@ -18,18 +18,19 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.origins.origin_table import Lane
+from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
-from ingester.tables.commits import Commits, TableKey
+from ingester.tables.commits import Commits
 from ingester.tables.origin_claims import Claims
 from persist.manifest import Origin, OriginMoved, TableState, WriterIdentity
 from persist.manifest.origins import Process, taken_over
+from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
 
 
 class _Wish(NamedTuple):
-    lane: Lane
+    lane: OriginTable
     first: int
 
 
@@ -41,7 +42,7 @@ class Ownership:
         self.origins = origins
         self._process: Process = (writer.ingester_id, writer.epoch)
         self._looked_at: dict[TableKey, float] = {}
-        self._wishes: dict[TableKey, dict[Lane, _Wish]] = {}
+        self._wishes: dict[TableKey, dict[OriginTable, _Wish]] = {}
 
     async def take(self, table: TableBuffer, name: str, first: int) -> None:
         """Return when the table's manifest says that sequences from ``first`` on are ours.
@@ -87,7 +88,7 @@ class Ownership:
         state = table.state
         claims = Claims(
             tuple(self._wanted(state, wish, now) for wish in wishes),
-            {lane.origin.name: state.origins.get(lane.origin.name) for lane, _ in wishes},
+            {lane.name: state.origins.get(lane.name) for lane, _ in wishes},
         )
         try:
             state = await self._commits.commit_held(table.key, state, claims.actions, claims)
@@ -95,20 +96,20 @@ class Ownership:
             self._commits.show(table, exc.state)
             return False
         for lane, _ in wishes:
-            lane.claim(state.origins[lane.origin.name], self._process)
+            self.origins.claim(lane, state.origins[lane.name], self._process)
         self._commits.show(table, state)
         for lane, first in wishes:
-            log.info("origin taken", table=table.key, origin=lane.origin.name, first=first)
+            log.info("origin taken", table=table.key, origin=lane.name, first=first)
         return True
 
     def _wanted(self, state: TableState, wish: _Wish, now: str) -> Origin:
         lane, first = wish
-        name = lane.origin.name
+        name = lane.name
         live = lane.live()
         known = state.origins.get(name)
         if known is None:
             known = lane.unknown_origin(self._process)
-        lane.load(known, self._process[0])
+        self.origins.load(lane, known, self._process[0])
         foreign = lane.first_foreign(first)
         first = first if foreign is None else foreign
         return taken_over(known, self._process, first, now, live, lane.held())

@@ -19,7 +19,7 @@ from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import TableState
 
 
-class AdoptedRows:
+class VersionOverlap:
     """Knows the buffers that replay has filled, until they are released."""
 
     def __init__(self, tree: BufferTree, ingester_id: str, claims: OriginClaims) -> None:

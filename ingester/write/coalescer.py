@@ -75,7 +75,7 @@ class Unfit(LogError):
         self.reason = reason
 
 
-class RunMaker:
+class Coalescer:
     """Makes operations of what waits. In the log's thread alone.
 
     Args:

@@ -129,7 +129,7 @@ class Pending(Protocol):
         """Return when it is ready, or refused, and ``then`` was called."""
 
 
-class Preparer:
+class Combiner:
     """The place, and the thread that works there for others. Any thread."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ingester.dml.operation import Operation
-from ingester.dml.part import Part, TableKey
+from ingester.dml.part import Part
 from ingester.dml.sink import Answer, DmlSink
 from ingester.errors import OwnedElsewhere
-from ingester.origins.origin_table import Lane
+from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.write.covered_rows import uncovered
 from persist.manifest import PartitionKey
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 Shrink = Callable[[Operation, tuple[Part, ...]], None]
 
@@ -84,7 +84,7 @@ class OriginSink:
             operation.duplicate = not left
 
     def _after_first(
-        self, lane: Lane, operation: Operation, answer: Answer, error: BaseException | None
+        self, lane: OriginTable, operation: Operation, answer: Answer, error: BaseException | None
     ) -> None:
         assert operation.origin_sequence is not None
         if error is None:
@@ -96,7 +96,7 @@ class OriginSink:
             self.submit(operation, answer)
 
     def _end(
-        self, lane: Lane, operation: Operation, answer: Answer, error: BaseException | None
+        self, lane: OriginTable, operation: Operation, answer: Answer, error: BaseException | None
     ) -> None:
         assert operation.origin_sequence is not None
         waiting = lane.end(operation.origin_sequence, error)

@@ -20,15 +20,15 @@ import pyarrow as pa
 from ingester.dml.operation import Operation
 from ingester.server.flight.requests import BatchMetadata
 from ingester.server.portal import Portal
-from ingester.write.combiner import Kind, Known, Pace, Pending, Preparer
+from ingester.write.combiner import Combiner, Kind, Known, Pace, Pending
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WriteStream
 
 
-class MakingReady:
+class Preparation:
     """The batches of one stream. In the thread that reads them."""
 
-    def __init__(self, preparer: Preparer, portal: Portal, operations: OperationMaker) -> None:
+    def __init__(self, preparer: Combiner, portal: Portal, operations: OperationMaker) -> None:
         self._preparer = preparer
         self._portal = portal
         self._operations = operations

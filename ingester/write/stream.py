@@ -21,7 +21,7 @@ from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate
 from ingester.write.answer import PutAnswer
-from wal import Draft, Line, Preamble
+from wal import Draft, OrderedSession, Preamble
 
 if TYPE_CHECKING:
     from ingester.buffer import TableBuffer
@@ -92,7 +92,7 @@ class WriteStream:
         # One thread adds to it; the loop and the log's thread take from it, under the lock.
         self._slots: deque[list[Outcome]] = deque()
         self._handing_out = threading.Lock()
-        self.line = Line()
+        self.line = OrderedSession()
         """Of its operations in the log: none stands there behind a refused one."""
         self._on_drained: Callable[[], None] | None = None
 

@@ -13,7 +13,7 @@ from ingester.buffer import Why
 from ingester.errors import ERRORS
 from ingester.observability import gauges as levels_module
 from ingester.observability import metrics as metrics_module
-from ingester.observability.gauges import Levels
+from ingester.observability.gauges import Gauges
 from ingester.observability.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
 
 
@@ -151,9 +151,9 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
 def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegistry) -> None:
     asked: list[int] = []
 
-    def levels() -> Levels:
+    def levels() -> Gauges:
         asked.append(1)
-        return Levels(
+        return Gauges(
             memory_by_kind_bytes={"buffer": 5, "frozen": 7},
             memory_limit_bytes=100,
             streams_open=len(asked),
@@ -175,9 +175,9 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 ) -> None:
     asked_on: list[bool] = []
 
-    def levels() -> Levels:
+    def levels() -> Gauges:
         asked_on.append(trio.lowlevel.in_trio_run())
-        return Levels(log_segments=3)
+        return Gauges(log_segments=3)
 
     async def scrape_in_a_thread() -> float:
         Metrics(registry).watch(levels)
@@ -188,7 +188,7 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 
 
 def test_every_level_has_its_gauge() -> None:
-    fields = set(Levels.__struct_fields__) - {"memory_by_kind_bytes"}
+    fields = set(Gauges.__struct_fields__) - {"memory_by_kind_bytes"}
     assert fields == set(levels_module._GAUGES)
 
 
@@ -200,7 +200,7 @@ def test_the_identity_is_shown_as_labels(registry: CollectorRegistry) -> None:
 
 def test_names_say_their_unit_and_every_metric_has_help(registry: CollectorRegistry) -> None:
     metrics = Metrics(registry)
-    metrics.watch(Levels)
+    metrics.watch(Gauges)
     families = [
         family
         for family in text_string_to_metric_families(generate_latest(registry).decode())

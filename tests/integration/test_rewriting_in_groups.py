@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from ingester.flush.copy_on_write import Rewriting
+from ingester.flush.copy_on_write import CopyOnWrite
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.integration.stage import KEYED, KEYS, Stage
@@ -35,16 +35,16 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
 ) -> None:
     groups: list[int] = []
     counted: list[int] = []
-    stretches = Rewriting.stretches
+    stretches = CopyOnWrite.stretches
 
-    def watched(self: Rewriting) -> Iterator[pa.Table]:
+    def watched(self: CopyOnWrite) -> Iterator[pa.Table]:
         groups.append(0)
         for rows in stretches(self):
             groups[-1] += 1
             counted.append(self._older.nbytes)
             yield rows
 
-    monkeypatch.setattr(Rewriting, "stretches", watched)
+    monkeypatch.setattr(CopyOnWrite, "stretches", watched)
     store = WatchedStore(tmp_path / "store")
     stage = Stage(tmp_path, KEYED, store)
     uploader = stage.persister.uploads._uploader

@@ -35,7 +35,7 @@ class Life:
         for seq, (written_in, sequence) in enumerate(log):
             lane = self.origins.lane(NAME, TABLE)
             if manifest is not None and lane.owner is None:
-                lane.load(manifest, ID)
+                self.origins.load(lane, manifest, ID)
             process = (ID, written_in)
             assert may_commit(manifest, sequence, process), (manifest, sequence, process)
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], process)
@@ -47,11 +47,11 @@ class Life:
         if lane.owns(first):
             return
         known = self.manifest or lane.unknown_origin(self.process)
-        lane.load(known, ID)
+        self.origins.load(lane, known, ID)
         foreign = lane.first_foreign(first)
         first = first if foreign is None else foreign
         self.manifest = taken_over(known, self.process, first, None, lane.live(), lane.held())
-        lane.claim(self.manifest, self.process)
+        self.origins.claim(lane, self.manifest, self.process)
         assert lane.owns(first)
 
     def send(self, sequence: int) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, PartitionKey, TableBuffer
-from ingester.origins.origin_table import Lane, Verdict
+from ingester.origins.origin_table import OriginTable, Verdict
 from ingester.origins.registry import Origins
 from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import Action, Applied, Origin, TableState, WriterIdentity, apply
@@ -141,7 +141,7 @@ class Daemon:
             return
         state, known = self._table.state, self._table.state.origins.get(NAME)
         if known is not None and self._lane.owner is None:
-            self._lane.load(known, self.id)
+            self._origins.load(self._lane, known, self.id)
         if not may_commit(known, record.sequence, process):
             return
         left = tuple(
@@ -189,13 +189,13 @@ class Daemon:
                 return
             known = self._table.state.origins.get(NAME)
             base = known or lane.unknown_origin(process)
-            lane.load(base, self.id)
+            self._origins.load(lane, base, self.id)
             foreign = lane.first_foreign(first)
             begin = first if foreign is None else foreign
             wanted = taken_over(base, process, begin, None, lane.live(), lane.held())
             if self._store.origin == known:
                 state = self._store.commit([wanted])
-                lane.claim(wanted, process)
+                self._origins.claim(lane, wanted, process)
                 self._show(state)
             else:
                 self.refresh()
@@ -214,10 +214,10 @@ class Daemon:
         return verdict
 
     @property
-    def _lane(self) -> Lane:
+    def _lane(self) -> OriginTable:
         return self._origins.lane(NAME, TABLE)
 
-    # Commits, as `Commits` and `AdoptedRows` make them
+    # Commits, as `Commits` and `VersionOverlap` make them
 
     def persist(self, key: PartitionKey, *, oldest: bool) -> None:
         """Put a partition's buffers into files, all of them or the oldest alone."""
@@ -255,9 +255,7 @@ class Daemon:
         self._table.install(state)
         for handle in group:
             handle.partition.frozen.remove(handle)
-            for taken in handle.origins:
-                taken.note_released(handle)
-                taken.lane.origin.note_settled()
+            self._origins.note_released(handle, handle.origins)
 
     def _commit(self, base: TableState, group: list[BufferHandle]) -> TableState:
         # The second time it is made from the newest version, which nobody replaces meanwhile.

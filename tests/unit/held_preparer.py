@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ingester.write.combiner import Kind, Known, Pace, Preparer
+from ingester.write.combiner import Combiner, Kind, Known, Pace
 from persist.partitioning import UNPARTITIONED
 
 PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
@@ -17,7 +17,7 @@ class Held:
     """A preparer whose place is taken until ``free``, and what waits for it."""
 
     def __init__(self) -> None:
-        self.preparer = Preparer()
+        self.preparer = Combiner()
         self._free = threading.Event()
         self._taken = threading.Event()
         self._threads = [threading.Thread(target=self._hold)]

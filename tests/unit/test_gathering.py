@@ -6,12 +6,14 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.flush.commit_linger import ENOUGH, ENOUGH_BYTES, PATIENCE_S, Gathering
+from ingester.flush.commit_linger import ENOUGH, ENOUGH_BYTES, PATIENCE_S, CommitLinger
 
 SMALL = 1_000
 
 
-async def went_after(gathering: Gathering, table: str, buffer: int, nbytes: int = SMALL) -> float:
+async def went_after(
+    gathering: CommitLinger, table: str, buffer: int, nbytes: int = SMALL
+) -> float:
     """How long one waits, in seconds of the clock of trio's."""
     began = trio.current_time()
     await gathering.gathered(table, buffer, nbytes)
@@ -22,11 +24,11 @@ def all_go(buffers: int, nbytes: int = SMALL, *, then: str = "") -> list[float]:
     """Expect one more than these, let these come; how long each of them waits, longest last."""
     waits: list[float] = []
 
-    async def one(gathering: Gathering, buffer: int) -> None:
+    async def one(gathering: CommitLinger, buffer: int) -> None:
         waits.append(await went_after(gathering, "t", buffer, nbytes))
 
     async def main() -> None:
-        gathering = Gathering()
+        gathering = CommitLinger()
         for buffer in range(buffers + 1):
             gathering.expect("t", buffer)
         async with trio.open_nursery() as nursery:

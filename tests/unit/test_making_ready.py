@@ -16,7 +16,7 @@ from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.server.portal import Portal
 from ingester.write.operation_maker import PLAIN, OperationMaker
-from ingester.write.preparation import MakingReady
+from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
@@ -89,7 +89,7 @@ class _Portal:
 def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]) -> None:
     held, portal, recorded = Held(), _Portal(), _Stream()
     stream = cast(WriteStream, recorded)
-    ready = MakingReady(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
+    ready = Preparation(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
     for number, good in enumerate(goods):
         batch = _batch(number, good=good)
         # The place is taken: also who waits for the answer passes it on.
@@ -114,7 +114,7 @@ def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
     held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
     broken.breaks_at = 1
     ready = {
-        each: MakingReady(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
+        each: Preparation(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
         for each in (broken, other)
     }
     for number in range(3):

@@ -11,7 +11,7 @@ from ingester.server.flight.in_flight import Unanswered
 from ingester.server.flight.put import PutCall
 from ingester.write.coalescer import Arrival
 from ingester.write.stream import WriteStream
-from wal import Line
+from wal import OrderedSession
 
 BATCH = pa.record_batch({"i": [1]})
 
@@ -20,7 +20,7 @@ class Stream:
     """Takes what is offered, and judges it at once."""
 
     def __init__(self) -> None:
-        self.line = Line()
+        self.line = OrderedSession()
         self.offered: list[tuple[Arrival, bool]] = []
 
     def admit(self, nbytes: int, sequence: int | None) -> int:

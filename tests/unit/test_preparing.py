@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import Stopping
-from ingester.write.combiner import LONG_S, NOTHING, SMALL_BYTES, Kind, Known, Pace, Preparer
+from ingester.write.combiner import LONG_S, NOTHING, SMALL_BYTES, Combiner, Kind, Known, Pace
 from persist.partitioning import PartitionSpec
 from tests.unit.held_preparer import PLAIN, Held
 
@@ -54,7 +54,7 @@ def checked(each: pa.RecordBatch) -> Callable[[Known], int]:
 
 @pytest.mark.parametrize("bad", [None, cut_short, not_text])
 def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] | None) -> None:
-    preparer = Preparer()
+    preparer = Combiner()
     wrong: list[object] = []
     together = threading.Barrier(THREADS)
 
@@ -153,7 +153,7 @@ def _busy(known: Known) -> Known:
 
 def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_quick() -> None:
     pace = Pace()
-    Preparer().prepare(batch(1), PLAIN, pace, _busy)
+    Combiner().prepare(batch(1), PLAIN, pace, _busy)
     held = Held()
     # Would wait for the place that is held, were the stream not known to be slow.
     assert held.preparer.prepare(batch(2), PLAIN, pace, _busy) == NOTHING

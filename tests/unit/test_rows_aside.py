@@ -16,7 +16,7 @@ from ingester.errors import TooSlow
 from ingester.query import result_spill as aside_module
 from ingester.query.filters import parse_filter
 from ingester.query.reader import PartReader, Selection
-from ingester.query.result_spill import FEW_BYTES, Aside, RowsAside
+from ingester.query.result_spill import FEW_BYTES, ResultSpill, RowsAside
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from tests.integration.stage import KEYED, KEYS, SCHEMA, Stage
@@ -34,7 +34,7 @@ ROWS = pa.record_batch({"n": pa.array(range(50_000)), "s": ["x" * 50] * 50_000})
 @pytest.mark.parametrize("where", ["on disk", "in memory", "few"])
 def test_all_rows_come_back_in_order(tmp_path: Path, where: str) -> None:
     rows = ROWS.slice(0, 100) if where == "few" else ROWS
-    aside = Aside(None if where == "in memory" else tmp_path / "spill")
+    aside = ResultSpill(None if where == "in memory" else tmp_path / "spill")
     waiting = RowsAside(aside, [rows.slice(0, 30), rows.slice(30)])
     assert aside.nbytes == pytest.approx(0 if where == "on disk" else rows.nbytes, abs=16)
     assert (aside.files, aside.file_bytes > 0) == ((1, True) if where == "on disk" else (0, False))
@@ -48,7 +48,7 @@ def test_all_rows_come_back_in_order(tmp_path: Path, where: str) -> None:
 
 def test_without_room_on_the_disk_rows_stay_in_memory_and_count(tmp_path: Path) -> None:
     (tmp_path / "spill").write_bytes(b"a file where the folder would be")
-    aside = Aside(tmp_path / "spill")
+    aside = ResultSpill(tmp_path / "spill")
     waiting = RowsAside(aside, [ROWS])
     assert aside.nbytes == ROWS.nbytes > FEW_BYTES
     assert sum(part.num_rows for part in waiting.parts()) == ROWS.num_rows
@@ -63,7 +63,7 @@ def test_files_of_answers_leave_the_disk_to_the_log(
     free = shutil.disk_usage(tmp_path).free
     share = int(free / (1.5 * ROWS.nbytes))  # room for one, not for two
     monkeypatch.setattr(aside_module, what, share if what == "DISK_SHARE" else 1)
-    aside = Aside(tmp_path / "spill")
+    aside = ResultSpill(tmp_path / "spill")
     first, second = RowsAside(aside, [ROWS]), RowsAside(aside, [ROWS])
     assert (aside.files, aside.nbytes) == (1, ROWS.nbytes)
     first.close()
@@ -78,7 +78,7 @@ def test_rows_on_disk_are_in_no_memory(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     rows = pa.record_batch({"n": pc.random(1_000_000)})
     assert pa.total_allocated_bytes() >= before + rows.nbytes > before + FEW_BYTES
-    waiting = RowsAside(Aside(tmp_path / "spill"), [rows])
+    waiting = RowsAside(ResultSpill(tmp_path / "spill"), [rows])
     del rows
     assert pa.total_allocated_bytes() < before + FEW_BYTES
     assert sum(part.num_rows for part in waiting.parts()) == 1_000_000

@@ -20,12 +20,12 @@ from ingester.dml.operation import Operation
 from ingester.dml.record import DamagedRecord, decode_operation, encode_schema, make_operation
 from ingester.dml.sink import DmlSink
 from ingester.schema import Normaliser
-from ingester.write.coalescer import Arrival, RunMaker
+from ingester.write.coalescer import Arrival, Coalescer
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import WritePlan, WriteStream
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
-from wal import Line, Preamble, RecordKind
+from wal import OrderedSession, Preamble, RecordKind
 
 DAY_US = 86_400_000_000
 KEPT = pa.schema({"time": pa.timestamp("us", "UTC"), "host": pa.string(), "v": pa.float64()})
@@ -192,14 +192,18 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     sink = cast(DmlSink, SimpleNamespace(submit=lambda *pair: submitted.append(pair)))
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
-        plan=plan, line=Line(), leave=lambda *_: None, accept=lambda *_: None, hand_out=lambda: None
+        plan=plan,
+        line=OrderedSession(),
+        leave=lambda *_: None,
+        accept=lambda *_: None,
+        hand_out=lambda: None,
     )
     one = {"time": 1, "host": "a", "v": 0.5}
     arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
     kept = [weakref.ref(arrival.batch) for arrival in arrivals]
     gc.disable()
     try:
-        RunMaker(sink, MAKER, lambda *_: None).make(arrivals)
+        Coalescer(sink, MAKER, lambda *_: None).make(arrivals)
         ((operation, answer),) = submitted
         assert operation.operations == 3
         assert operation.on_logged is not None

@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from ingester.query.fair_scheduler import Turns
+from ingester.query.fair_scheduler import FairScheduler
 from tests.waiting import until
 
 PATIENCE_S = 10.0
 
 
-def _waits(turns: Turns, count: int) -> bool:
+def _waits(turns: FairScheduler, count: int) -> bool:
     return turns.waiting == count
 
 
@@ -26,7 +26,7 @@ def _all(threads: list[threading.Thread]) -> None:
 
 
 def test_no_more_are_at_work_than_there_are_turns() -> None:
-    turns = Turns(2)
+    turns = FairScheduler(2)
     lock = threading.Lock()
     at_work, most = 0, 0
 
@@ -45,7 +45,7 @@ def test_no_more_are_at_work_than_there_are_turns() -> None:
 
 
 def test_whoever_waits_lets_others_work() -> None:
-    turns = Turns(1)
+    turns = FairScheduler(1)
     other_worked = threading.Event()
 
     def wait() -> None:
@@ -60,7 +60,7 @@ def test_whoever_waits_lets_others_work() -> None:
 
 
 def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -> None:
-    turns = Turns(1)
+    turns = FairScheduler(1)
     order: list[int] = []
 
     def work(number: int) -> None:
@@ -81,7 +81,7 @@ def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -
 
 
 def test_a_turn_that_fails_is_not_lost() -> None:
-    turns = Turns(1)
+    turns = FairScheduler(1)
     for _ in range(3):
         with pytest.raises(RuntimeError), turns.taken(), turns.given_back():
             raise RuntimeError
@@ -89,5 +89,5 @@ def test_a_turn_that_fails_is_not_lost() -> None:
 
 
 def test_there_is_always_a_turn() -> None:
-    with Turns().taken():
+    with FairScheduler().taken():
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wal import Draft, Entry, Line, Log, LogError, LogWriteFailed, RecordKind
+from wal import Draft, Entry, Log, LogError, LogWriteFailed, OrderedSession, RecordKind
 
 END = b";"
 Note = Callable[[object, BaseException | None], None]
@@ -15,8 +15,8 @@ class TextDraft(Draft):
 
     __slots__ = ("payload",)
 
-    def __init__(self, payload: bytes, note: Note, line: Line | None = None) -> None:
-        super().__init__(len(payload), (line or Line(),))
+    def __init__(self, payload: bytes, note: Note, line: OrderedSession | None = None) -> None:
+        super().__init__(len(payload), (line or OrderedSession(),))
         self.payload = payload
         self.on_done = note
 

@@ -14,7 +14,7 @@ from tests.waiting import until
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
-from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, Company
+from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, CommitDelay
 from wal.entry import Draft
 from wal.log import Log
 
@@ -33,7 +33,7 @@ class Meeting:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.company = Company(self.lock)
+        self.company = CommitDelay(self.lock)
 
     def arrive(self, *callers: int) -> None:
         for caller in callers:
@@ -230,13 +230,13 @@ def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[set[object]] = []
-    went = Company.went
+    went = CommitDelay.went
 
-    def note(company: Company) -> None:
+    def note(company: CommitDelay) -> None:
         groups.append(set(company._here))
         went(company)
 
-    monkeypatch.setattr(Company, "went", note)
+    monkeypatch.setattr(CommitDelay, "went", note)
     drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(2)]
     for draft in drafts:
         draft.waits = True

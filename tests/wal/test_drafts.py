@@ -16,13 +16,13 @@ from tests.wal.held_disk import HeldDisk
 from wal import (
     Draft,
     Entry,
-    Line,
     Log,
     LogClosed,
     LogFailed,
     LogFull,
     LogSettings,
     LogWriteFailed,
+    OrderedSession,
     RecordKind,
 )
 
@@ -51,7 +51,7 @@ class Outcomes:
                 await self._changed.wait()
         return dict(self.seen)
 
-    def draft(self, payload: bytes, line: Line | None = None) -> TextDraft:
+    def draft(self, payload: bytes, line: OrderedSession | None = None) -> TextDraft:
         return TextDraft(payload, self.note, line)
 
 
@@ -88,7 +88,7 @@ async def test_what_waits_while_a_group_is_written_becomes_one_entry(tmp_path: P
 @in_trio
 async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -> None:
     async with running(tmp_path, make=join) as state:
-        outcomes, line = Outcomes(), Line()
+        outcomes, line = Outcomes(), OrderedSession()
         entries = []
         for number in range(100):
             if number % 3:
@@ -106,7 +106,7 @@ async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -
 async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path) -> None:
     disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
-        outcomes, line, other = Outcomes(), Line(), Line()
+        outcomes, line, other = Outcomes(), OrderedSession(), OrderedSession()
         disk.hold()
         first = operation(b"first;")
         state.answers.append(state.log, first)

@@ -13,7 +13,7 @@ import trio
 from tests.wal.disks import FaultyDisk
 from tests.wal.drafts import END, Note, TextDraft, join
 from tests.wal.driving import payloads, recovered_records, running
-from wal import Entry, Line, LogClosed, LogFull, LogSettings, LogWriteFailed, RecordKind
+from wal import Entry, LogClosed, LogFull, LogSettings, LogWriteFailed, OrderedSession, RecordKind
 
 WRITERS = 4
 ENTRIES = 400
@@ -30,11 +30,11 @@ class Writer:
 
     def run(self, append: object) -> None:
         assert callable(append)
-        line = Line()
+        line = OrderedSession()
         self.lines.append([])
         for number in range(ENTRIES):
             if number % 7 == 0 and line.refusal is not None:
-                line = Line()
+                line = OrderedSession()
                 self.lines.append([])
             answers: list[BaseException | None] = []
             answered = threading.Event()
@@ -49,7 +49,7 @@ class Writer:
             if number % 5 == 0:
                 assert answered.wait(20)
 
-    def _entry(self, number: int, line: Line, note: Note) -> Entry | TextDraft:
+    def _entry(self, number: int, line: OrderedSession, note: Note) -> Entry | TextDraft:
         payload = b"%s-%d" % (self.name, number)
         if self._drafts and number % 4:
             # One in fifty turns out to be unfit when its turn comes.

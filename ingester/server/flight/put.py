@@ -39,9 +39,9 @@ from ingester.server.flight.requests import RisingSequences, WriteCommand, check
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.coalescer import Arrival
-from ingester.write.combiner import Preparer
+from ingester.write.combiner import Combiner
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.preparation import MakingReady
+from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Writes
 
@@ -73,14 +73,14 @@ class PutCall:
         writes: Writes,
         command: WriteCommand,
         limits: PutLimits,
-        preparer: Preparer,
+        preparer: Combiner,
     ) -> None:
         self._portal = portal
         self._writes = writes
         self._command = command
         self._decoding = limits.decoding
         self._operations = OperationMaker(limits.max_batch_bytes)
-        self._making_ready = MakingReady(preparer, portal, self._operations)
+        self._making_ready = Preparation(preparer, portal, self._operations)
         self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)

@@ -35,7 +35,7 @@ from ingester.server.flight.requests import (
 )
 from ingester.server.flight.sync import SyncCall
 from ingester.server.portal import Portal
-from ingester.write.combiner import Preparer
+from ingester.write.combiner import Combiner
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,7 +49,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._runtime = runtime
         self._portal = portal
         self._limits = limits
-        self._preparer = Preparer()
+        self._preparer = Combiner()
         super().__init__(location)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ingester.spark.compaction.plan import plan_compaction, plan_move, plan_rewrite
+from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport, Progress
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
 from persist.parquet.encode import ZSTD, Compression
@@ -14,45 +14,6 @@ from persist.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-TARGET_FILE_BYTES = 128 << 20
-WAVE_BYTES = 4 << 30
-"""Of a commit: what a driver that dies loses at most of its work, and minutes of it, so that no
-clean-up takes the new files for forgotten ones before they are committed."""
-ROUNDS = 10
-"""Times that what is left is planned anew, where others are faster."""
-
-
-@dataclass(slots=True)
-class CompactionReport:
-    """What was done. Bytes are those of files.
-
-    Attributes:
-        version: The table's newest version afterwards.
-        rows: That were written anew.
-        conflicts: Groups that somebody else had touched, and that were planned anew.
-        left: Groups that could not be committed in the end; the next run takes them.
-        refused: Why one of them will not be then either, where that is so: a value that no folder
-            of its partition can have as a name. Its file stays as it is, and is read.
-    """
-
-    namespace: str
-    table: str
-    version: int
-    files_before: int = 0
-    files_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    rows: int = 0
-    commits: int = 0
-    conflicts: int = 0
-    left: int = 0
-    refused: str | None = None
-    seconds: float = 0.0
-
-
-Progress = Callable[[CompactionReport, int, int], None]
-"""Called after each wave with what was done so far, the groups done, and those planned."""
 
 
 def compact(

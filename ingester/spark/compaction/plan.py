@@ -40,11 +40,11 @@ class FileGroup(NamedTuple):
         return sum(add.rows for add in self.files)
 
 
-Wanted = Callable[[Add], bool]
+RowSelection = Callable[[Add], bool]
 
 
 def plan_compaction(
-    state: TableState, target_bytes: int, wanted: Wanted = lambda add: True
+    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of at least two files, together not larger than the target where they can be.
 
@@ -64,20 +64,20 @@ def plan_compaction(
 
 
 def plan_move(
-    state: TableState, target_bytes: int, wanted: Wanted = lambda add: True
+    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of the files of earlier partition specs."""
     return [group for group in _groups(state, target_bytes, wanted) if group.partition is None]
 
 
 def plan_rewrite(
-    state: TableState, target_bytes: int, wanted: Wanted = lambda add: True
+    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of all files, large ones alone."""
     return _groups(state, target_bytes, wanted)
 
 
-def _groups(state: TableState, target_bytes: int, wanted: Wanted) -> list[FileGroup]:
+def _groups(state: TableState, target_bytes: int, wanted: RowSelection) -> list[FileGroup]:
     definition = TableDefinition.of_state(state)
     groups, moving = [], []
     for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):

@@ -19,8 +19,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingester.spark.compaction.api import ROUNDS, WAVE_BYTES, CompactionReport, Progress
 from ingester.spark.compaction.plan import FileGroup, waves
+from ingester.spark.compaction.report import ROUNDS, WAVE_BYTES, CompactionReport, Progress
 from ingester.spark.compaction.task import RESULT, CompactionJob, decode_adds
 from ingester.spark.errors import WriteRefused
 from ingester.spark.read.arrow_scan import parallelism
