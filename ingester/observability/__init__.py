@@ -1,1 +1,9 @@
-"""Room ingester/observability."""
+"""What the daemon tells: its log, its metrics, its status.
+
+    every write ─▶ ``counters`` ─┐
+    a scrape    ─▶ ``gauges``   ─┴▶ ``metrics`` ─▶ /metrics
+                   ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
+    ``logs``: events in the past tense, one line each, on standard error
+
+It counts and tells, and changes nothing. Start reading at ``metrics``.
+"""

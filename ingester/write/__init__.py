@@ -1,1 +1,13 @@
-"""Room ingester/write."""
+"""From a batch that was received to its acknowledgement.
+
+    ``streams`` opens a ``stream``; what it needs to know of its table is made once.
+    ``admission`` lets a batch in by its bytes, or refuses it.
+    small:   ``coalescer`` makes one operation of what waits together, in the log's thread.
+    larger:  ``combiner`` ─▶ ``preparation`` ─▶ ``operation_maker``: checked, split, encoded.
+    then     ``metrics_sink`` ─▶ ``tracing_sink`` ─▶ ``dedup_sink`` (``covered_rows``)
+                              ─▶ ``wal_sink`` ─▶ the buffers
+    ``answer`` goes back, in the order of the stream's batches.
+
+Everything that costs per byte is done before the event loop. Nothing reaches a buffer that is not
+on disk, and after a refusal nothing later of its stream is applied. Start reading at ``stream``.
+"""

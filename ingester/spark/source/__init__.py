@@ -1,1 +1,9 @@
-"""Room ingester/spark/source."""
+"""``format("ingester")``: a table as a Python data source, read at once or as a stream.
+
+    ``source`` ─┬▶ ``batch`` ─▶ ``rows``       a version's rows
+                │     └ ``pushed_filters``      what Spark's filters say can be left out
+                ├▶ ``stream`` ─▶ ``rows``      files as versions add them, each once
+                └▶ ``count``                   how many rows, without reading one
+
+Start reading at ``source``.
+"""

@@ -46,4 +46,5 @@ IN_ORDER = (
     growth,
     spark,
 )
-"""As they are measured and shown."""
+"""As they are measured and shown.
+"""
