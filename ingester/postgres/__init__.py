@@ -1,8 +1,11 @@
 """Replicates PostgreSQL's tables: a first copy, then what its write-ahead log says of their rows.
 
-    publication, slot ──▶ output ──▶ collecting ──▶ sync messages ──▶ daemon
-           ▲                                                            │
-           └───────── the slot advances by durable sequences ◀──────────┘
+    ``source``: publication, slot ──▶ ``pgoutput`` ──▶ ``collector`` ──▶ sync messages ──▶ daemon
+           ▲                                             └ ``types``                          │
+           └───────────────── the slot advances by durable sequences ◀────────────────────────┘
+
+``replicator`` drives it: ``initial_copy`` first, then change by change, a transaction at a time. It
+keeps no state of its own: the daemon's origin says how far it has come. Start reading there.
 
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.
 """

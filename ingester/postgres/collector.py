@@ -17,7 +17,7 @@ from ingester.postgres.types import arrow_values
 
 MESSAGE_ROWS = 50_000
 MESSAGE_BYTES = 8 << 20
-"""Of texts, at most about; the daemon's limit is several times that."""
+"""The texts of one message, about; the daemon's limit is several times that."""
 
 
 class NoKey(ValueError):
@@ -109,12 +109,12 @@ class Collector:
 
     @property
     def nbytes(self) -> int:
-        """Of texts."""
+        """The bytes of the texts that wait here."""
         return sum(rows.nbytes for rows in (*self._done, *self._rows.values()))
 
     @property
     def changes(self) -> int:
-        """How many."""
+        """The number of changes that wait here."""
         return sum(rows.rows for rows in (*self._done, *self._rows.values()))
 
     def relation(self, relation: Relation) -> None:
@@ -147,7 +147,7 @@ class Collector:
         rows.add(change)
 
     def commit(self, end_lsn: int) -> None:
-        """All of a transaction is here."""
+        """Note that all of a transaction is here."""
         self.upto = end_lsn
 
     def take(self) -> Iterator[SyncMessage]:

@@ -24,7 +24,7 @@ KEYS_AT_ONCE = 50_000
 def copied(
     source: Source, tables: list[SourceTable], snapshot: str, client: Client, namespace: str
 ) -> Iterator[SyncMessage]:
-    """All rows of the tables, table by table; the daemon is asked for what it has of each.
+    """Copy all rows of the tables, table by table; the daemon is asked for what it has of each.
 
     Raises:
         SourceFailed, NoKey, ValueNotKept, ClientError

@@ -52,7 +52,7 @@ class Relation(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """All that came since the last one is one transaction."""
+    """The end of a transaction, which is all that came since the last one."""
 
     end_lsn: int
     """The position in the log after it."""
@@ -63,14 +63,15 @@ class Change(NamedTuple):
 
     relation: int
     old: Cells | None
-    """Where the key has changed, or is all that is left; cells that are not of it may be null."""
+    """The old row, where the key has changed or the row is gone; cells that are not of the key may
+    be null."""
     new: Cells | None
     is_update: bool = False
     """A row was there before; under the same key, where there is no ``old``."""
 
 
 class Truncate(NamedTuple):
-    """All rows of tables are gone."""
+    """The end of all rows of some tables."""
 
     relations: tuple[int, ...]
 

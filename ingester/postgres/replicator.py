@@ -54,7 +54,7 @@ class Plan:
     dsn: str
     namespace: str
     tables: list[str] = field(default_factory=list)
-    """Of the publication, if it has to be made; all where none is named."""
+    """The tables of the publication, if it has to be made; all where none is named."""
     publication: str = "ingester"
     slot: str = "ingester"
     origin: str = "postgres"

@@ -29,7 +29,7 @@ class SourceTable(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """Where the changes begin."""
+    """The place in the server's log at which the changes begin."""
 
     confirmed_lsn: int
     snapshot: str | None
@@ -110,7 +110,7 @@ class Source:
             cursor.execute(make + what)
 
     def tables(self) -> list[SourceTable]:
-        """Those of the publication.
+        """The tables of the publication.
 
         Raises:
             SourceFailed: one says too little of changed rows, or the publication leaves some out.
@@ -260,7 +260,7 @@ class Source:
                 return message
 
     def advance(self, durable_lsn: int, *, reply: bool) -> None:
-        """All up to here is safe: the slot need not keep it."""
+        """Tell that all up to here is safe: the slot need not keep it."""
         self._cursor.send_feedback(
             write_lsn=durable_lsn, flush_lsn=durable_lsn, apply_lsn=durable_lsn, reply=reply
         )

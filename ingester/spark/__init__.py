@@ -12,23 +12,13 @@
 Without an endpoint: exactly the files of one manifest version, read by Spark itself. With one (or
 several): also the rows that the daemons have acknowledged and not yet persisted, each row once.
 
-    reading        read_table: which version, which reader, which rows
-    columns        the columns of a table, of an answer, and what carries them
-    types          Arrow types and Spark types        nanoseconds    what Spark cannot hold
-    native         files through Spark's reader       arrow_scan     files through pyarrow, no jar
-    tail           buffered rows, from the daemons    merging        by primary key
-    source         format("ingester")                 options        what it is told
-    source_reader, source_stream, source_rows         batch, stream, what both give
-    stream_offsets, stream_limits, new_columns        where a stream is, how far, and where it stops
-    said_filter, pushed_filters, pruning              what need not be read
-    append_writer, keyed_writer                       format("ingester") to write
-    sink_files, staged_files                          a task's rows until they are committed
-    sink_columns   a frame's columns in a table       spark_commits  what a driver commits
-    compaction     compact, rewrite, expire           compact        the first as a job
-    compaction_plan, compaction_run, compaction_task  which files, in which commits, one of them
-    registering    a session learns the format
-    connector      S3A, if the session has it         versions       what PySparks differ in
-    session        a local session for a demo         errors
+    ``read``        read_table: which version, which reader, which rows
+    ``source``      format("ingester"), read at once or as a stream
+    ``sink``        format("ingester"), written: appended, or by primary key
+    ``compaction``  compact, rewrite, expire; ``compact`` is the first two as a job
+    ``register``    a session learns the format; ``options``: what it is told
+    ``versions``    what PySparks from 4.0 on differ in
+    ``session``     a local session for a demo; ``errors``: what can keep a table from being read
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
 executors need this distribution and not its servers.

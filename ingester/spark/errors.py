@@ -85,7 +85,7 @@ def plainly(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def plainly_each(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """As :func:`plainly`, of what is raised while the answer is gone through."""
+    """The same for a generator, whose refusals come while it is gone through: :func:`plainly`."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -102,5 +102,5 @@ def plainly_each(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
 
 
 def is_refusal(exc: Exception) -> bool:
-    """Whether this says in words what is wrong: all errors that our packages define do."""
+    """True of errors that say in words what is wrong: all that our packages define."""
     return type(exc).__module__.partition(".")[0] in ("ingester", "persist")

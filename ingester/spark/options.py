@@ -53,7 +53,7 @@ class SourceOptions:
     """Options of one read or write.
 
     Attributes:
-        given: All of them that are not told apart here, by their lower-case names.
+        given: The options that are not told apart here, by their lower-case names.
     """
 
     url: str
@@ -64,27 +64,27 @@ class SourceOptions:
 
     @classmethod
     def any(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Of a read of either kind. ``ValueError`` names what is wrong."""
+        """The options of a read of either kind. ``ValueError`` names what is wrong."""
         return cls._of(options, tuple(dict.fromkeys((*_READ, *_STREAM))))
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Of a read. ``ValueError`` names what is wrong."""
+        """The options of a batch read. ``ValueError`` names what is wrong."""
         return cls._of(options, _READ)
 
     @classmethod
     def stream(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Of a streaming read. ``ValueError`` names what is wrong."""
+        """The options of a streaming read. ``ValueError`` names what is wrong."""
         return cls._of(options, _STREAM)
 
     @classmethod
     def write(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Of a write. ``ValueError`` names what is wrong."""
+        """The options of a write. ``ValueError`` names what is wrong."""
         return cls._of(options, _WRITE)
 
     @classmethod
     def only_for_writes(cls, options: Mapping[str, str]) -> bool:
-        """Whether there is an option that no read has."""
+        """True where there is an option that no read has."""
         return any(name.lower() in _WRITE and name.lower() not in _TABLE for name in options)
 
     @classmethod
@@ -153,7 +153,7 @@ class SourceOptions:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Those that are asked for; None for all."""
+        """The columns that are asked for; None for all."""
         text = self.given.get("columns")
         if text is None:
             return None
@@ -166,7 +166,7 @@ class SourceOptions:
 
     @property
     def counts(self) -> bool:
-        """Whether only the number of rows is wanted."""
+        """True where only the number of rows is wanted."""
         counts = self.flag("count")
         for other in ("columns", "pushdown") if counts else ():
             if other in self.given:

@@ -56,26 +56,26 @@ else:
 
     @dataclass(frozen=True)
     class ReadLimit:
-        """What one batch has at most."""
+        """The most that one batch has."""
 
     class ReadAllAvailable(ReadLimit):
-        """All that is there."""
+        """The limit of a batch that takes all that is there."""
 
     @dataclass(frozen=True)
     class ReadMaxBytes(ReadLimit):
-        """So many bytes."""
+        """The limit of a batch that takes so many bytes."""
 
         max_bytes: int
 
     @dataclass(frozen=True)
     class ReadMaxFiles(ReadLimit):
-        """So many files."""
+        """The limit of a batch that takes so many files."""
 
         max_files: int
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):
-        """So many rows."""
+        """The limit of a batch that takes so many rows."""
 
         max_rows: int
 

@@ -4,5 +4,6 @@
                                                         └▶ ``task`` on executors
     ``report``: what was done, and the sizes that it goes by
 
-All of a group of files is replaced in one version, or nothing is. Start reading at ``run``.
+All of a group of files is replaced in one version, or nothing is. It touches no daemon. Start
+reading at ``run``.
 """

@@ -15,7 +15,7 @@ from persist.manifest import Add, PartitionKey, TableState
 from persist.table import TableDefinition
 
 LARGE_ENOUGH = 0.75
-"""Of the target: a file that is so large is left as it is."""
+"""The share of the target from which on a file is left as it is."""
 MIN_FILES = 2
 
 
@@ -23,7 +23,7 @@ class FileGroup(NamedTuple):
     """Files, those of one partition in the order in which they were committed.
 
     Attributes:
-        partition: Of all of them; None where an earlier spec laid them out.
+        partition: The key that all of them have; None where an earlier spec laid them out.
     """
 
     partition: PartitionKey | None
@@ -31,12 +31,12 @@ class FileGroup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the files together."""
+        """The bytes of the files together."""
         return sum(add.bytes for add in self.files)
 
     @property
     def rows(self) -> int:
-        """Of the files together."""
+        """The rows of the files together."""
         return sum(add.rows for add in self.files)
 
 
@@ -121,7 +121,7 @@ def _packed(
 
 
 def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
-    """Where a file's rows begin, by the first bound that is known; other columns by their names."""
+    """The place where a file's rows begin, by the first bound that is known."""
     first = [(name, add.stats[name]) for name in columns if name in add.stats]
     for name, stats in [*first, *sorted(add.stats.items())]:
         if isinstance(stats.min, str):

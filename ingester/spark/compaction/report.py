@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 TARGET_FILE_BYTES = 128 << 20
 WAVE_BYTES = 4 << 30
-"""Of a commit: what a driver that dies loses at most of its work, and minutes of it, so that no
-clean-up takes the new files for forgotten ones before they are committed."""
+"""The bytes that one commit has at most: a driver that dies loses no more of its work, and no
+clean-up takes new files for forgotten ones before they are committed, minutes later."""
 ROUNDS = 10
-"""Times that what is left is planned anew, where others are faster."""
+"""The number of times that what is left is planned anew, where others are faster."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class CompactionReport:
 
     Attributes:
         version: The table's newest version afterwards.
-        rows: That were written anew.
+        rows: Rows that were written anew.
         conflicts: Groups that somebody else had touched, and that were planned anew.
         left: Groups that could not be committed in the end; the next run takes them.
         refused: Why one of them will not be then either, where that is so: a value that no folder

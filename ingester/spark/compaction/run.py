@@ -67,7 +67,7 @@ class Rewriting:
     def run(
         self, planners: Sequence[Planner], filter_: str | None, progress: Progress | None
     ) -> CompactionReport:
-        """All of it, by one plan after the other."""
+        """Rewrite what the planners say, one plan after the other, and report."""
         began = time.monotonic()
         store = open_store(self.url, **self.storage_options)
         self._manifest = Manifest(store, self.namespace, self.table)

@@ -37,14 +37,14 @@ RESULT = pa.schema(
         pa.field("refused", pa.string()),
     ]
 )
-"""Of a group: its new files, or why there are none."""
+"""A group's answer: its new files, or why there are none."""
 _encode = msgspec.msgpack.Encoder().encode
 decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """All that executors need to know beside a group; it is pickled.
+    """What executors need to know beside a group; it is pickled.
 
     Attributes:
         root: Where in the store the table's version lies.
@@ -92,7 +92,7 @@ class CompactionJob:
     def task(
         self, groups: Sequence[FileGroup]
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """For ``mapInArrow`` over the groups' numbers."""
+        """A function for ``mapInArrow`` over the groups' numbers."""
 
         # Bounds are the driver's: thousands of files have many.
         light = [

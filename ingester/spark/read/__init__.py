@@ -4,6 +4,7 @@
          │                      ├▶ ``arrow_scan``  pyarrow on the executors, where there is no S3A
          │                      └▶ ``tail`` ─▶ ``merge``: buffered rows, each row once
          ├ ``filter_option`` ─▶ ``pruning``: files that cannot have a row are not read
+         ├ ``nan_statistics``: filters on columns that may hold NaN
          └ ``columns``, ``types``, ``nanoseconds``: what Spark sees of a table's types
 
 Start reading at ``read_table``.

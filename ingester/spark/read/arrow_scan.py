@@ -35,9 +35,9 @@ TASK_BYTES = 128 * 1024 * 1024
 # What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
 _OPEN_COST_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS, _BATCH_BYTES = 32 * 1024, 64 << 20
-"""Of a batch at most; Spark is given all columns that it asks for, also where they are null."""
+"""What a batch has at most; Spark is given all columns that it asks for, also null ones."""
 _COUNTED_ROWS = 1 << 20
-"""Of a batch that has no column of the file."""
+"""The rows of a batch that has no column of the file."""
 
 
 class FileToRead(NamedTuple):
@@ -64,7 +64,7 @@ class FileToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """All that executors need to know beside a task's files; it is pickled.
+    """What executors need to know beside a task's files; it is pickled.
 
     Attributes:
         rows: What does not match all of these is left out; over the columns as they are carried.
@@ -183,7 +183,7 @@ def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
 def _only_partition_columns(
     rows: int, values: PartitionValues, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
-    """As many rows as a file has that holds none of the columns."""
+    """Rows of null, as many as a file has that holds none of the columns."""
     row_bytes = sum(null_bytes(field.type) for field in columns.fields())
     step = max(1, min(_COUNTED_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
     for start in range(0, rows, step):
@@ -204,7 +204,7 @@ def _reading(
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks the session runs at once."""
+    """The number of tasks that the session runs at once."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # a Connect session does not know; what it shuffles into is a fair guess

@@ -63,7 +63,7 @@ def merged(
 
 
 def last_of_each_key(rows: pa.Table, primary_key: Sequence[str]) -> pa.Table:
-    """Of rows with equal keys the last one, the others in their order."""
+    """The last of each set of rows with equal keys, in the order of the rows."""
     numbers = pa.array(range(rows.num_rows), pa.int64())
     keys = rows.select(list(primary_key)).append_column("_row", numbers)
     last = keys.group_by(list(primary_key)).aggregate([("_row", "max")])["_row_max"]

@@ -46,7 +46,7 @@ _setting = threading.Lock()
 
 
 def can_read(spark: SparkSession, url: str) -> bool:
-    """Whether this session has a file system for the URL, such as the S3A connector's.
+    """True where this session has a file system for the URL, such as the S3A connector's.
 
     Raises:
         ReaderUnsuitable: it has one that does not fit its Hadoop.

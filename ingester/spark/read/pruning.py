@@ -32,7 +32,7 @@ class Pruning:
         return Pruning(self.columns, self.files + other.files, self.rows + other.rows)
 
     def may_match(self, add: Add) -> bool:
-        """Whether the file can have rows that are wanted."""
+        """True where the file can have rows that are wanted."""
         if not self.files:
             return True
         definition = self.columns.definition

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 5
 
 
+# Its length is what its users read.
 def read_table(
     spark: SparkSession,
     url: str,

@@ -17,7 +17,7 @@ _JAR = re.compile(r"hadoop-aws-([0-9][^/]*?)\.jar$")
 
 
 def setting(spark: SparkSession) -> str:
-    """With which setting this Spark is started so that it has the connector."""
+    """The setting with which this Spark is started so that it has the connector."""
     try:
         return _setting(_hadoop(spark))
     except Exception:  # no JVM behind a Connect session
@@ -34,7 +34,7 @@ def _hadoop(spark: SparkSession) -> str:
 
 
 def has_file_system(spark: SparkSession, scheme: str) -> bool:
-    """Whether the session can open URLs of a scheme, such as ``s3a``.
+    """True where the session can open URLs of a scheme, such as ``s3a``.
 
     Raises:
         ReaderUnsuitable: the connector is of another version than Hadoop.

@@ -96,12 +96,12 @@ def spark_schema(fields: list[pa.Field]) -> T.StructType:
 
 
 def is_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether this is a timestamp that Spark's timestamps cannot hold exactly."""
+    """True of a timestamp that Spark's timestamps cannot hold exactly."""
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def holds_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether there are such timestamps in a value of this type, at any depth."""
+    """True where there are such timestamps in a value of this type, at any depth."""
     if pa.types.is_map(kind):
         return holds_nanoseconds(kind.key_type) or holds_nanoseconds(kind.item_type)
     if pa.types.is_list(kind):

@@ -109,7 +109,7 @@ class TableWriter(_Appending, DataSourceArrowWriter):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All of the tasks' files become visible."""
+        """Make all of the tasks' files visible, in one version."""
         self._commit(_all(messages), self._txn)
 
 
@@ -123,7 +123,7 @@ class TableStreamWriter(_Appending, StreamArrowWriter):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All of the batch's files become visible, unless they are."""
+        """Make all of the batch's files visible, unless they are."""
         adds = _all(messages)
         if not adds:
             return

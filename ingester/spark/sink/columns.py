@@ -70,7 +70,7 @@ def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _takes(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Whether values can be brought to the table's type one by one, none of them changed."""
+    """True where values can be brought to the table's type one by one, none of them changed."""
     seen = seen_type(kind)
     if _same(seen, given) or pa.types.is_null(given):
         return True

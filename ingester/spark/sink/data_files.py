@@ -65,7 +65,7 @@ class FileSink:
     _sizes: defaultdict[PartitionValues, int] = field(default_factory=lambda: defaultdict(int))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Add]:
-        """All rows of a task.
+        """Write all rows of a task.
 
         Returns:
             What a commit has to list.

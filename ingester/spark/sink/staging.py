@@ -33,16 +33,16 @@ KINDS = ("upsert", "delete")
 
 
 class StagedFile(NamedTuple):
-    """Rows that were put aside."""
+    """One file of rows that wait for the commit."""
 
     path: str
     bytes: int
-    """As it lies in the store."""
+    """The size of the file in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where one write puts its rows aside.
+    """The folder in which one write puts its rows until they are committed.
 
     Attributes:
         root: Where in the store the table's version lies.
@@ -61,7 +61,7 @@ class Staging:
         return pa.schema([*self.definition.schema, *marks])
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
-        """All rows of a task, in their order.
+        """Write all rows of a task, in their order.
 
         Raises:
             WriteRefused: A value that the table does not take, or a row without its key.

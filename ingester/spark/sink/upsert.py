@@ -43,7 +43,7 @@ from persist.store import NotFound, open_store
 from persist.table import TableDefinition
 
 MESSAGE_BYTES = 8 << 20
-"""Of rows; a quarter of what the daemon takes by default, as a batch may be larger there."""
+"""The rows of one message; a quarter of what the daemon takes, as a batch may be larger there."""
 PATIENCE_S = 120.0
 """How long a daemon may be away, or too busy, before the write fails."""
 
@@ -112,7 +112,7 @@ class _Upserting:
     def _handed_over(
         self, client: Client, staging: Staging, paths: Sequence[str], app_id: str, sequence: int
     ) -> int:
-        """How many rows were sent; 0 where the daemon had them."""
+        """The number of rows that were sent; 0 where the daemon had them."""
         options, until = self._options, time.monotonic() + PATIENCE_S
         # Of this table alone: the daemon counts an origin's sequences over all tables.
         told = f"{options.namespace}/{options.table}/{app_id}"
@@ -197,7 +197,7 @@ class KeyedWriter(_Upserting, DataSourceArrowWriter):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows become visible."""
+        """Make all rows visible."""
         self._commit(_all(messages), self._app_id, self._sequence)
 
 

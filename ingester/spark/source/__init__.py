@@ -3,6 +3,8 @@
     ``source`` ─┬▶ ``batch`` ─▶ ``rows``       a version's rows
                 │     └ ``pushed_filters``      what Spark's filters say can be left out
                 ├▶ ``stream`` ─▶ ``rows``      files as versions add them, each once
+                │     ├ ``stream_offsets``, ``stream_limits``   where it is, how much a batch takes
+                │     └ ``new_columns``      where it stops: a file with columns it has no place for
                 └▶ ``count``                   how many rows, without reading one
 
 Start reading at ``source``.

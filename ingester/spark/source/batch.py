@@ -68,6 +68,7 @@ class _PushFilters:
 class TableReader(DataSourceReader):
     """One version of a table, read by files."""
 
+    # Spark pickles readers: each argument is one that executors need, or that they must not have.
     def __init__(
         self,
         manifest: Manifest,

@@ -47,8 +47,8 @@ _LAST_PLAIN = "\ud7ff"
 
 
 class _Kind(NamedTuple):
-    """How a column is compared: its type as it is carried, and whether it stands for nanoseconds,
-    and for instants."""
+    """A column's way to be compared: its carried type, and whether it stands for nanoseconds, and
+    for instants."""
 
     type: pa.DataType
     nanoseconds: bool

@@ -83,7 +83,7 @@ class SourceRows:
         return rows
 
     def schema(self) -> StructType:
-        """As Spark sees the answer."""
+        """The answer's schema as Spark sees it."""
         table = self.columns.definition.schema
         fields = {field.name: field for field in self.columns.partition_fields()}
         for name in self.columns.data:

@@ -48,7 +48,7 @@ class IngesterSource(DataSource):
     parallelism = 1
     _version: int | None = None
     _columns: tuple[str, ...] | None = None
-    """All columns of that version, where nobody said which are wanted."""
+    """The columns of that version, where nobody said which are wanted."""
 
     @classmethod
     def name(cls) -> str:

@@ -80,7 +80,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._new_columns
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new stream begins; the same whenever it is asked."""
+        """The offset at which a new stream begins; the same whenever it is asked."""
         return self._start.plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:

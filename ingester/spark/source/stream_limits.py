@@ -28,7 +28,7 @@ _LIMITS: dict[str, type[Any]] = {
 
 
 class Room:
-    """How much one batch may still take; its first file always."""
+    """The room that one batch has left; its first file fits always."""
 
     def __init__(self, limit: ReadLimit) -> None:
         self._left: int | None = None

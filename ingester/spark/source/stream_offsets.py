@@ -14,7 +14,7 @@ from ingester.spark.options import SourceOptions
 
 
 class Offset(NamedTuple):
-    """How far a stream is."""
+    """The place up to which a stream has come."""
 
     version: int
     files: int
@@ -22,13 +22,13 @@ class Offset(NamedTuple):
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Offset:
-        """From what Spark keeps."""
+        """The offset that Spark has kept as a dictionary."""
         if "snapshot" in offset:
             return cls(int(offset["snapshot"]), int(offset["files"]), True)
         return cls(int(offset["version"]), int(offset["files"]))
 
     def plain(self) -> dict[str, Any]:
-        """For Spark to keep."""
+        """The dictionary that Spark keeps."""
         return {"snapshot" if self.snapshot else "version": self.version, "files": self.files}
 
 
@@ -39,7 +39,7 @@ FROM_NOW = Offset(-1, 0)
 
 
 def beginning(options: SourceOptions) -> Offset:
-    """Where the options say that a new stream begins."""
+    """The offset at which the options say that a new stream begins."""
     if options.given.get("starting_version") == "latest":
         return FROM_NOW
     number = options.number("starting_version", 1)
