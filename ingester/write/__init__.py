@@ -2,6 +2,7 @@
 
     ``streams`` opens a ``stream``; what it needs to know of its table is made once.
     ``admission`` lets a batch in by its bytes, or refuses it.
+    ``metadata`` is what a client says of a batch: its sequence, its checkpoint.
     small:   ``coalescer`` makes one operation of what waits together, in the log's thread.
     larger:  ``combiner`` ─▶ ``preparation`` ─▶ ``operation_maker``: checked, split, encoded.
     then     ``metrics_sink`` ─▶ ``tracing_sink`` ─▶ ``dedup_sink`` (``covered_rows``)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from ingester.dml.sink import DmlSink
 from ingester.errors import Stopping
 from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker
+from ingester.write.preparation import Post
 from ingester.write.stream import Outcome, WriteStream
 from ingester.write.wal_sink import log_refusal
 from wal import Draft, LogError
@@ -29,8 +30,6 @@ from wal import Draft, LogError
 MAX_RUN = 4096
 MAX_RUN_BYTES = 1 << 20
 """Operations and bytes of one run: it is one record of the log, and one chunk of a buffer."""
-
-Post = Callable[..., None]
 
 
 class Arrival(Draft):

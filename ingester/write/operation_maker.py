@@ -15,8 +15,8 @@ from ingester.dml.record import as_parts, make_operation
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.schema.validation import validate_fully
-from ingester.server.flight.requests import BatchMetadata, checkpoint_bytes
 from ingester.write.combiner import NOTHING, Known
+from ingester.write.metadata import NO_METADATA, BatchMetadata
 from ingester.write.stream import WritePlan
 from persist.partitioning import (
     PartitionSpec,
@@ -27,7 +27,6 @@ from persist.partitioning import (
 
 BODY_OVERHEAD_BYTES = 1 << 20
 """What the IPC form may have beside the values: padding, offsets, thousands of columns."""
-PLAIN = BatchMetadata()
 _NUMBER = "_number"
 """A name that no column of a table has."""
 
@@ -48,7 +47,7 @@ class OperationMaker:
         self,
         plan: WritePlan,
         batch: pa.RecordBatch,
-        metadata: BatchMetadata = PLAIN,
+        metadata: BatchMetadata = NO_METADATA,
         origin: str | None = None,
         known: Known = NOTHING,
     ) -> Operation:
@@ -65,7 +64,6 @@ class OperationMaker:
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self._max_batch_bytes}: send smaller batches"
             )
-        checkpoint = checkpoint_bytes(metadata.checkpoint)
         sequence = metadata.sequence
         return make_operation(
             plan.table.key,
@@ -75,7 +73,7 @@ class OperationMaker:
             spec_id=plan.normalise.definition.spec_id,
             preambles=(plan.preamble,),
             origin=None if sequence is None or origin is None else (origin, sequence),
-            checkpoint=checkpoint,
+            checkpoint=metadata.checkpoint_bytes(),
         )
 
     def make_run(

@@ -15,22 +15,30 @@ passed on is admitted, so that it counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.server.flight.requests import BatchMetadata
-from ingester.server.portal import Portal
 from ingester.write.combiner import Combiner, Kind, Known, Pace, Pending
+from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WriteStream
 
+Post = Callable[..., None]
+"""Calls a function on the loop, soon and in order, without waiting for it."""
+
 
 class Preparation:
-    """The batches of one stream. In the thread that reads them."""
+    """The batches of one stream. In the thread that reads them.
 
-    def __init__(self, preparer: Combiner, portal: Portal, operations: OperationMaker) -> None:
+    Args:
+        post: how a refusal comes to the loop.
+    """
+
+    def __init__(self, preparer: Combiner, post: Post, operations: OperationMaker) -> None:
         self._preparer = preparer
-        self._portal = portal
+        self._post = post
         self._operations = operations
         self._pace = Pace()
         self._last: Pending | None = None
@@ -118,7 +126,7 @@ class Preparation:
     ) -> None:
         if not self._refused:
             self._refused = True
-            self._portal.post(stream.refuse, error, slot)
+            self._post(stream.refuse, error, slot)
 
 
 def _kind(stream: WriteStream) -> Kind:

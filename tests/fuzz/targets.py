@@ -32,11 +32,10 @@ from ingester.server.flight.requests import (
     SyncCommand,
     TableBody,
     WriteCommand,
-    checkpoint_bytes,
-    parse_batch_metadata,
     parse_body,
     parse_put,
 )
+from ingester.write.metadata import parse_metadata
 from ingester.write.operation_maker import OperationMaker
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
 from persist.parquet.footer import DataFile
@@ -138,8 +137,8 @@ def _descriptor(data: bytes) -> int:
 
 def _metadata(data: bytes) -> int:
     try:
-        metadata = parse_batch_metadata(data, "origin")
-        checkpoint_bytes(metadata.checkpoint)
+        metadata = parse_metadata(data, "origin")
+        metadata.checkpoint_bytes()
     except InvalidRequest:
         return 0
     return 1 + (metadata.sequence is not None)

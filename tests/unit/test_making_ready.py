@@ -14,8 +14,8 @@ from ingester.dml.operation import Operation
 from ingester.dml.record import encode_schema
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
-from ingester.server.portal import Portal
-from ingester.write.operation_maker import PLAIN, OperationMaker
+from ingester.write.metadata import NO_METADATA
+from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
@@ -89,13 +89,13 @@ class _Portal:
 def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]) -> None:
     held, portal, recorded = Held(), _Portal(), _Stream()
     stream = cast(WriteStream, recorded)
-    ready = Preparation(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
+    ready = Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
     for number, good in enumerate(goods):
         batch = _batch(number, good=good)
         # The place is taken: also who waits for the answer passes it on.
         assert ready.passes_on(stream, batch, ahead=False)
         recorded.admitted_bytes += 1 << number
-        ready.pass_on(stream, batch, PLAIN, 1 << number)
+        ready.pass_on(stream, batch, NO_METADATA, 1 << number)
     assert recorded.submitted == []
     held.free()
     whole = all(goods)
@@ -114,13 +114,13 @@ def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
     held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
     broken.breaks_at = 1
     ready = {
-        each: Preparation(held.preparer, cast(Portal, portal), OperationMaker(1 << 20))
+        each: Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
         for each in (broken, other)
     }
     for number in range(3):
         for each in (broken, other):
             batch = _batch(number, good=True)
-            ready[each].pass_on(cast(WriteStream, each), batch, PLAIN, 1 << number)
+            ready[each].pass_on(cast(WriteStream, each), batch, NO_METADATA, 1 << number)
     held.free()
     assert [each.settle() for each in ready.values()] == [False, True]
     portal.run()

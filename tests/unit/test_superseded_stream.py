@@ -14,8 +14,8 @@ from ingester.dml.sink import Answer
 from ingester.errors import Superseded
 from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
-from ingester.server.flight.requests import BatchMetadata
 from ingester.write.admission import AdmissionGate
+from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED

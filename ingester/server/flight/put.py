@@ -35,11 +35,12 @@ from ingester.server.flight.decoding import PutLimits, moved
 from ingester.server.flight.in_flight import Unanswered
 from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
 from ingester.server.flight.refusals import says_answered
-from ingester.server.flight.requests import RisingSequences, WriteCommand, checkpoint_bytes
+from ingester.server.flight.requests import WriteCommand
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.coalescer import Arrival
 from ingester.write.combiner import Combiner
+from ingester.write.metadata import RisingSequences
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WriteStream
@@ -80,7 +81,7 @@ class PutCall:
         self._command = command
         self._decoding = limits.decoding
         self._operations = OperationMaker(limits.max_batch_bytes)
-        self._making_ready = Preparation(preparer, portal, self._operations)
+        self._making_ready = Preparation(preparer, portal.post, self._operations)
         self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
@@ -120,7 +121,7 @@ class PutCall:
         first = next_chunk(reader, self._reading)
         if first is None:
             return None
-        checkpoint_bytes(metadata_of(first, command.origin).checkpoint)
+        metadata_of(first, command.origin).checkpoint_bytes()
         self._operations.split(Normaliser(opened, schema), batch_of(first))
         opened = self._portal.call(self._writes.open, *names, schema, bytes_of(first))
         assert isinstance(opened, WriteStream)

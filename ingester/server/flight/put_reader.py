@@ -14,12 +14,8 @@ import pyarrow.flight as fl
 from ingester.errors import InvalidRequest
 from ingester.schema import check_schema_size
 from ingester.server.flight.decoding import Reading
-from ingester.server.flight.requests import (
-    MAX_METADATA_BYTES,
-    BatchMetadata,
-    check_bytes,
-    parse_batch_metadata,
-)
+from ingester.server.flight.requests import check_bytes
+from ingester.write.metadata import MAX_METADATA_BYTES, BatchMetadata, parse_metadata
 
 
 def schema_of(reader: Any) -> pa.Schema:
@@ -69,4 +65,4 @@ def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
     if chunk.app_metadata is not None:
         check_bytes("app_metadata", chunk.app_metadata.size, MAX_METADATA_BYTES)
         raw = chunk.app_metadata.to_pybytes()
-    return parse_batch_metadata(raw, origin)
+    return parse_metadata(raw, origin)

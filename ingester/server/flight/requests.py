@@ -1,4 +1,4 @@
-"""Descriptors, app_metadata and action bodies, checked before anything is done with them.
+"""Descriptors and action bodies, checked before anything is done with them.
 
 Law of this file: pure; every field is checked for presence, type and meaning, an unknown one is
 refused by name.
@@ -6,7 +6,6 @@ refused by name.
 
 from __future__ import annotations
 
-import base64
 from typing import TypeVar
 
 import msgspec
@@ -15,13 +14,11 @@ import pyarrow.flight as fl
 from ingester.errors import InvalidRequest
 from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import SyncColumn
+from ingester.write.metadata import MAX_SEQUENCE, decode_object
 
 T = TypeVar("T")
 
-MAX_SEQUENCE = 2**63 - 1
 MAX_DESCRIPTOR_BYTES = 1 << 20
-MAX_METADATA_BYTES = 1 << 20
-"""Of one batch, checkpoint included: it is kept with the batch, in the log too."""
 MAX_TICKET_BYTES = 1 << 20
 MAX_BODY_BYTES = 4 << 20
 """Of an action: a schema is among them, in base64."""
@@ -51,20 +48,6 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: bool = True
     transaction: str | None = None
     columns: list[SyncColumn] = []
-
-
-class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An opaque state that travels with a batch; ``state`` is base64."""
-
-    partition: str
-    state: str
-
-
-class BatchMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A batch's app_metadata."""
-
-    sequence: int | None = None
-    checkpoint: CheckpointField | None = None
 
 
 class TableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,12 +97,7 @@ def check_bytes(what: str, nbytes: int, most: int) -> None:
 
 def parse_body(what: str, body: bytes, into: type[T]) -> T:
     """Read a JSON object, an empty body counting as ``{}``, or raise :class:`InvalidRequest`."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=into)
-    except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"{what}: {exc}") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRequest(f"{what} is not a JSON object: {exc}") from exc
+    return decode_object(what, body or b"{}", msgspec.json.Decoder(into).decode)
 
 
 def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
@@ -183,58 +161,3 @@ class _Typed(msgspec.Struct):
 
 def _command_type(command: bytes) -> str:
     return parse_body("descriptor", command, _Typed).type
-
-
-_NO_METADATA = BatchMetadata()
-_metadata = msgspec.json.Decoder(BatchMetadata).decode
-
-
-def parse_batch_metadata(raw: bytes | None, origin: str | None) -> BatchMetadata:
-    """A batch's sequence and checkpoint; neither where it carries no metadata."""
-    if not raw:
-        return _NO_METADATA
-    try:
-        metadata = _metadata(raw)
-    except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"app_metadata: {exc}") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRequest(f"app_metadata is not a JSON object: {exc}") from exc
-    if metadata.sequence is not None:
-        if origin is None:
-            raise InvalidRequest(
-                "app_metadata: 'sequence' needs an 'origin' in the stream's descriptor"
-            )
-        if not 0 <= metadata.sequence <= MAX_SEQUENCE:
-            raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
-    return metadata
-
-
-class RisingSequences:
-    """The sequences of one stream of an origin.
-
-    What came again in one stream would be taken for a duplicate, and not be kept.
-    """
-
-    def __init__(self) -> None:
-        self._last = -1
-
-    def check(self, sequence: int | None) -> None:
-        """Raise :class:`InvalidRequest` for the next batch's sequence if it does not rise."""
-        if sequence is None:
-            return
-        last, self._last = self._last, sequence
-        if sequence <= last:
-            raise InvalidRequest(
-                f"app_metadata: sequence {sequence} comes after {last} in one stream, where they"
-                " rise; what is sent again needs a new stream"
-            )
-
-
-def checkpoint_bytes(field: CheckpointField | None) -> tuple[str, bytes] | None:
-    """(partition, state) decoded."""
-    if field is None:
-        return None
-    try:
-        return field.partition, base64.b64decode(field.state, validate=True)
-    except ValueError as exc:
-        raise InvalidRequest(f"app_metadata: checkpoint state is not base64: {exc}") from exc
