@@ -37,6 +37,7 @@ from ingester.query.queries import Queries, QueryLimits
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.service import Replication
+from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
 from ingester.tables.origin_lookup import KnownOrigins
@@ -219,7 +220,23 @@ class Runtime:
         self.status: Callable[[], Status]
         """Set by whoever reports: :mod:`ingester.daemon.status_report`."""
 
-    # What clients ask for beside rows
+    # What clients ask for
+
+    def services(self) -> Services:
+        """What the protocols hand requests to."""
+        return Services(
+            writer=self.writer,
+            catalog=self.catalog,
+            writes=self.writes,
+            replication=self.replication,
+            queries=self.queries,
+            known_origins=self.known_origins,
+            metrics=self.metrics,
+            persist=self.persist,
+            status=lambda: self.status(),
+            answered=self.counting.answered,
+            freed=self.trimming.freed,
+        )
 
     async def persist(
         self, namespace: str | None, table: str | None, timeout_s: float

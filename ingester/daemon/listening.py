@@ -35,11 +35,12 @@ async def listen(runtime: Runtime) -> IngesterServer:
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
+    services = runtime.services()
     shown = f"[{host}]" if ":" in host else host
 
     def make() -> IngesterServer:
         with bounded_messages(*_message_limits(settings)):
-            return IngesterServer(f"grpc://{shown}:{port}", runtime, portal, limits)
+            return IngesterServer(f"grpc://{shown}:{port}", services, portal, limits)
 
     try:
         server = await trio.to_thread.run_sync(make)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,10 +25,8 @@ from ingester.server.flight.requests import (
     TableBody,
     parse_body,
 )
+from ingester.server.services import Services
 from ingester.tables.origin_lookup import OriginFacts
-
-if TYPE_CHECKING:
-    from ingester.daemon.assembly import Runtime
 
 Objects = list[Any]
 
@@ -39,7 +37,7 @@ class Action:
 
     description: str
     body: type
-    run: Callable[[Runtime, Any], Awaitable[Objects]]
+    run: Callable[[Services, Any], Awaitable[Objects]]
 
 
 def describe(table: TableBuffer) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def describe(table: TableBuffer) -> dict[str, Any]:
     }
 
 
-async def _create_table(runtime: Runtime, body: CreateTableBody) -> Objects:
+async def _create_table(services: Services, body: CreateTableBody) -> Objects:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.schema, validate=True)))
     except (ValueError, pa.ArrowException, OSError, EOFError) as exc:
@@ -79,47 +77,47 @@ async def _create_table(runtime: Runtime, body: CreateTableBody) -> Objects:
         sort_by=body.sort_by,
         timestamp_unit=body.timestamp_unit,
     )
-    return [describe(await runtime.catalog.create(body.namespace, body.table, definition))]
+    return [describe(await services.catalog.create(body.namespace, body.table, definition))]
 
 
-async def _describe_table(runtime: Runtime, body: TableBody) -> Objects:
-    table = await runtime.catalog.open(body.namespace, body.table)
-    await runtime.queries.refresh(table)
+async def _describe_table(services: Services, body: TableBody) -> Objects:
+    table = await services.catalog.open(body.namespace, body.table)
+    await services.queries.refresh(table)
     return [describe(table)]
 
 
-async def _persist(runtime: Runtime, body: PersistBody) -> Objects:
+async def _persist(services: Services, body: PersistBody) -> Objects:
     if body.table is not None and body.namespace is None:
         raise InvalidRequest("persist: a 'table' needs its 'namespace'")
     if not 0 <= body.timeout_s <= 86_400:
         raise InvalidRequest(f"persist: timeout_s {body.timeout_s} is not between 0 and 86400")
-    tables = await runtime.persist(body.namespace, body.table, body.timeout_s)
+    tables = await services.persist(body.namespace, body.table, body.timeout_s)
     return [
         {"namespace": t.namespace, "table": t.name, "manifest_version": t.state.version}
         for t in tables
     ]
 
 
-async def _origins(runtime: Runtime, body: OriginsBody) -> Objects:
-    known = runtime.known_origins
+async def _origins(services: Services, body: OriginsBody) -> Objects:
+    known = services.known_origins
     if body.namespace is None and body.table is None:
         return [facts._asdict() for facts in await known.find(body.origin)]
     if body.origin is None or body.namespace is None or body.table is None:
         raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
-    table = await runtime.catalog.open(body.namespace, body.table)
+    table = await services.catalog.open(body.namespace, body.table)
     # Without the newest version a part that another daemon has put into files would be missing.
-    await runtime.catalog.refresh(table, -1.0)
+    await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin)
     facts = found[0] if found else OriginFacts(body.origin, None, None, False)
     upto, marks = known.standing(body.origin, table)
     return [facts._asdict() | {"table_sequence": upto, "marks": marks}]
 
 
-async def _status(runtime: Runtime, _body: EmptyBody) -> Objects:
-    return [runtime.status()]
+async def _status(services: Services, _body: EmptyBody) -> Objects:
+    return [services.status()]
 
 
-async def _later(_runtime: Runtime, _body: Any) -> Objects:
+async def _later(_services: Services, _body: Any) -> Objects:
     raise NotAvailable("checkpoints are not available in this version")
 
 
@@ -149,7 +147,7 @@ _FLIGHT_SQL = {
 }
 
 
-async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
+async def run_action(services: Services, name: str, body: bytes) -> Objects:
     """Run an action by name; its JSON objects.
 
     Raises:
@@ -160,4 +158,4 @@ async def run_action(runtime: Runtime, name: str, body: bytes) -> Objects:
         if name in _FLIGHT_SQL:
             raise no_flight_sql(name)
         raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
-    return await action.run(runtime, parse_body(f"action {name}", body, action.body))
+    return await action.run(services, parse_body(f"action {name}", body, action.body))

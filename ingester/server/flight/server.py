@@ -14,9 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.daemon.assembly import Runtime
 from ingester.errors import NotAvailable
-from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
 from ingester.server.flight.actions import ACTIONS, run_action
 from ingester.server.flight.decoding import PutLimits
@@ -35,18 +33,21 @@ from ingester.server.flight.requests import (
 )
 from ingester.server.flight.sync import SyncCall
 from ingester.server.portal import Portal
+from ingester.server.services import Services
 from ingester.write.combiner import Combiner
 
 _encode = msgspec.json.Encoder().encode
 
 
 class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
-    """Serves one runtime. Threads come from gRPC; the loop is reached through the portal."""
+    """Serves one daemon. Threads come from gRPC; the loop is reached through the portal."""
 
-    def __init__(self, location: str, runtime: Runtime, portal: Portal, limits: PutLimits) -> None:
+    def __init__(
+        self, location: str, services: Services, portal: Portal, limits: PutLimits
+    ) -> None:
         """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
         the loop is busy: it blocks shortly."""
-        self._runtime = runtime
+        self._services = services
         self._portal = portal
         self._limits = limits
         self._preparer = Combiner()
@@ -55,24 +56,24 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes; see :mod:`ingester.server.flight.put`."""
         with self._refusals(context):
-            command, runtime = parse_put(descriptor), self._runtime
+            command, services = parse_put(descriptor), self._services
             if isinstance(command, SyncCommand):
                 self._sync(command).serve(reader, writer)
                 return
-            call = PutCall(self._portal, runtime.writes, command, self._limits, self._preparer)
+            call = PutCall(self._portal, services.writes, command, self._limits, self._preparer)
             try:
                 call.serve(reader, writer)
             finally:
                 if call.refused_bytes:
-                    self._portal.post(runtime.trimming.freed, call.refused_bytes)
+                    self._portal.post(services.freed, call.refused_bytes)
 
     def _sync(self, command: SyncCommand) -> SyncCall:
         return SyncCall(
             self._portal,
-            self._runtime.replication,
+            self._services.replication,
             command,
             limits=self._limits,
-            epoch=self._runtime.writer.epoch,
+            epoch=self._services.writer.epoch,
         )
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
@@ -82,11 +83,11 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             return answer_ticket(
                 context,
                 self._portal,
-                self._runtime.queries,
-                self._runtime.writer,
+                self._services.queries,
+                self._services.writer,
                 ticket.ticket,
-                on_first=self._runtime.metrics.first_batch_sent,
-                on_done=self._answered,
+                on_first=self._services.metrics.first_batch_sent,
+                on_done=self._services.answered,
             )
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -103,14 +104,14 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """The schema that a query would answer with."""
         with no_flight_errors(context), self._refusals(context):
             ticket = self._ticket(descriptor)
-            schema, _, _ = self._portal.call(self._runtime.queries.preview, ticket)
+            schema, _, _ = self._portal.call(self._services.queries.preview, ticket)
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """All tables, by path."""
         with self._refusals(context):
             check_bytes("criteria", len(criteria or b""), MAX_CRITERIA_BYTES)
-            names = self._portal.call(self._runtime.catalog.names)
+            names = self._portal.call(self._services.catalog.names)
         for namespace, table in names:
             with self._refusals(context):
                 descriptor = fl.FlightDescriptor.for_path(namespace, table)
@@ -124,7 +125,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                 "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
             )
             body = action.body.to_pybytes() if action.body is not None else b""
-            objects = self._portal.call(run_action, self._runtime, action.type, body)
+            objects = self._portal.call(run_action, self._services, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
 
     def list_actions(self, context: Any) -> list[fl.ActionType]:
@@ -132,7 +133,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
 
     async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
-        schema, rows, nbytes = await self._runtime.queries.preview(ticket)
+        schema, rows, nbytes = await self._services.queries.preview(ticket)
         endpoint = fl.FlightEndpoint(encode_ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], rows, nbytes)
 
@@ -143,9 +144,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         namespace, table = parse_table_path(descriptor)
         return Ticket(namespace, table)
 
-    def _answered(self, stream: AnswerStream) -> None:
-        self._runtime.counting.answered(stream)
-
     def _refusals(self, context: Any) -> AbstractContextManager[None]:
-        metrics = self._runtime.metrics
+        metrics = self._services.metrics
         return refusals(context, metrics.refused, metrics.client_gone)

@@ -1,0 +1,41 @@
+"""What a protocol needs of the daemon, and no more.
+
+Law of this file: values only. The daemon makes the struct (:mod:`ingester.daemon.assembly`), so
+that no protocol imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ingester.buffer import TableBuffer
+from ingester.observability.metrics import Metrics
+from ingester.observability.status import Status
+from ingester.query.queries import Queries
+from ingester.query.stream import AnswerStream
+from ingester.replication.service import Replication
+from ingester.tables.catalog import Catalog
+from ingester.tables.origin_lookup import KnownOrigins
+from ingester.write.streams import Writes
+from persist.manifest import WriterIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of one daemon that protocols hand requests to."""
+
+    writer: WriterIdentity
+    catalog: Catalog
+    writes: Writes
+    replication: Replication
+    queries: Queries
+    known_origins: KnownOrigins
+    metrics: Metrics
+    persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
+    """Commits everything that was acknowledged: (namespace, table, timeout in seconds)."""
+    status: Callable[[], Status]
+    answered: Callable[[AnswerStream], None]
+    """Is told of each query whose answer was sent to its end."""
+    freed: Callable[[int], None]
+    """Is told of the bytes of messages that were received and refused. On the loop."""
