@@ -37,7 +37,9 @@ class BufferTree:
         *,
         max_partition_bytes: int,
         max_messages: int = 1 << 62,
+        ingester_id: str = "",
     ) -> None:
+        """``ingester_id`` is the daemon's: its own operations are told from others' by it."""
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
         self.by_age: OrderedDict[BufferHandle, None] = OrderedDict()
@@ -46,8 +48,7 @@ class BufferTree:
         """Active buffers that replication began, the oldest first."""
         self._ledger = ledger
         self.origins = origins
-        self.ingester_id = ""
-        """Whose operations come; set by who commits."""
+        self.ingester_id = ingester_id
         self._max_partition_bytes = max_partition_bytes
         self._max_messages = max_messages
         self.on_freeze: Callable[[BufferHandle, Why], None] = lambda handle, why: None

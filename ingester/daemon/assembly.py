@@ -33,7 +33,8 @@ from ingester.observability.rates import RateCounter
 from ingester.observability.status import State, Status
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
-from ingester.query.queries import Queries, QueryLimits
+from ingester.query.queries import Queries, QueryHooks, QueryLimits
+from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.service import Replication
@@ -103,10 +104,16 @@ class Runtime:
             self.origins,
             max_partition_bytes=settings.persist.max_partition_bytes,
             max_messages=settings.replication.max_messages,
+            ingester_id=writer.ingester_id,
         )
-        commits = Commits(store, self.tree, writer, spill=self._spill)
+        commits = Commits(
+            store,
+            self.tree,
+            writer,
+            spill=self._spill,
+            expire_after_s=settings.origins.expire_after,
+        )
         commits.on_fenced = self._fenced
-        commits.claims.expire_after_s = settings.origins.expire_after
         self.ownership = Ownership(commits, self.origins, writer)
         self.snapshots = Snapshots(commits)
         self.catalog = Catalog(
@@ -122,14 +129,17 @@ class Runtime:
             else None
         )
         self.known_origins = KnownOrigins(self.catalog, self.origins)
-        self.cleaning = Cleaning(self.catalog, self.tree, settings.manifest)
-        self.cleaning.on_run = self.metrics.clean_up_ended
+        self.cleaning = Cleaning(
+            self.catalog, self.tree, settings.manifest, on_run=self.metrics.clean_up_ended
+        )
+        self.result_spill = ResultSpill(
+            settings.data_dir / "spill", self.metrics.answer_file_written
+        )
         self.row_groups = RowGroups(
             store,
             cache_bytes=min(CACHE_BYTES, memory.limit // 16),
-            aside_folder=settings.data_dir / "spill",
+            result_spill=self.result_spill,
         )
-        self.row_groups.aside.on_written = self.metrics.answer_file_written
         self.queries = Queries(
             self.catalog,
             self.tree,
@@ -141,10 +151,12 @@ class Runtime:
                 refresh_s=settings.manifest.refresh,
             ),
             self.row_groups,
+            QueryHooks(
+                settled=lambda: self.wal.wait_settled(SETTLE_S),
+                on_opened=self.counting.query_opened,
+                on_expired=self.metrics.stream_timed_out,
+            ),
         )
-        self.queries.on_expired = self.metrics.stream_timed_out
-        self.queries.on_opened = self.counting.query_opened
-        self.queries.settled = lambda: self.wal.wait_settled(SETTLE_S)
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
         self.ledger.gauge("answers", self.queries.answer_bytes)
 

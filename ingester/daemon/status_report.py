@@ -154,7 +154,7 @@ class Reporter:
             log=self._log(),
             origins=[OriginStatus(**facts._asdict()) for facts in runtime.known_origins.listed()],
             streams=self._streams(),
-            clean_up=runtime.cleaning.status,
+            clean_up=runtime.cleaning.statistics,
             errors=self._problems(),
         )
 
@@ -163,7 +163,7 @@ class Reporter:
         runtime, ledger = self._runtime, self._runtime.ledger
         tables = runtime.tree.tables.values()
         queue, statistics = runtime.persister.queue, runtime.wal.statistics()
-        aside = runtime.row_groups.aside
+        aside = runtime.result_spill
         return Gauges(
             memory_by_kind_bytes=ledger.by_kind(),
             memory_limit_bytes=ledger.watermarks.limit,
@@ -235,7 +235,7 @@ class Reporter:
         )
 
     def _streams(self) -> StreamStatus:
-        queries, aside = self._runtime.queries, self._runtime.row_groups.aside
+        queries, aside = self._runtime.queries, self._runtime.result_spill
         return StreamStatus(
             open=queries.open_streams,
             stalled=queries.stalled_streams,

@@ -47,10 +47,16 @@ SHORTEST_PAUSE_S = 1.0
 class Cleaning:
     """Cleans every open table about once an hour. Loop only; the work runs in a thread."""
 
-    def __init__(self, catalog: Catalog, tree: BufferTree, settings: ManifestSettings) -> None:
-        self.status = CleanUpStatus()
-        self.on_run: Callable[[int, int, float, bool], None] = lambda *run: None
-        """Told of each run: objects and bytes deleted, its seconds, whether it failed."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        tree: BufferTree,
+        settings: ManifestSettings,
+        on_run: Callable[[int, int, float, bool], None],
+    ) -> None:
+        """``on_run`` gets each run's objects and bytes deleted, its seconds, whether it failed."""
+        self.statistics = CleanUpStatus()
+        self._on_run = on_run
         self._catalog = catalog
         self._tree = tree
         self._retention = Retention(retain_s=settings.retain, orphan_grace_s=settings.orphan_grace)
@@ -92,9 +98,9 @@ class Cleaning:
             self._note(done, time.monotonic() - began)
 
     def _note(self, done: CleanUp | None, seconds: float) -> None:
-        before = self.status
+        before = self.statistics
         objects, nbytes = (0, 0) if done is None else (done.files, done.bytes)
-        self.status = CleanUpStatus(
+        self.statistics = CleanUpStatus(
             runs=before.runs + (done is not None),
             failed_runs=before.failed_runs + (done is None),
             deleted_objects=before.deleted_objects + objects,
@@ -102,7 +108,7 @@ class Cleaning:
             last_run_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             last_run_s=round(seconds, 4),
         )
-        self.on_run(objects, nbytes, seconds, done is None)
+        self._on_run(objects, nbytes, seconds, done is None)
 
     async def _clean(self, table: TableBuffer) -> CleanUp:
         key, commits = table.key, self._catalog.commits

@@ -33,7 +33,7 @@ from ingester.tables.catalog import Catalog
 from persist.manifest import (
     WriterIdentity,
 )
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +50,19 @@ class QueryLimits:
     refresh_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class QueryHooks:
+    """What queries ask of the daemon and tell it."""
+
+    settled: Callable[[], bool] = lambda: True
+    """Whether all that was acknowledged until now is applied; may wait a moment for it. In threads
+    of clients."""
+    on_opened: Callable[[TableKey], None] = lambda table: None
+    """Gets the table of each query that begins, in any thread."""
+    on_expired: Callable[[], None] = lambda: None
+    """Called for each answer that was let go because its client made no progress."""
+
+
 class Queries:
     """All open answers. Loop only, but for `open_at_once` and the closing of streams."""
 
@@ -60,20 +73,16 @@ class Queries:
         writer: WriterIdentity,
         limits: QueryLimits,
         row_groups: RowGroups,
+        hooks: QueryHooks = QueryHooks(),
     ) -> None:
         self.row_groups = row_groups
         self.stopping = False
         """No new answers: those under way are waited for."""
-        self.on_expired: Callable[[], None] = lambda: None
-        self.on_opened: Callable[[tuple[str, str]], None] = lambda table: None
-        """Called with the table, in any thread."""
-        self.settled: Callable[[], bool] = lambda: True
-        """Whether all that was acknowledged until now is applied; may wait a moment for it. In
-        threads of clients."""
         self._catalog = catalog
         self._tree = tree
         self.versions = Versions(catalog, tree, writer, retain_s=limits.tail_retain_s)
         self._limits = limits
+        self._hooks = hooks
         # Counted, not asked of the set: admission looks at it for every batch.
         self._open = 0
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
@@ -93,7 +102,7 @@ class Queries:
         table = self._catalog.known(ticket.namespace, ticket.table)
         if ticket.scope != "all" or table is None:
             return None
-        if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self.settled()):
+        if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self._hooks.settled()):
             return None
         return self._answer(table, snapshot_all(table, self._applied_seq), ticket)
 
@@ -167,7 +176,7 @@ class Queries:
     def answer_bytes(self) -> int:
         """What answers on the way may hold: a part each, what some are views of, and keys."""
         groups = self.row_groups
-        return self.open_streams * PART_BYTES + groups.views.nbytes + groups.aside.nbytes
+        return self.open_streams * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Strong references: let go of them outside the lock, where a stream may be freed."""
@@ -188,7 +197,7 @@ class Queries:
             self.row_groups.forget_idle()
             expired = self._expire(time.monotonic() - self._limits.client_timeout_s)
             for _ in range(expired):
-                self.on_expired()
+                self._hooks.on_expired()
             if expired:
                 log.warning(
                     "answers abandoned by their clients were let go",
@@ -245,7 +254,7 @@ class Queries:
         )
         folder = f"{table.namespace}/{table.name}/v1"
         reader = PartReader(snapshot, selection, self.row_groups, folder)
-        self.on_opened(table.key)
+        self._hooks.on_opened(table.key)
         stream = AnswerStream(table.key, reader, on_close=self._forget)
         with self._lock:
             self._streams.add(stream)

@@ -211,7 +211,7 @@ class PartReader:
                 del batch  # a slice holds all of its buffer
                 row = start + rows
                 self._let_others()
-        aside, takings = self._groups.aside, self._takings()
+        aside, takings = self._groups.result_spill, self._takings()
         with self.turns.given_back():  # one long computation, outside the interpreter
             newest, deleted = merge.newest()
             if takings is None:
@@ -263,7 +263,7 @@ class PartReader:
         """Those of the rows that match, which lack columns of the answer."""
         found, row = copied(self._cutter.matching(rows)), 0
         del rows
-        with self._groups.aside.held(found.nbytes):
+        with self._groups.result_spill.held(found.nbytes):
             while row < found.num_rows:
                 view = self._cutter.fitting(found, row, found.num_rows)
                 row += view.num_rows
@@ -285,7 +285,7 @@ class PartReader:
         definition = self.snapshot.definition
         key = definition.primary_key
         there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
-        with self._groups.aside.held(there.nbytes):
+        with self._groups.result_spill.held(there.nbytes):
             for piece in self._pieces(replaced.removed, key):
                 gone = merge.without(merge.without_newer(piece), there)
                 del piece

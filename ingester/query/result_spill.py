@@ -34,9 +34,14 @@ class ResultSpill:
 
     Args:
         folder: for their files; None where they stay in memory.
+        on_written: gets the bytes of each file, in the thread that has written it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        on_written: Callable[[int], object] = lambda nbytes: None,
+    ) -> None:
         self.folder = folder
         self.nbytes = 0
         """What answers hold in memory."""
@@ -44,8 +49,7 @@ class ResultSpill:
         """That they have on disk."""
         self.file_bytes = 0
         """Of these, at most."""
-        self.on_written: Callable[[int], object] = lambda nbytes: None
-        """Told of each file, in the thread that has written it."""
+        self._on_written = on_written
         self._lock = threading.Lock()
 
     @contextmanager
@@ -80,7 +84,7 @@ class ResultSpill:
             if made is None:
                 self.give_back(nbytes)
         if made is not None:
-            self.on_written(made.nbytes)
+            self._on_written(made.nbytes)
         return made, nbytes
 
     def give_back(self, nbytes: int) -> None:

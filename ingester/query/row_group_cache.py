@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -87,13 +86,13 @@ class RowGroups:
         store: ObjectStore,
         *,
         cache_bytes: int = CACHE_BYTES,
-        aside_folder: Path | None = None,
+        result_spill: ResultSpill | None = None,
     ) -> None:
         self.turns = FairScheduler()
         """Of those who read here."""
         self.views = Views()
         """Of those who send from here."""
-        self.aside = ResultSpill(aside_folder)
+        self.result_spill = result_spill or ResultSpill()
         """Where they put what they send later."""
         self.nbytes = 0
         """Of all decoded row groups, and of those that are being decoded."""

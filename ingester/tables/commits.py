@@ -25,7 +25,7 @@ from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.errors import StoreAway
 from ingester.tables.commit_batches import NO_FILES, CommitGroups, FilesOf, Group
 from ingester.tables.install import Installation
-from ingester.tables.origin_claims import NO_CLAIMS, Claims, OriginClaims
+from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.pending_commit import Gate, PersistedBuffer, held_back
 from ingester.tables.version_overlap import VersionOverlap
 from persist.backoff import Backoff
@@ -63,13 +63,13 @@ class Commits:
         writer: WriterIdentity,
         *,
         spill: Callable[[BufferHandle], object],
+        expire_after_s: float = EXPIRE_AFTER_S,
     ) -> None:
         self.store = store
         self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.followers: list[Callable[[TableBuffer], None]] = []
         """Told of each version that a table answers from, and of each table that is opened."""
-        tree.ingester_id = writer.ingester_id
-        self.claims = OriginClaims(tree.origins, writer)
+        self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.adopted = VersionOverlap(tree, writer.ingester_id, self.claims)
         self.groups = CommitGroups(self.claims, writer, self._commit_with_retries)
         self._tree = tree

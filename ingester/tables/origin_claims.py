@@ -35,6 +35,8 @@ from persist.table import TableKey
 log = structlog.get_logger(__name__)
 
 EXPIRED_AT_ONCE = 1000
+EXPIRE_AFTER_S = 7 * 86400.0
+
 Seen = dict[str, Origin | None]
 
 
@@ -57,8 +59,10 @@ class _Mark(NamedTuple):
 class OriginClaims:
     """Loop only."""
 
-    def __init__(self, origins: Origins, writer: WriterIdentity) -> None:
-        self.expire_after_s = 7 * 86400.0
+    def __init__(
+        self, origins: Origins, writer: WriterIdentity, expire_after_s: float = EXPIRE_AFTER_S
+    ) -> None:
+        self._expire_after_s = expire_after_s
         self._origins = origins
         self._writer = writer
         self._contested: dict[TableKey, set[OriginTable]] = {}
@@ -163,9 +167,9 @@ class OriginClaims:
         now = max((at for at in times if at is not None), default=None)
         if now is None or now < self._look_at.get(table, now):
             return ()
-        self._look_at[table] = now + timedelta(seconds=min(3600.0, self.expire_after_s / 4))
-        self._origins.forget_idle(self.expire_after_s)
-        before = now - timedelta(seconds=self.expire_after_s)
+        self._look_at[table] = now + timedelta(seconds=min(3600.0, self._expire_after_s / 4))
+        self._origins.forget_idle(self._expire_after_s)
+        before = now - timedelta(seconds=self._expire_after_s)
         return tuple(self._expired(table, state, before.isoformat()))
 
     def _expired(self, table: TableKey, state: TableState, before: str) -> list[Action]:

@@ -24,6 +24,7 @@ from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.filters import parse_filter
 from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import RowGroups
 from ingester.query.snapshot import Snapshot, snapshot_all
 from ingester.tables.catalog import Catalog
@@ -71,7 +72,9 @@ class Stage:
         self.kind = kind
         self.store = LocalStore(folder / "store") if store is None else store
         ledger = self.ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
-        self.tree = BufferTree(ledger, Origins(), max_partition_bytes=1 << 40)
+        self.tree = BufferTree(
+            ledger, Origins(), max_partition_bytes=1 << 40, ingester_id=WRITER.ingester_id
+        )
         self.spilled: list[BufferHandle] = []
         commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
         self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
@@ -80,7 +83,7 @@ class Stage:
             self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000
         )
         self.tree.on_freeze = lambda handle, why: self.persister.enqueue(handle)
-        self.groups = RowGroups(self.store, aside_folder=folder / "spill")
+        self.groups = RowGroups(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
         self.epoch = 1

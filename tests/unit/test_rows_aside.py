@@ -105,7 +105,7 @@ def test_an_answer_that_stands_still_holds_keys_and_no_rows(tmp_path: Path, end:
         first = next(answer).batch.num_rows
         keys = len({key for _, key in stage.rows})
         assert first < keys
-        assert 0 < stage.groups.aside.nbytes <= 16 * keys < stage.table.nbytes / 4
+        assert 0 < stage.groups.result_spill.nbytes <= 16 * keys < stage.table.nbytes / 4
         if end == "read":
             assert first + sum(part.batch.num_rows for part in answer) == keys
         elif end == "dropped":
@@ -114,7 +114,7 @@ def test_an_answer_that_stands_still_holds_keys_and_no_rows(tmp_path: Path, end:
             assert answer.expire(float("inf"))
             with pytest.raises(TooSlow):
                 next(answer)
-        assert stage.groups.aside.nbytes == 0
+        assert stage.groups.result_spill.nbytes == 0
 
     trio.run(main)
 
