@@ -16,7 +16,12 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer, Why
-from ingester.config.settings import Settings
+from ingester.config.settings import (
+    ManifestSettings,
+    MemorySettings,
+    ReplicationSettings,
+    Settings,
+)
 from ingester.daemon.instrumentation import Counting
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
@@ -74,6 +79,8 @@ class Runtime:
         self.settings = settings
         self.store = store
         self.writer = writer
+        self.wal = wal
+        self.recovered = recovered
         self.started_at = time.time()
         self.started_monotonic = time.monotonic()
         self.state: State = "starting"
@@ -83,67 +90,72 @@ class Runtime:
         """The log segment that replay has reached; None when it is over."""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
-        self._build_read_side(settings, store, writer)
-        self.wal = wal
-        self.recovered = recovered
-        self._build_write_side(settings, writer)
+        self.released = trio.Event()
+        self._spill_folder = settings.data_dir / "spill"
 
-    def _build_read_side(
-        self, settings: Settings, store: ObjectStore, writer: WriterIdentity
-    ) -> None:
-        memory = settings.memory
+        self._make_counters(settings.memory)
+        self._make_tables(settings)
+        self._make_maintenance(settings.manifest)
+        self._make_queries(settings)
+        self._make_flush(settings)
+        self._make_writes(settings)
+        self._make_replication(settings.replication)
+
+    def _make_counters(self, memory: MemorySettings) -> None:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
         self.rates = RateCounter(time.monotonic)
         self.counting = Counting(self.metrics, self.rates)
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
+
+    def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)
-        self.admission = AdmissionState()
         self.tree = BufferTree(
             self.ledger,
             self.origins,
             max_partition_bytes=settings.persist.max_partition_bytes,
             max_messages=settings.replication.max_messages,
-            ingester_id=writer.ingester_id,
+            ingester_id=self.writer.ingester_id,
         )
         commits = Commits(
-            store,
+            self.store,
             self.tree,
-            writer,
+            self.writer,
             spill=self._spill,
             expire_after_s=settings.origins.expire_after,
         )
         commits.on_fenced = self._fenced
-        self.ownership = Ownership(commits, self.origins, writer)
-        self.snapshots = Snapshots(commits)
         self.catalog = Catalog(
             commits,
             self.tree,
-            writer,
+            self.writer,
             auto_create=settings.auto_create,
             endpoint=lambda: settings.flight.advertise or self.flight_url,
         )
-        self.spark_logs = (
-            SparkLogs(self.catalog, settings.manifest.refresh)
-            if settings.manifest.spark_metadata
-            else None
-        )
+        self.ownership = Ownership(commits, self.origins, self.writer)
         self.known_origins = KnownOrigins(self.catalog, self.origins)
+
+    def _make_maintenance(self, manifest: ManifestSettings) -> None:
+        self.snapshots = Snapshots(self.catalog.commits)
+        self.spark_logs = (
+            SparkLogs(self.catalog, manifest.refresh) if manifest.spark_metadata else None
+        )
         self.cleaning = Cleaning(
-            self.catalog, self.tree, settings.manifest, on_run=self.metrics.clean_up_ended
+            self.catalog, self.tree, manifest, on_run=self.metrics.clean_up_ended
         )
-        self.result_spill = ResultSpill(
-            settings.data_dir / "spill", self.metrics.answer_file_written
-        )
+        self.trimming = Trimming()
+
+    def _make_queries(self, settings: Settings) -> None:
+        self.result_spill = ResultSpill(self._spill_folder, self.metrics.answer_file_written)
         self.row_groups = RowGroups(
-            store,
-            cache_bytes=min(CACHE_BYTES, memory.limit // 16),
+            self.store,
+            cache_bytes=min(CACHE_BYTES, settings.memory.limit // 16),
             result_spill=self.result_spill,
         )
         self.queries = Queries(
             self.catalog,
             self.tree,
-            writer,
+            self.writer,
             QueryLimits(
                 max_streams=settings.query.max_streams,
                 client_timeout_s=settings.query.client_timeout,
@@ -160,11 +172,11 @@ class Runtime:
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
         self.ledger.gauge("answers", self.queries.answer_bytes)
 
-    def _build_write_side(self, settings: Settings, writer: WriterIdentity) -> None:
+    def _make_flush(self, settings: Settings) -> None:
         self.persister = Persister(
             self.catalog,
             self.ledger,
-            writer,
+            self.writer,
             workers=settings.persist.workers,
             target_file_bytes=settings.persist.target_file_bytes,
         )
@@ -180,15 +192,17 @@ class Runtime:
         )
         self.tree.on_freeze = self._frozen
         self.tree.on_first_row = self.lifecycle.wake
-        self.trimming = Trimming()
         self.tree.on_released = self.trimming.freed
+
+    def _make_writes(self, settings: Settings) -> None:
         self.wal_sink = WalSink(
             self.wal,
             self.tree,
-            epoch=writer.epoch,
+            epoch=self.writer.epoch,
             on_disk_full=self.lifecycle.relieve_disk,
         )
         self.wal_sink.on_group = self._group_applied
+        self.admission = AdmissionState()
         self.gate = AdmissionGate(
             self.ledger,
             self.admission,
@@ -196,8 +210,7 @@ class Runtime:
             queued_bytes=lambda: self.persister.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
-        # One number for each schema that rows come in, whoever writes them.
-        shapes = itertools.count(1)
+        self._schema_numbers = itertools.count(1)
         sink = with_tracing(
             OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
         )
@@ -210,32 +223,34 @@ class Runtime:
             self.gate,
             offer=self.wal_sink.offer,
             tell=self.wal.tell,
-            epoch=writer.epoch,
-            shapes=shapes,
+            epoch=self.writer.epoch,
+            shapes=self._schema_numbers,
         )
         self.writes.on_disk_full = self.lifecycle.relieve_disk
         self.writes.on_memory_full = self.lifecycle.relieve_memory
+
+    def _make_replication(self, replication: ReplicationSettings) -> None:
         self.replication = Replication(
             self.catalog,
             self.ownership,
             self.known_origins,
             self.gate,
             TransactionCommit(
-                self.wal_sink, self.row_groups, shapes, lambda: self.tree.applied_seq
+                # One number for each schema that rows come in, whoever writes them.
+                self.wal_sink,
+                self.row_groups,
+                self._schema_numbers,
+                lambda: self.tree.applied_seq,
             ),
-            max_transaction_bytes=settings.replication.max_transaction_bytes,
+            max_transaction_bytes=replication.max_transaction_bytes,
         )
         self.replication.on_logged = self.counting.transaction_logged
         self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
-        self.released = trio.Event()
-
-        self.status: Callable[[], Status]
-        """Set by whoever reports: :mod:`ingester.daemon.status_report`."""
 
     # What clients ask for
 
-    def services(self) -> Services:
-        """What the protocols hand requests to."""
+    def services(self, status: Callable[[], Status]) -> Services:
+        """What the protocols hand requests to; ``status`` gives what ``/api/status`` shows."""
         return Services(
             writer=self.writer,
             catalog=self.catalog,
@@ -245,7 +260,7 @@ class Runtime:
             known_origins=self.known_origins,
             metrics=self.metrics,
             persist=self.persist,
-            status=lambda: self.status(),
+            status=status,
             answered=self.counting.answered,
             freed=self.trimming.freed,
         )
@@ -318,7 +333,7 @@ class Runtime:
 
     def _spill(self, handle: BufferHandle) -> None:
         """Runs in a thread."""
-        nbytes = spill_handle(self.settings.data_dir / "spill", handle)
+        nbytes = spill_handle(self._spill_folder, handle)
         self.metrics.spilled(nbytes)
 
     def _persisted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -10,6 +11,7 @@ from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Runtime
 from ingester.errors import Stopping
 from ingester.memory.allocator import find_room, room_bytes
+from ingester.observability.status import Status
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.reception import bounded_messages
 from ingester.server.flight.server import IngesterServer
@@ -24,7 +26,7 @@ MESSAGE_OVERHEAD_BYTES = 4 << 20
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
-async def listen(runtime: Runtime) -> IngesterServer:
+async def listen(runtime: Runtime, status: Callable[[], Status]) -> IngesterServer:
     """The server, which takes calls from now on.
 
     Raises:
@@ -35,7 +37,7 @@ async def listen(runtime: Runtime) -> IngesterServer:
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
-    services = runtime.services()
+    services = runtime.services(status)
     shown = f"[{host}]" if ":" in host else host
 
     def make() -> IngesterServer:

@@ -108,9 +108,8 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
                 return EXIT_DONE
             runtime.http_url = http_url
             reporter = Reporter(runtime, problems.newest_first)
-            runtime.status = reporter.status
             source.current = reporter
-            code = await _serve(runtime, on_ready, stop)
+            code = await _serve(runtime, reporter, on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -146,7 +145,7 @@ async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) ->
     return result[0] if result else None
 
 
-async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
+async def _serve(runtime: Runtime, reporter: Reporter, on_ready: Ready, stop: trio.Event) -> int:
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.persister.run)
@@ -165,7 +164,7 @@ async def _serve(runtime: Runtime, on_ready: Ready, stop: trio.Event) -> int:
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, _maker(runtime).make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await prune(runtime)
-        server = await listen(runtime)
+        server = await listen(runtime, reporter.status)
         _settle_memory()
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
