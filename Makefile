@@ -71,7 +71,7 @@ check: setup ## Lint, format, types, layers, documents
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy --strict $(PACKAGES) tests
 	@$(VENV)/bin/lint-imports
-	@$(PY) -m pytest -q tests/unit/test_documents.py tests/unit/test_packaging.py
+	@$(PY) -m pytest -q tests/house/test_documents.py tests/house/test_packaging.py
 
 .PHONY: bench
 bench: setup ## Print the benchmark table

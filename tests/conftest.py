@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.daemon import Launch
+from tests.drivers.daemon import Launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,9 @@ hypothesis.settings.register_profile(
     "ci", deadline=None, print_blob=True, derandomize=True, max_examples=EXAMPLES
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# The daemon that tests of many rooms share, and its fixtures.
+pytest_plugins = ["tests.drivers.shared_daemon"]
 
 # At import, so that subprocesses and module-level code see the clean environment too.
 for _name in [name for name in os.environ if name.startswith("INGESTER_")]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tests.bench.rows import SCHEMA, batches_of
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAMESPACE = "bench"
 _PERSIST_WITHIN_S = 280

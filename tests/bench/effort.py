@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from tests.bench.changes import KINDS
-from tests.daemon import Daemon, Launch
+from tests.drivers.daemon import Daemon, Launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from tests.bench.asking import metric
 from tests.bench.effort import cpu_seconds
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 _PIECE_BYTES = 2 << 20
 _PIECE_PAUSE_S = 0.005

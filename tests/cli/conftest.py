@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import Daemon
-from tests.warm import warm
+from tests.drivers.daemon import Daemon
+from tests.drivers.warm import warm
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 ROOT = Path(__file__).resolve().parents[2]

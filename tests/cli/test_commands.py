@@ -11,7 +11,7 @@ import pytest
 
 from ingester.client import Client
 from tests.cli.conftest import Run, check_refused, run_command
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 ROWS = pa.table(
     {

@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from ingester.client import Client
 from tests.cli.conftest import ROOT
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 WITHIN_S = 60.0
 ONE_BATCH = pa.record_batch({"v": pa.array(range(1000), pa.int64())})

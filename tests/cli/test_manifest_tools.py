@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import check_refused, run_command
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 
 class Lake:

@@ -13,7 +13,7 @@ import pytest
 
 from ingester.client import Client
 from tests.cli.conftest import Run, check_refused
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 I64 = (1 << 63) - 1
 FLOATS = [nan, inf, -inf, -0.0, 0.0, 0.1, 1e20, 16777216.0, None, 1e7, -2.5]

@@ -10,7 +10,7 @@ from ingester.client import Client, InvalidRequest, RetryPolicy, Writer
 from ingester.client.endpoint import parsed
 from tests.client.rows import SCHEMA, batch
 from tests.client.small_daemon import SmallDaemon
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 CALLS: list[tuple[str, Callable[[Any], object], str]] = [
     ("columns", lambda c: c.query("ns", "t", "host"), r"expected a list, as columns=\['host'\]"),

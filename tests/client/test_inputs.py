@@ -18,7 +18,7 @@ from ingester.client import Client, InvalidRequest
 from ingester.client.inputs import batches_of, table_of_rows
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 MIB = 1024**2
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -8,8 +8,8 @@ import pyarrow as pa
 from ingester.client import Client, RetryPolicy, TableDescription
 from tests.bench.asking import metric
 from tests.client.wire_cutter import WireCutter
-from tests.daemon import Daemon
-from tests.waiting import until
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
 
 SCHEMA = pa.schema([("v", pa.int64())])
 

@@ -27,7 +27,7 @@ from tests.crash.session import ERRORS, Refused, Unclear, raise_what_it_means
 from tests.crash.worlds import World
 from tests.crash.writer import CLIENT_FAILED
 from tests.crash.writers import Writers, WritersStuck
-from tests.daemon import Daemon, DaemonEnded
+from tests.drivers.daemon import Daemon, DaemonEnded
 
 CLAIMED_WITHIN_S = 30.0
 WELL_WITHIN_S = 15.0

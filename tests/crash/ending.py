@@ -18,7 +18,7 @@ from tests.crash.rows import TABLES
 from tests.crash.worlds import World
 from tests.crash.writer import name_of
 from tests.crash.writers import Writers
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 PERSIST_TIMEOUT_S = 120
 

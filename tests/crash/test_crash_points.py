@@ -26,7 +26,7 @@ from tests.crash.faulty import FUNCTION_STEPS, STORE_STEPS
 from tests.crash.history import History, events_of, now_s
 from tests.crash.reading import Reader, StoreAt, call, read_spark
 from tests.crash.rows import NAMESPACE, SCHEMA, TABLES, batch_of
-from tests.daemon import Daemon, DaemonEnded, Launch
+from tests.drivers.daemon import Daemon, DaemonEnded, Launch
 
 TABLE = TABLES[1]
 ROWS = 30

@@ -9,8 +9,8 @@ import pytest
 
 from tests.crash.rows import NAMESPACE, TABLES, batch_of
 from tests.crash.session import Batch, Session, Unclear
-from tests.daemon import Daemon
-from tests.integration.wire import Stream, writing
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Stream, writing
 
 
 def test_superseded_is_the_writers_own_older_call_once_it_has_given_one_up(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from persist.store import ObjectStore, StoreUnavailable, open_store
 from tests.crash.store_proxy import PROFILES, StoreProxy
-from tests.s3_server import S3Server
+from tests.drivers.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 

@@ -28,8 +28,8 @@ from types import TracebackType
 
 from tests.crash.reading import StoreAt
 from tests.crash.store_proxy import PROFILES, StoreProxy
-from tests.daemon import Launch
-from tests.s3_server import S3Server
+from tests.drivers.daemon import Launch
+from tests.drivers.s3_server import S3Server
 
 FILE_SYSTEM_BYTES = 192 << 20
 DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from ingester.client import Ack, Answer, Client
 from ingester.demo.live_queries import WritesNotSeen, look
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.streaming import NAMESPACE, Meter
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 FLIGHTS = read_flights(flights_file(), 1_000)
 BATCH = FLIGHTS.to_batches()[0]

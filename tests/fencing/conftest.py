@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.drivers.s3_server import S3Server
 from tests.fencing.pairs import Place, store_url
-from tests.s3_server import S3Server
 
 BUCKET = "fencing-bucket"
 

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from ingester.recovery import adopt as adopting
 from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
-from tests.daemon import ROOT, Daemon
-from tests.integration.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
-from tests.warm import warm
+from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.warm import warm
+from tests.drivers.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
 
 NEVER = "1h"
 

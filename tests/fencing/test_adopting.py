@@ -11,7 +11,8 @@ import pyarrow.flight as fl
 import pytest
 
 from persist.manifest import Manifest
-from tests.daemon import DaemonEnded
+from tests.drivers.daemon import DaemonEnded
+from tests.drivers.wire import Stream, create, delete, events, path, persist, rows
 from tests.fencing.pairs import (
     adopt,
     adopted_rows,
@@ -28,7 +29,6 @@ from tests.fencing.pairs import (
     wal_command,
     write,
 )
-from tests.integration.wire import Stream, create, delete, events, path, persist, rows
 
 TABLE = ("ns", "t")
 KEYED = ("ns", "keyed")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import events, persist, put, rows
 from tests.fencing.pairs import (
     adopt,
     adopted_rows,
@@ -23,7 +24,6 @@ from tests.fencing.pairs import (
     start,
     write,
 )
-from tests.integration.wire import events, persist, put, rows
 
 TABLE = ("ns", "t")
 OLD_ROWS = 300

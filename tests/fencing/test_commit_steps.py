@@ -32,9 +32,9 @@ from persist.manifest import (
     commit,
 )
 from persist.store import open_store
+from tests.drivers.wire import events
 from tests.fencing.pairs import ask_to_persist, rows_in_files, start, store_url, write
 from tests.fencing.pausing import PausingStore
-from tests.integration.wire import events
 
 TABLE = ("ns", "t")
 TAIL = 40

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 
+from tests.drivers.waiting import until
+from tests.drivers.wire import describe, events, persist, rows
 from tests.fencing.pairs import (
     Place,
     adopt,
@@ -22,8 +24,6 @@ from tests.fencing.pairs import (
     start,
     write,
 )
-from tests.integration.wire import describe, events, persist, rows
-from tests.waiting import until
 
 TOUCHED = ("ns", "touched")
 """By both daemons."""

@@ -13,6 +13,8 @@ from contextlib import suppress
 import pyarrow.flight as fl
 import pytest
 
+from tests.drivers.waiting import PATIENCE_S
+from tests.drivers.wire import ARROW_AND_FLIGHT, events, persist, rows
 from tests.fencing.pairs import (
     Place,
     adopted_rows,
@@ -25,8 +27,6 @@ from tests.fencing.pairs import (
     start,
     write,
 )
-from tests.integration.wire import ARROW_AND_FLIGHT, events, persist, rows
-from tests.waiting import PATIENCE_S
 
 TABLE = ("ns", "t")
 DAYS = 12

@@ -29,7 +29,7 @@ from persist.manifest import (
     commit,
 )
 from persist.store import open_store
-from tests.manifest.samples import DAY, ME, add, applied, grown, persist, put_in, table
+from tests.persist.manifest.samples import DAY, ME, add, applied, grown, persist, put_in, table
 
 NEWER = WriterIdentity("me", "second", 2)
 HERE = Writer("me", "second", 2, "open")

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.daemon import Daemon, DaemonEnded
+from tests.drivers.daemon import Daemon, DaemonEnded
+from tests.drivers.wire import create, delete, extra, persist, put, query
 from tests.fencing import pairs
 from tests.fencing.pairs import adopt, pause, resume, store_url, wal_command
-from tests.integration.wire import create, delete, extra, persist, put, query
 
 TABLE = ("ns", "keyed")
 PLAIN = ("ns", "plain")

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.daemon import ROOT, Daemon
+from tests.drivers.daemon import ROOT, Daemon
 from tests.fuzz.attacked import ADDRESS_SPACE_BYTES, Attacked
 from tests.fuzz.attacks import ATTACKS, attack
 from tests.fuzz.child import noted

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import persist, put, query
 from tests.fuzz.raw_flight import INTERNAL, UNKNOWN, Answered, call, flight_data, path_descriptor
-from tests.integration.wire import persist, put, query
 
 ADDRESS_SPACE_BYTES = 8 << 30
 PEAK_BYTES = 1_200 << 20

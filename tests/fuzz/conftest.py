@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 from tests.fuzz.attacked import ADDRESS_SPACE_BYTES, Attacked
 
 

@@ -22,7 +22,7 @@ from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.fuzz.raw_flight import ipc_stream
-from tests.manifest.samples import history
+from tests.persist.manifest.samples import history
 from tests.wal.driving import running
 from wal import Entry, Preamble, RecordKind
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tests.drivers.wire import act, put, ticket
 from tests.fuzz.attacked import Attacked, Messages
 from tests.fuzz.raw_flight import (
     INVALID_ARGUMENT,
@@ -18,7 +19,6 @@ from tests.fuzz.raw_flight import (
     flight_data,
     ipc_stream,
 )
-from tests.integration.wire import act, put, ticket
 
 
 def one_column(column: pa.Array) -> Messages:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import ROOT
+from tests.drivers.daemon import ROOT
 from tests.fuzz.child import noted
 from tests.fuzz.targets import TARGETS
 

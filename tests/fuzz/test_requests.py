@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tests.drivers.wire import act, ticket
 from tests.fuzz.attacked import Attacked
 from tests.fuzz.raw_flight import (
     INVALID_ARGUMENT,
@@ -17,7 +18,6 @@ from tests.fuzz.raw_flight import (
     ipc_stream,
     path_descriptor,
 )
-from tests.integration.wire import act, ticket
 
 
 @pytest.mark.parametrize("text", ["x" * 20_000, "é" * 9_000, "\0" * 9_000, '"' * 9_000])

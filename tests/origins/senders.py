@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import DAY_US, NOON_US, Json, act, events, extra, persist, put, rows
 from tests.fencing.pairs import on_day, rows_in_files
-from tests.integration.wire import DAY_US, NOON_US, Json, act, events, extra, persist, put, rows
 
 TABLE = ("ns", "t")
 ORIGIN = "station-7"

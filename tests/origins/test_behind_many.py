@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.flight as fl
 
 from ingester.flush.flusher import MAX_WAITING_COMMITS
+from tests.drivers.wire import describe, events, persist, put
 from tests.fencing.pairs import on_day, start
-from tests.integration.wire import describe, events, persist, put
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, rows_of
 
 OTHERS = MAX_WAITING_COMMITS + 400

@@ -13,11 +13,11 @@ import pytest
 
 from ingester.cli.row_numbers import RowNumbers, Target
 from ingester.client import Client
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import act, describe, events
 from tests.fencing.pairs import start
-from tests.integration.wire import act, describe, events
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, seen
-from tests.waiting import until
 
 WHERE = Target(*TABLE, ORIGIN)
 

@@ -9,7 +9,7 @@ import pytest
 
 from ingester.client import Client, RetryPolicy
 from tests.client.wire_cutter import WireCutter
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 from tests.fencing.pairs import start
 from tests.origins.senders import TABLE, batch, in_files, persisted, rows_of, seen
 

@@ -13,9 +13,10 @@ from ingester.spark.sink.commits import commit_patiently, identity
 from persist.manifest import Manifest
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import describe, put
 from tests.fencing.pairs import start, store_url
-from tests.integration.wire import describe, put
 from tests.origins.senders import (
     ORIGIN,
     TABLE,
@@ -28,7 +29,6 @@ from tests.origins.senders import (
     seen,
     send,
 )
-from tests.waiting import until
 
 
 @pytest.fixture

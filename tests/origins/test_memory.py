@@ -7,6 +7,7 @@ from pathlib import Path
 
 from persist.manifest import Manifest, Retention, clean_up, write_snapshot
 from persist.store import open_store
+from tests.drivers.waiting import until
 from tests.fencing.pairs import start, store_url
 from tests.origins.senders import (
     ORIGIN,
@@ -18,7 +19,6 @@ from tests.origins.senders import (
     rows_of,
     send,
 )
-from tests.waiting import until
 
 
 def manifest_of(folder: Path) -> Manifest:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
+from tests.drivers.wire import Stream, extra, writing
 from tests.fencing.pairs import start
-from tests.integration.wire import Stream, extra, writing
 from tests.origins.senders import (
     ORIGIN,
     TABLE,

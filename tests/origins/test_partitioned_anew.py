@@ -11,9 +11,10 @@ from ingester.spark.sink.commits import commit_patiently, identity
 from persist.manifest import Manifest
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import describe, put, query
 from tests.fencing.pairs import start, store_url
-from tests.integration.wire import describe, put, query
 from tests.origins.senders import (
     ORIGIN,
     TABLE,
@@ -24,7 +25,6 @@ from tests.origins.senders import (
     seen,
     send,
 )
-from tests.waiting import until
 
 PADDED = {2: {"large": 0, "small": 1}, 3: {"large": 0, "small": 0}}
 """Days of the rows of a sequence: those of ``large`` go into files at once."""

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ingester.origins.registry import Origins
 from persist.manifest import Origin
 from persist.manifest.origins import may_commit, taken_over
-from tests.daemon import Daemon
-from tests.integration.wire import events, put, rows
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import events, put, rows
 
 NAME, TABLE, ID = "w", ("it", "t"), "a"
 BUFFER = "buffer"

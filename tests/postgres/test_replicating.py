@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
 from tests.bench.peers.installing import Missing
-from tests.daemon import ROOT, Daemon
-from tests.integration.wire import act, query
+from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import act, query
 from tests.postgres.cluster import Cluster, serve
-from tests.waiting import until
 
 LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
 KILLS = int(os.environ.get("INGESTER_TEST_PGBENCH_KILLS", "2"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.daemon import ROOT
+from tests.drivers.daemon import ROOT
 from tests.power.lives import Campaign, Tally
 from tests.power.mounting import why_not_mountable
 from tests.power.planted import CHECK, SYNCS, planted

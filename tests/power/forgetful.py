@@ -1,6 +1,6 @@
 """Files and folders in memory, as they are and as they would be after a power cut.
 
-    write, truncate ──▶ a file's bytes: see tests.unsynced
+    write, truncate ──▶ a file's bytes: see tests.drivers.unsynced
     create, link, rename, unlink ──▶ Folder.now, pending ──fsync of the folder──▶ Folder.kept
 
 Law of this file: only an fsync moves anything from ``now`` to ``kept``. A cut gives, for every
@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.unsynced import UnsyncedBytes
+from tests.drivers.unsynced import UnsyncedBytes
 
 
 class Change(NamedTuple):

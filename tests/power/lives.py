@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from tests.daemon import ROOT, Daemon, DaemonEnded, Launch
+from tests.drivers.daemon import ROOT, Daemon, DaemonEnded, Launch
 from tests.power.rows import (
     ERRORS,
     SCHEMA,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from tests.daemon import ROOT
+from tests.drivers.daemon import ROOT
 
 _COMMAND = (sys.executable, "-m", "tests.power.mounted")
 _TIMEOUT_S = 20

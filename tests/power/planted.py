@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.daemon import ROOT
+from tests.drivers.daemon import ROOT
 
 
 class Plant(NamedTuple):

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.daemon import ROOT, Daemon, Launch
+from tests.drivers.daemon import ROOT, Daemon, Launch
 from tests.power.lives import Tally
 from tests.power.rows import (
     ERRORS,

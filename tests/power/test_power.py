@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.drivers.unsynced import SECTOR
 from tests.power.forgetful import File, Folder, Node, after_cut
 from tests.power.mounting import why_not_mountable
 from tests.power.planted import CHECK, SYNCS
-from tests.unsynced import SECTOR
 
 _MISSING = why_not_mountable()
 needs_fuse = pytest.mark.skipif(_MISSING is not None, reason=f"needs FUSE: {_MISSING}")

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.daemon import COMMAND, Daemon, Launch
-from tests.integration.wire import Stream, numbers, path, persist, rows
+from tests.drivers.daemon import COMMAND, Daemon, Launch
+from tests.drivers.wire import Stream, numbers, path, persist, rows
 
 TABLE = ("it", "faulty")
 EXIT_LOG_FAILED = 1

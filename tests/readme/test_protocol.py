@@ -23,7 +23,7 @@ import pytest
 from ingester.errors import MemoryFull
 from ingester.server.flight.actions import ACTIONS
 from ingester.server.flight.refusals import flight_error
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 from tests.fuzz.raw_flight import call, flight_data, ipc_stream, path_descriptor
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text()

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 
 from ingester.spark import compact, read_table, register
 from ingester.spark.session import local_session
-from tests.daemon import Daemon
-from tests.integration.wire import Table, events, persist, put
-from tests.s3_server import S3Server
+from tests.drivers.daemon import Daemon
+from tests.drivers.s3_server import S3Server
+from tests.drivers.wire import Table, events, persist, put
 
 URL = "s3://lake/some prefix"
 TABLE: Table = ("demo", "events")

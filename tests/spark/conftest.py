@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, persist, put
 from tests.spark.spread_rows import ROWS, SPREAD
 
 _numbers = itertools.count(1)

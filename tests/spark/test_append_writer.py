@@ -22,10 +22,10 @@ from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest, verify
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.integration.wire import Table, create, events, persist, put, query
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, create, events, persist, put, query
 from tests.spark.loading import load
 from tests.spark.test_types import KINDS
-from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 

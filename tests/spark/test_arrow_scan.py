@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from ingester.spark import ReaderUnsuitable, read_table
 from ingester.spark.read.arrow_scan import TASK_BYTES, balanced
 from persist.manifest import Add
-from tests.daemon import Daemon
-from tests.integration.wire import Table, events, persist, put
-from tests.s3_server import S3Server
+from tests.drivers.daemon import Daemon
+from tests.drivers.s3_server import S3Server
+from tests.drivers.wire import Table, events, persist, put
 
 OPEN_COST = 4 * 1024 * 1024
 

@@ -13,7 +13,7 @@ import pytest
 
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.integration.wire import Table, events, persist, put
+from tests.drivers.wire import Table, events, persist, put
 
 pytestmark = pytest.mark.spark
 

@@ -24,7 +24,7 @@ from ingester.spark.compaction.run import Rewriting
 from persist.manifest import Add, Manifest, TableNotFound, verify
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.integration.wire import Table, create, events, persist, put, query
+from tests.drivers.wire import Table, create, events, persist, put, query
 
 pytestmark = pytest.mark.spark
 

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from ingester.spark import read_table
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.integration.wire import Table, create, persist, put
-from tests.waiting import until
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, create, persist, put
 
 pytestmark = pytest.mark.spark
 

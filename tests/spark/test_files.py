@@ -26,8 +26,8 @@ from persist.manifest import (
 )
 from persist.manifest.head import read_commit
 from persist.store import open_store
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, events, numbers, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, events, numbers, persist, put
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from ingester.spark import compact, read_table, register
 from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.daemon import Daemon
-from tests.integration.wire import Table, events
-from tests.waiting import until
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, events
 
 WRITERS = 8
 BATCHES = 40

@@ -25,8 +25,8 @@ from ingester.spark.sink.upsert import KeyedWriter, Staged
 from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, put, query
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, put, query
 from tests.spark.test_keyed_writer import rows
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
 from ingester.spark.versions import LIMITS_BATCHES
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, events, persist, put, query
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, events, persist, put, query
 from tests.spark.test_append_writer import Stream, save
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from ingester.spark.source.stream import TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.integration.wire import Table, events, persist, put
+from tests.drivers.wire import Table, events, persist, put
 from tests.spark.loading import load
 
 pytestmark = pytest.mark.spark

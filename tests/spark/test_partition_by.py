@@ -14,8 +14,8 @@ from ingester.spark.compaction.report import CompactionReport
 from persist.exports.spark_metadata import lies_in_one_way
 from persist.manifest import Manifest, TableState, verify
 from persist.store import open_store
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, describe, events, persist, put, query, rows
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, describe, events, persist, put, query, rows
 
 pytestmark = pytest.mark.spark
 

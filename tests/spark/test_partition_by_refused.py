@@ -14,8 +14,8 @@ from persist.manifest import Manifest
 from persist.partitioning import InvalidPartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, describe, events, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, describe, events, persist, put
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import StringType
 
 from ingester.spark import read_table
 from ingester.spark.read.scan import Reader
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, events, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, events, persist, put
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from ingester.spark.source.stream import RefusedStream
 from ingester.spark.source.stream_limits import batch_limit
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.integration.wire import Table, create, events, persist, put
+from tests.drivers.wire import Table, create, events, persist, put
 from tests.spark.loading import limits_batches, load
 from tests.spark.test_source_stream import Query, stream
 

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from ingester.spark.versions import COUNTS_BARE_ROWS
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.daemon import Daemon
-from tests.integration.wire import Table, events, persist, put
-from tests.s3_server import S3Server
+from tests.drivers.daemon import Daemon
+from tests.drivers.s3_server import S3Server
+from tests.drivers.wire import Table, events, persist, put
 from tests.spark.loading import load
 from tests.spark.spread_rows import ROWS
 

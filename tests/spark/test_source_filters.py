@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import read_table
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, persist, put
 from tests.spark.loading import load, pushes_filters
 from tests.spark.spread_rows import ROWS
 

@@ -31,7 +31,7 @@ from persist.manifest import (
     commit,
 )
 from persist.store import open_store
-from tests.integration.wire import Table, events, persist, put
+from tests.drivers.wire import Table, events, persist, put
 from tests.spark.loading import limits_batches
 
 pytestmark = pytest.mark.spark

@@ -17,7 +17,7 @@ from tests.bench.tables.spark import (
     measure_small_files,
     measure_writing,
 )
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 
 def test_all_jobs_find_all_rows_and_stand_beside_each_other(

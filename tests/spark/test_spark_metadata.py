@@ -17,9 +17,9 @@ from ingester.spark import compact
 from persist.exports.spark_metadata import spark_log
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, events, persist, put, query
-from tests.waiting import until
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, create, events, persist, put, query
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from persist.manifest import Add
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
-from tests.unit.test_sparse_rows import WIDE, allocating_at_most
+from tests.persist.parquet.test_sparse_rows import WIDE, allocating_at_most
 
 ROOT = "ns/t/v1"
 ROWS = 60_000

@@ -26,8 +26,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark import read_table
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, persist, put, query
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, persist, put, query
 from tests.spark.odd_rows import GROUP_ROWS, GROUPS, ODD, conditions
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark import TailUnavailable, read_table
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, delete, describe, numbers, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, delete, describe, numbers, persist, put
 
 pytestmark = pytest.mark.spark
 

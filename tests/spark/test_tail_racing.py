@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
-from tests.daemon import Daemon
-from tests.integration.wire import DAY_US, NOON_US, Stream, Table, persist, put, writing
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import DAY_US, NOON_US, Stream, Table, persist, put, writing
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from ingester.spark import TailStale, read_table
 from ingester.spark.read.read_table import ATTEMPTS
-from tests.daemon import Daemon
-from tests.integration.wire import Table, numbers, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, numbers, persist, put
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
-from tests.daemon import Daemon
-from tests.integration.wire import Table, create, persist, put
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import Table, create, persist, put
 from tests.spark.loading import load
 
 pytestmark = pytest.mark.spark

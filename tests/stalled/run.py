@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from tests.daemon import Daemon, Launch
+from tests.drivers.daemon import Daemon, Launch
 from tests.stalled.memory import MemoryWatch, resident
 from tests.stalled.processes import Client
 from tests.stalled.rows import LOADER, NAMESPACE, ROW_BYTES, SCHEMA, TABLE, batch_of, create_body

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.unsynced import UnsyncedBytes
+from tests.drivers.unsynced import UnsyncedBytes
 from wal.direct_io import DirectDisk
 from wal.disk import Mode, OsDisk, Piece
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from tests.waiting import until
+from tests.drivers.waiting import until
 from tests.wal.disks import FaultyDisk
 from wal import (
     Disk,

@@ -24,7 +24,7 @@ from tests.bench.peers import child, writing
 from tests.bench.peers.installing import Installation
 from tests.bench.peers.peer import Peer, Settle, WriteJob
 from tests.bench.streams import PutResult
-from tests.daemon import ROOT
+from tests.drivers.daemon import ROOT
 
 _PATIENCE_S = 120.0
 """For whatever comes before and after the clock."""

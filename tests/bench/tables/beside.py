@@ -21,7 +21,7 @@ from tests.bench.report import Table, Target
 from tests.bench.rows import ROW_BYTES
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "beside"
 _WRITERS = 8

@@ -21,7 +21,7 @@ from tests.bench.report import Table, Target
 from tests.bench.rows import HOSTS, HOUR_US, REGIONS, batches_of, in_hour, make_batches
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob, ScanResult
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "filters"
 _BATCH_ROWS = 10_000

@@ -27,7 +27,7 @@ from tests.bench.rows import SCHEMA, batches_of, in_hour, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.bench.scans import ScanJob
 from tests.bench.streams import PutJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "growth"
 _BATCH_ROWS = 1_000

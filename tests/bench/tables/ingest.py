@@ -22,7 +22,7 @@ from tests.bench.rivals import Kind, Rival
 from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "ingest"
 PARTIES = ("ingester", "keep", "discard", "log", "append")

@@ -33,7 +33,7 @@ from tests.bench.asking import ask, create_table, send
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.samples import Samples
-from tests.manifest.stores import FaultyStore
+from tests.persist.manifest.stores import FaultyStore
 
 NAME = "manifest"
 WRITER = WriterIdentity("bench", "run", 1)

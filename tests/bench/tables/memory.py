@@ -16,7 +16,7 @@ from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples
 from tests.bench.sampling import PeakMemory
 from tests.bench.streams import PutJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "memory"
 _PLUS = 250e6

@@ -32,7 +32,7 @@ from tests.bench.report import Table, Target
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
 from tests.bench.touched_memory import TouchedMemory
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "peers"
 PEERS = tuple(

@@ -13,7 +13,7 @@ from tests.bench.report import Table, Target
 from tests.bench.rivals import Rival
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob, ScanResult
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "query"
 _BATCH_ROWS = 10_000

@@ -16,7 +16,7 @@ from tests.bench.samples import Samples, percentile
 from tests.bench.sampling import PeakMemory
 from tests.bench.scans import ScanJob, ScanResult
 from tests.bench.streams import PutJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "readers"
 _BATCH_ROWS = 10_000

@@ -28,7 +28,7 @@ from tests.bench.report import Table, Target
 from tests.bench.rows import ROW_BYTES
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "replay"
 _BATCH_ROWS = 10_000

@@ -26,7 +26,7 @@ from tests.bench.effort import Bench
 from tests.bench.peers.installing import Installation, Missing
 from tests.bench.report import Table, Target
 from tests.bench.samples import Samples
-from tests.daemon import ROOT, Daemon
+from tests.drivers.daemon import ROOT, Daemon
 
 NAME = "replication"
 _NAMESPACE = "bench"

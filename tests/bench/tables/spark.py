@@ -20,7 +20,7 @@ from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
-from tests.daemon import Daemon
+from tests.drivers.daemon import Daemon
 
 NAME = "spark"
 READING = ["job", "reader", "seconds", "rows/s", "of spark.read.parquet"]

@@ -34,7 +34,7 @@ from tests.bench.samples import Samples, percentile
 from tests.bench.sampling import Every, Sample, Watch, delete_data_files
 from tests.bench.streams import PutJob
 from tests.bench.tables.peers import PEERS
-from tests.daemon import Daemon, Launch
+from tests.drivers.daemon import Daemon, Launch
 
 NAME = "sustained"
 _ROWS = 10_000

@@ -1,1 +1,0 @@
-"""One suite per interface, run over every implementation of it."""

@@ -1,0 +1,120 @@
+"""The process that ``warm`` starts: it has everything imported, and forks for each order.
+
+    order ─▶ serve ─ fork ─▶ one that ends at once ─ fork ─▶ the command
+
+Law of this file: the command is nobody's child, so that Linux gives it to the process that ordered
+it. It ends with that one, and of this process it has nothing but the imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_PARENT_DEATH_SIGNAL = 1
+_SHELL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP)
+_MOST_BYTES = 1 << 20
+
+
+def serve(descriptor: int) -> None:
+    """Import everything, then fork for every order until nobody can give one any more."""
+    _import_all()
+    with socket.socket(fileno=descriptor) as orders:
+        while True:
+            said, streams, _, _ = socket.recv_fds(orders, _MOST_BYTES, 3)
+            if not said:
+                return
+            told, tell = os.pipe()
+            middle = os.fork()
+            if not middle:
+                # Its own child is nobody's when it ends, and so goes to the subreaper.
+                pid = os.fork()
+                if not pid:
+                    os.close(told)
+                    os.close(tell)
+                    orders.close()
+                    _become(json.loads(said), streams)
+                os.write(tell, str(pid).encode())
+                os._exit(0)
+            os.waitpid(middle, 0)
+            # Not before: until then it is not the subreaper's to wait for.
+            orders.send(os.read(told, 64))
+            os.close(told)
+            os.close(tell)
+            for each in streams:
+                os.close(each)
+
+
+def _import_all() -> None:
+    from ingester.memory.allocator import choose_allocator
+
+    choose_allocator()
+    # Not `ingester.cli.app`: what it imports itself it imports in the environment of the command.
+    for name in ("typer._adapters", "s3fs", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv"):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+    for name in ("daemon.process", "client", "recovery.adopt", "config.sources"):
+        importlib.import_module(f"ingester.{name}")
+    for name in ("serve", "manifest_commands", "input_files", "output_formats", "wal_tools"):
+        importlib.import_module(f"ingester.cli.{name}")
+    # No collection of a child walks them: they are nobody's garbage.
+    gc.collect()
+    gc.freeze()
+
+
+def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
+    """Run the command in this process, which is new, and end with its exit code."""
+    code = 70
+    try:
+        _end_with(order["parent"])
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        for number in _SHELL_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        os.chdir(order["cwd"])
+        sys.argv = ["ingester", *order["arguments"]]
+        from ingester.cli import run
+
+        try:
+            run(order["arguments"])
+            code = 0
+        except SystemExit as exc:
+            code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when the process that ordered it ends, however that does."""
+    give_up_at = time.monotonic() + 10
+    # Until whoever forked it has ended, its parent is another.
+    while os.getppid() != parent:
+        if time.monotonic() > give_up_at:
+            os._exit(71)
+        os.sched_yield()
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(71)

@@ -1,0 +1,180 @@
+"""Laws: rows that no file can be made of, for whatever reason, stay ours and end nothing.
+
+Buffers of a partition become files in their order, and room for jobs is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trio
+
+from ingester.buffer import BufferHandle
+from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
+from ingester.flush.flusher import Persister
+from tests.drivers.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
+
+
+def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, AS_THEY_CAME)
+
+    async def write() -> None:
+        await stage.create()
+        stage.write(10)
+
+    trio.run(write)
+    stage.tree.on_freeze = lambda handle, why: None
+    handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+    assert handle is not None
+    state = stage.table.state
+    flags = stage.table.definition.with_schema(pa.schema({"filling": pa.bool_()})).schema_action()
+    other = replace(state, current_schema=flags)
+    uploader = Uploader(stage.store, WRITER, target_file_bytes=1 << 20)
+    with pytest.raises(CannotEncode):
+        uploader.upload(handle, other)
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+    assert len(uploader.upload(handle, state).files.adds) == 1
+
+
+async def _until(happened: Callable[[], bool]) -> None:
+    with trio.fail_after(30):
+        while not happened():
+            await trio.sleep(0.01)
+
+
+class Stubborn(Uploader):
+    """Makes no file of the first buffer until it may."""
+
+    stage = ""
+    may = False
+    tried = 0
+
+    def _refuse(self, stage: str, handle: BufferHandle) -> None:
+        if stage == self.stage and handle.first_seq == 1 and not self.may:
+            self.tried += 1
+            raise CannotEncode("not yet")
+
+    def order(self, handle: BufferHandle, *args: Any, **more: Any) -> Ordered:
+        self._refuse("order", handle)
+        return super().order(handle, *args, **more)
+
+    def put(self, ordered: Ordered) -> Upload:
+        self._refuse("put", ordered.handle)
+        return super().put(ordered)
+
+
+@pytest.mark.parametrize("kind", [AS_THEY_CAME, KEYED])
+@pytest.mark.parametrize("where", ["order", "put"])
+def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
+) -> None:
+    monkeypatch.setattr("ingester.flush.flusher.Uploader", Stubborn)
+    monkeypatch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.02)
+    stage = Stage(tmp_path, kind)
+    uploader = stage.persister.uploads._uploader
+    assert isinstance(uploader, Stubborn)
+    uploader.stage = where
+    persisted: list[int] = []
+
+    async def persist() -> None:
+        await stage.create()
+        persister: Persister = stage.persister
+        persister.on_persisted = lambda handle, *_: persisted.append(handle.first_seq)
+        for _ in range(4):
+            stage.write(10)
+            [partition] = stage.table.partitions.values()
+            assert stage.tree.freeze(partition) is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(persister.run)
+            await _until(lambda: uploader.tried > 4 and not persister.queue.queued_jobs)
+            assert persisted == []
+            uploader.may = True
+            await _until(lambda: len(persisted) == 4)
+            assert persisted == [1, 11, 21, 31]
+            assert persister.queued_bytes == stage.ledger.jobs == 0
+            nursery.cancel_scope.cancel()
+
+    trio.run(persist)
+
+
+def _frozen(stage: Stage) -> BufferHandle:
+    """A buffer of ten rows that nobody persists."""
+    stage.write(10)
+    stage.tree.on_freeze = lambda handle, why: None
+    handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+    assert handle is not None
+    return handle
+
+
+def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_path: Path) -> None:
+    async def begin(kind: str) -> bool:
+        stage = Stage(tmp_path / kind, kind)
+        await stage.create()
+        handle, uploads = _frozen(stage), stage.persister.uploads
+        begun = await uploads.begin(handle)
+        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
+        ordered = begun.ordered is not None
+        assert (await uploads.finish(begun)).files.adds
+        assert begun.ordered is None
+        assert stage.ledger.jobs == 0
+        return ordered
+
+    assert trio.run(begin, AS_THEY_CAME)
+    assert not trio.run(begin, KEYED)
+
+
+def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def persist() -> None:
+        stage = Stage(tmp_path, AS_THEY_CAME)
+        await stage.create()
+        handle, uploads = _frozen(stage), stage.persister.uploads
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object) -> Ordered:
+                raise OSError("not now")
+
+            patch.setattr(uploads._uploader, "order", fail)
+            begun = await uploads.begin(handle)
+        assert begun.ordered is None
+        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
+        assert sum(add.rows for add in (await uploads.finish(begun)).files.adds) == 10
+        assert stage.ledger.jobs == 0
+
+    trio.run(persist)
+
+
+def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr("ingester.flush.file_writer.MANY_CHUNKS", 5)
+    monkeypatch.setattr("ingester.flush.file_writer.CHUNK_BYTES", 5_000_000)
+    monkeypatch.setattr("ingester.flush.file_writer.TRIM_BYTES", 6_000_000)
+    monkeypatch.setattr("ingester.flush.file_writer.give_back", lambda: given_back.append(1))
+
+    async def upload(writes: int) -> tuple[int, int]:
+        stage = Stage(tmp_path / str(writes), SORTED)
+        await stage.create()
+        for _ in range(writes - 1):
+            stage.write(14)
+        handle = _frozen(stage)
+        size, chunks = handle.nbytes, handle.rows.chunk_count
+        assert chunks == writes
+        before = pa.Table.from_batches(handle.rows.batches())
+        upload = await stage.persister.uploads.finish(await stage.persister.uploads.begin(handle))
+        assert sum(add.rows for add in upload.files.adds) == before.num_rows
+        assert handle.nbytes == size
+        assert pa.Table.from_batches(handle.rows.batches()) == before
+        return handle.rows.chunk_count, len(given_back)
+
+    assert trio.run(upload, 5) == (5, 0)
+    chunks, times = trio.run(upload, 20)
+    assert chunks == 4
+    assert times == 2

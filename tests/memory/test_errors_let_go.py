@@ -1,0 +1,110 @@
+"""What a failed attempt held is free as soon as its error is: memory may be why it failed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+import trio
+
+from ingester.errors import InvalidRequest, MemoryFull
+from ingester.flush.file_writer import CannotEncode, Ordered, Uploader
+from ingester.flush.worker_pool import Uploads
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.server.flight.refusals import refusals, says_answered
+from persist.prefetch import one_ahead
+from tests.drivers.stage import AS_THEY_CAME, WRITER, Stage
+
+
+class Rows:
+    """What an attempt holds."""
+
+
+class Hopeless(Uploader):
+    """No file can be made of any rows."""
+
+    held: ClassVar[list[weakref.ref[Rows]]] = []
+
+    def order(self, *_args: object, **_more: object) -> Ordered:
+        rows = Rows()
+        self.held.append(weakref.ref(rows))
+        raise CannotEncode(f"not of {rows}")
+
+
+@pytest.fixture(autouse=True)
+def _no_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_an_item_that_cannot_be_made_keeps_nothing() -> None:
+    held: list[weakref.ref[Rows]] = []
+
+    def make() -> Iterator[int]:
+        rows = Rows()
+        held.append(weakref.ref(rows))
+        yield 1
+        raise MemoryError(f"no room for {rows}")
+
+    with pytest.raises(MemoryError):
+        list(one_ahead(make()))
+    assert [one() for one in held] == [None]
+
+
+def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, AS_THEY_CAME)
+
+    async def fail_twice() -> None:
+        await stage.create()
+        stage.write(10)
+        [partition] = stage.table.partitions.values()
+        stage.tree.on_freeze = lambda handle, why: None
+        handle = stage.tree.freeze(partition)
+        assert handle is not None
+        ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
+        uploader = Hopeless(stage.store, WRITER, target_file_bytes=1)
+        uploads = Uploads(uploader, ledger, workers=1)
+        for _ in range(2):
+            with pytest.raises(CannotEncode):
+                await uploads.finish(await uploads.begin(handle))
+        with trio.fail_after(20):
+            while any(one() is not None for one in uploader.held):
+                await trio.sleep(0.01)  # the thread that ran it lets go of it last
+        assert len(uploader.held) == 4, "each began in vain and was tried again when it was due"
+
+    trio.run(fail_twice)
+
+
+class _Context:
+    """Of a call: trailers go nowhere."""
+
+    def add_trailer(self, name: str, value: bytes) -> None:
+        assert name.endswith("-bin")
+        assert value
+
+
+@pytest.mark.parametrize("kind", [InvalidRequest, MemoryFull])
+def test_a_refusal_keeps_nothing_of_the_batch_that_it_is_for(kind: type[Exception]) -> None:
+    held: list[weakref.ref[Rows]] = []
+
+    def refuse() -> None:
+        rows = Rows()
+        held.append(weakref.ref(rows))
+        raise kind(f"not {rows}")
+
+    for _ in range(2):
+        with (
+            suppress(pa.ArrowInvalid, fl.FlightError),
+            refusals(_Context()),
+            says_answered(lambda: 3),
+        ):
+            refuse()
+    assert [one() for one in held] == [None, None]

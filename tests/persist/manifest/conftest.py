@@ -1,0 +1,56 @@
+"""An empty store for each test, on local files and on an S3 server process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from persist.manifest import Manifest
+from persist.store import ObjectStore, open_store
+from tests.drivers.s3_server import S3Server
+from tests.persist.manifest.stores import ClockedStore, FaultyStore
+from tests.persist.manifest.yard import Yard
+
+BUCKET = "manifest-bucket"
+
+# For tests that make many versions, where the kind of store changes nothing but the time.
+LOCAL_ONLY = pytest.mark.parametrize("real_store", ["local"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def manifest_s3_server() -> Iterator[S3Server]:
+    """A server with the bucket ``BUCKET``; use fresh prefixes."""
+    with S3Server.start() as server:
+        server.make_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """An empty store of each kind."""
+    if request.param == "local":
+        return open_store(f"file://{tmp_path}/store")
+    server: S3Server = request.getfixturevalue("manifest_s3_server")
+    return open_store(f"s3://{BUCKET}/{uuid.uuid4().hex}", **server.storage_options)
+
+
+@pytest.fixture
+def store(real_store: ObjectStore) -> FaultyStore:
+    """The same, with a hand on what goes in and out."""
+    return FaultyStore(real_store)
+
+
+@pytest.fixture
+def manifest(store: FaultyStore) -> Manifest:
+    """The manifest of a table that does not exist yet."""
+    return Manifest(store, "ns", "flights")
+
+
+@pytest.fixture
+def yard(real_store: ObjectStore) -> Yard:
+    """A table that does not exist yet, in a store whose clock the test moves."""
+    store = ClockedStore(real_store)
+    return Yard(store, Manifest(store, "ns", "flights"))

@@ -1,0 +1,90 @@
+"""What a commit, an opening and the head cost, counted in requests and bytes.
+
+How long they take is measured by ``python -m tests.bench manifest``.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from persist.manifest import Manifest, Proposal, commit
+from persist.store import open_store
+from tests.bench.tables.manifest import (
+    WRITER,
+    find_head,
+    persist_together,
+    plant_commits,
+    table_of,
+    wide_files,
+)
+from tests.drivers.daemon import Daemon
+from tests.persist.manifest.samples import fresh
+from tests.persist.manifest.stores import FaultyStore
+
+PARTITIONS = 400
+
+
+def a_store(folder: Path) -> FaultyStore:
+    """A local one that counts."""
+    return FaultyStore(open_store(f"file://{folder}"))
+
+
+def test_a_commit_costs_the_same_however_many_files_are_live(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    costs = []
+    for live_files in (10, 3_000):
+        manifest, state = table_of(store, f"files-{live_files}", live_files)
+        store.calls.clear()
+        store.bytes_put = 0
+        proposal = Proposal(wide_files(live_files + 1))
+        commit(manifest, state, proposal, WRITER)
+        costs.append((dict(store.calls), store.bytes_put))
+    (few, few_bytes), (many, many_bytes) = costs
+    assert few == many
+    assert few["put"] + few["create"] == 2
+    assert abs(few_bytes - many_bytes) < 50  # numbers with more digits
+
+
+def test_opening_takes_as_many_requests_however_many_files_are_live(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    costs = []
+    for live_files in (10, 3_000):
+        manifest, state = table_of(store, f"files-{live_files}", live_files)
+        store.calls.clear()
+        assert fresh(manifest).load() == state
+        costs.append(dict(store.calls))
+    assert costs[0] == costs[1]
+
+
+def test_the_head_costs_the_same_with_many_kept_versions(tmp_path: Path) -> None:
+    """For who knows a recent one; a process that knows none takes the logarithm of their number."""
+    known: dict[int, int] = {}
+    unknown: dict[int, int] = {}
+    for versions in (10, 20_000):
+        folder = tmp_path / str(versions)
+        store = a_store(folder)
+        manifest = Manifest(store, "ns", "t")
+        plant_commits(folder, manifest, versions)
+        for costs, hint in ((known, versions - 1), (unknown, 0)):
+            store.calls.clear()
+            find_head(manifest, hint, versions)
+            costs[versions] = sum(store.calls.values())
+    assert known[10] == known[20_000]
+    assert unknown[20_000] <= known[20_000] + 4 + 2 * math.log2(20_000)
+
+
+def test_partitions_that_persist_at_once_share_commits(tmp_path: Path) -> None:
+    """A hundredth of their number is enough, as for 10,000 of them."""
+    with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
+        commits = persist_together(daemon.flight, PARTITIONS)
+        assert commits <= PARTITIONS / 100
+        assert daemon.terminate() == 0
+
+
+def test_so_do_those_of_a_keyed_table_also_where_all_replace_files(tmp_path: Path) -> None:
+    """``persist_together`` sees to it that each partition has one file and one row in the end."""
+    with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
+        for _ in range(2):
+            assert persist_together(daemon.flight, PARTITIONS, ["part"]) <= PARTITIONS / 100
+        assert daemon.terminate() == 0

@@ -1,0 +1,102 @@
+"""Writing a version while the store comes and goes: at each step, and for many versions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from persist.manifest import CommitUnclear, Manifest, Proposal, TableState
+from persist.store import StoreUnavailable
+from tests.persist.manifest.samples import OTHER, applied, fresh, grown, persist, put_in, table
+from tests.persist.manifest.stores import ClockedStore, FaultyStore
+from tests.persist.manifest.yard import Yard, upload
+
+DIVERGED = 20
+
+
+def persist_one(manifest: Manifest, state: TableState, pending: list[Proposal]) -> TableState:
+    """Upload and commit the next file, as a persister does: a proposal that is unclear is kept."""
+    seq = max(state.applied.values(), default=0) + 1
+    if not pending:
+        pending.append(Proposal([upload(manifest, f"p{seq}", seq), applied(seq)]))
+    return put_in(manifest, state, pending[0])
+
+
+@pytest.mark.parametrize(
+    ("when", "call", "path"),
+    [
+        ("before", "put", ".parquet"),
+        ("after", "put", ".parquet"),
+        ("before", "put", ".changelog"),
+        ("after", "put", ".changelog"),
+        ("before", "create", ".commit"),
+        ("after", "create", ".commit"),
+        ("before", "get", ".commit"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 5])
+def test_the_store_goes_away_at_a_step_and_the_version_is_made_once(
+    yard: Yard, when: str, call: str, path: str, times: int
+) -> None:
+    """Before the data file, before the changelog, before the commit, after the commit."""
+    yard.live(3)
+    yard.store.plan(when, call, path, times)
+    state, pending, failures = yard.head, list[Proposal](), 0
+    while state is yard.head:
+        try:
+            state = persist_one(yard.manifest, state, pending)
+        except (StoreUnavailable, CommitUnclear):
+            failures += 1
+            assert failures <= 6
+    yard.store.recover()
+    assert failures or call != "put"
+    assert (state.version, state.file_count) == (4, yard.head.file_count + 1)
+    assert fresh(yard.manifest).load() == state
+    yard.states.append(state)
+    yard.check_kept(1)
+
+
+def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) -> None:
+    """Another process goes on from what is in the store, and covers what went in."""
+    yard.live(3)
+    before = yard.head
+    for step in range(20):
+        yard.store.fail_at, yard.store.failed = step, False
+        with suppress(StoreUnavailable, CommitUnclear):
+            persist_one(yard.manifest, before, [])
+        yard.store.fail_at = None
+        found = fresh(yard.manifest).load()
+        if found != before:
+            assert (found.version, found.file_count) == (4, before.file_count + 1)
+            break
+    else:
+        pytest.fail("no step made the version")
+    after = persist_one(fresh(yard.manifest), before, [])
+    assert after == found
+
+
+def test_two_writers_diverge_and_only_later_one_of_them_gets_through(
+    manifest: Manifest, store: FaultyStore
+) -> None:
+    """Twenty commits of one get no answer while the other makes twenty versions."""
+    base = table(manifest, 2)
+    cut_off = ClockedStore(store)
+    theirs = Manifest(cut_off, "ns", "flights")
+    cut_off.plan("before", "create", ".commit", times=3 * DIVERGED)
+    waiting = []
+    for seq in range(1, DIVERGED + 1):
+        waiting.append(Proposal(persist(seq, writer=OTHER)))
+        with pytest.raises(CommitUnclear):
+            put_in(theirs, base, waiting[-1], OTHER)
+    mine = grown(manifest, base, DIVERGED)
+    assert mine.version == 2 + DIVERGED
+    state = base
+    for proposal in waiting:
+        state = put_in(theirs, state, proposal, OTHER)
+    assert state.version == 2 + 2 * DIVERGED
+    assert state.file_count == mine.file_count + DIVERGED
+    assert fresh(manifest).load() == state
+    changes = fresh(manifest).changes(2, state.version)
+    writers = [change.writer.ingester_id for change in changes]
+    assert writers == ["me"] * DIVERGED + ["other"] * DIVERGED

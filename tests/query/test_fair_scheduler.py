@@ -1,0 +1,93 @@
+"""Turns: no more at work than there are, none kept while waiting, and first come, first served."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from ingester.query.fair_scheduler import FairScheduler
+from tests.drivers.waiting import until
+
+PATIENCE_S = 10.0
+
+
+def _waits(turns: FairScheduler, count: int) -> bool:
+    return turns.waiting == count
+
+
+def _all(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_no_more_are_at_work_than_there_are_turns() -> None:
+    turns = FairScheduler(2)
+    lock = threading.Lock()
+    at_work, most = 0, 0
+
+    def work() -> None:
+        nonlocal at_work, most
+        for _ in range(200):
+            with turns.taken():
+                with lock:
+                    at_work += 1
+                    most = max(most, at_work)
+                with lock:
+                    at_work -= 1
+
+    _all([threading.Thread(target=work) for _ in range(8)])
+    assert most <= 2
+
+
+def test_whoever_waits_lets_others_work() -> None:
+    turns = FairScheduler(1)
+    other_worked = threading.Event()
+
+    def wait() -> None:
+        with turns.taken(), turns.given_back():
+            assert other_worked.wait(PATIENCE_S)
+
+    def work() -> None:
+        with turns.taken():
+            other_worked.set()
+
+    _all([threading.Thread(target=wait), threading.Thread(target=work)])
+
+
+def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -> None:
+    turns = FairScheduler(1)
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        with turns.taken():
+            order.append(number)
+
+    waiting = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+    with turns.taken():
+        for already, thread in enumerate(waiting):
+            thread.start()
+            until(partial(_waits, turns, already + 1), f"{already + 1} to wait")
+        with turns.given_back():
+            pass
+        order.append(-1)
+    for thread in waiting:
+        thread.join(PATIENCE_S)
+    assert order == [0, 1, 2, 3, 4, -1]
+
+
+def test_a_turn_that_fails_is_not_lost() -> None:
+    turns = FairScheduler(1)
+    for _ in range(3):
+        with pytest.raises(RuntimeError), turns.taken(), turns.given_back():
+            raise RuntimeError
+    _all([threading.Thread(target=lambda: turns.taken().__enter__())])
+
+
+def test_there_is_always_a_turn() -> None:
+    with FairScheduler().taken():
+        pass

@@ -1,0 +1,90 @@
+"""Who tells of a keyed table's files behind a version: its owner by the newest manifest alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from ingester.errors import StoreAway
+from ingester.query.snapshot import Snapshot
+from ingester.query.version_tail import Versions
+from persist.manifest import Manifest, Owner, Proposal, Writer, WriterIdentity, commit
+from persist.store.errors import StoreUnavailable
+from persist.store.local import LocalStore
+from tests.drivers.stage import KEYED, KEYS, WRITER, Stage
+
+OTHER = WriterIdentity("other", "2" * 16, 1)
+
+
+class AwayStore(LocalStore):
+    """One that is away at times."""
+
+    away = False
+
+    def get(self, path: str) -> bytes:
+        """The object, or not."""
+        if self.away:
+            raise StoreUnavailable("away")
+        return super().get(path)
+
+
+def claim(store: LocalStore) -> None:
+    """Another daemon takes the table's writes from now on."""
+    writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
+    owner = Owner(OTHER.ingester_id, OTHER.epoch)
+    commit(Manifest(store, "ns", "t"), None, Proposal([writer, owner]), OTHER)
+
+
+def files_told(snapshot: Snapshot) -> int:
+    """Files behind the version whose rows the answer has."""
+    told = sum(len(view.files) for view in snapshot.partitions())
+    snapshot.close()
+    return told
+
+
+def test_another_owner_is_seen_though_a_commit_is_under_way(tmp_path: Path) -> None:
+    store = AwayStore(tmp_path / "store")
+    stage = Stage(tmp_path, KEYED, store)
+    versions = Versions(stage.catalog, stage.tree, WRITER, retain_s=3600.0)
+    told: list[int] = []
+
+    async def ask(version: int) -> None:
+        told.append(files_told(await versions.buffered(stage.table, version)))
+
+    async def work() -> None:
+        async with stage.running():
+            before = stage.table.state.version
+            stage.write(KEYS)
+            await stage.persist()
+            await ask(before)
+            assert told.pop() > 0, "nobody owns it: whoever is asked tells"
+            async with trio.open_nursery() as asking, stage.catalog.commits.held(stage.table.key):
+                # This daemon has not seen it, and is busy with the table.
+                claim(store)
+                asking.start_soon(ask, before)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not told, "answered without a look"
+            assert told == [0]
+
+    trio.run(work)
+
+
+def test_nothing_is_told_by_who_cannot_know_the_owner(tmp_path: Path) -> None:
+    store = AwayStore(tmp_path / "store")
+    stage = Stage(tmp_path, KEYED, store)
+    versions = Versions(stage.catalog, stage.tree, WRITER, retain_s=3600.0)
+
+    async def work() -> None:
+        async with stage.running():
+            stage.write(KEYS)
+            await stage.persist()
+            claim(store)
+            store.away = True
+            # Also behind the newest version that it knows: there may be newer ones.
+            with pytest.raises(StoreAway, match="the manifest cannot be read"):
+                await versions.buffered(stage.table, stage.table.state.version)
+
+    trio.run(work)

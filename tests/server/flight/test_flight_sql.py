@@ -1,0 +1,49 @@
+"""A driver that speaks Flight SQL is told so, in whatever it tries first."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.drivers.daemon import Daemon
+from tests.fuzz.raw_flight import UNIMPLEMENTED, call, command_descriptor, field
+
+TYPE = "type.googleapis.com/arrow.flight.protocol.sql."
+
+
+def _message(name: str) -> bytes:
+    """A google.protobuf.Any, as drivers put it into descriptors and tickets."""
+    return field(1, (TYPE + name).encode()) + field(2, field(1, b"select 1"))
+
+
+def _command(name: str) -> bytes:
+    return command_descriptor(_message(name))
+
+
+# An update, and a bulk ingest too, begins with a descriptor and no schema.
+CALLS = {
+    "CommandStatementQuery": ("GetFlightInfo", [_command("CommandStatementQuery")]),
+    "CommandGetTables": ("GetSchema", [_command("CommandGetTables")]),
+    "TicketStatementQuery": ("DoGet", [field(1, _message("TicketStatementQuery"))]),
+    "CreatePreparedStatement": ("DoAction", [field(1, b"CreatePreparedStatement")]),
+    "BeginTransaction": ("DoAction", [field(1, b"BeginTransaction")]),
+    "CommandStatementUpdate": ("DoPut", [field(1, _command("CommandStatementUpdate"))]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_message_of_flight_sql_is_unimplemented_by_its_name(shared: Daemon, name: str) -> None:
+    """It was "not a JSON object"."""
+    method, messages = CALLS[name]
+    answered = call(shared.flight, method, messages)
+    assert answered.status == UNIMPLEMENTED
+    told = json.loads(answered.binary("ingester-error-bin"))
+    assert told["code"] == "unimplemented"
+    assert told["message"].startswith(f"Flight SQL is not available, and {name} is of it")
+
+
+def test_do_exchange_is_unimplemented_by_its_name(shared: Daemon) -> None:
+    answered = call(shared.flight, "DoExchange", [field(1, command_descriptor(b"{}"))])
+    assert answered.status == UNIMPLEMENTED
+    assert json.loads(answered.binary("ingester-error-bin"))["message"].startswith("DoExchange")

@@ -1,0 +1,259 @@
+"""Callers that come back at once are waited for, others are not, and nobody for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.drivers.waiting import until
+from tests.wal.drafts import TextDraft, join
+from tests.wal.driving import Answers, in_trio, operation, running
+from tests.wal.held_disk import HeldDisk
+from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, CommitDelay
+from wal.entry import Draft
+from wal.log import Log
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits in vain is noticed."""
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("wal.commit_delay.MOST_S", PATIENCE_S)
+
+
+class Meeting:
+    """A company, and a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.company = CommitDelay(self.lock)
+
+    def arrive(self, *callers: int) -> None:
+        for caller in callers:
+            with self.lock:
+                self.company.arrived(caller)
+
+    def go(self) -> None:
+        with self.lock:
+            self.company.went()
+
+    def wait(self) -> None:
+        with self.lock:
+            self.company.wait()
+
+    def leave(self) -> None:
+        with self.lock:
+            self.company.leave()
+
+    def _is_waited_for(self) -> bool:
+        return self.company._waits
+
+    def waiting(self, meanwhile: Callable[[], object]) -> float:
+        """Wait in a thread, do something while it does; how long it took."""
+        began = time.monotonic()
+        thread = threading.Thread(target=self.wait)
+        thread.start()
+        until(self._is_waited_for, "the thread to wait")
+        with self.lock:  # it has let go of it, and waits
+            pass
+        meanwhile()
+        thread.join(2 * PATIENCE_S)
+        return time.monotonic() - began
+
+
+def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    meeting.arrive(2)
+    assert meeting.waiting(lambda: meeting.arrive(7, 3, 1)) < PATIENCE_S
+    # All are here already.
+    meeting.wait()
+    meeting.go()
+    meeting.arrive(1, 2, 3, 7)
+    meeting.wait()
+
+
+def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    meeting.arrive(1, *range(10, 10 + ENOUGH - 2))
+    assert meeting.waiting(lambda: meeting.arrive(99)) < PATIENCE_S
+    meeting.go()
+    meeting.arrive(*range(200, 210))
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+    meeting.wait()
+    assert meeting.company._failed
+
+
+def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
+    meeting = Meeting()
+    meeting.wait()
+    meeting.arrive(1)
+    meeting.go()
+    meeting.wait()
+    meeting.arrive(1, 2)
+    meeting.go()
+    assert meeting.waiting(meeting.leave) < PATIENCE_S
+
+
+def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 2.0)
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    assert meeting.waiting(lambda: come_slowly(meeting)) > 2.0
+    assert not meeting.company._failed
+
+
+def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal.commit_delay.MOST_S", 1.0)
+    meeting = Meeting()
+    meeting.arrive(1, 2, 3)
+    meeting.go()
+    meeting.waiting(lambda: come_slowly(meeting))
+    assert meeting.company._failed
+
+
+def come_slowly(meeting: Meeting) -> None:
+    for caller in (1, 2, 3):
+        time.sleep(0.8)
+        meeting.arrive(caller)
+
+
+def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+    meeting, waits = Meeting(), 0
+    for _ in range(2_000):
+        meeting.go()
+        meeting.arrive(*range(6))
+        meeting.go()
+        meeting.arrive(*range(5))  # of six
+        waits += meeting.company._left_out == 0
+        meeting.wait()
+    assert waits < 20
+    assert meeting.company._backoff == MAX_LEFT_OUT
+    # With those who come back it is soon as it was.
+    waits_that_end_well(monkeypatch, meeting, 2 * MAX_LEFT_OUT)
+    assert meeting.company._backoff == 0
+
+
+def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = Meeting()
+    for _ in range(50):
+        monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+        meeting.go()
+        meeting.arrive(1, 2)
+        meeting.go()
+        meeting.wait()
+        assert meeting.company._failed
+        waits_that_end_well(monkeypatch, meeting, 1)
+        assert not meeting.company._failed
+    assert meeting.company._left_out == 0
+
+
+def waits_that_end_well(monkeypatch: pytest.MonkeyPatch, meeting: Meeting, times: int) -> None:
+    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
+    for _ in range(times):
+        meeting.go()
+        meeting.arrive(1, 2)
+        meeting.go()
+        if meeting.company._left_out:
+            meeting.wait()
+        else:
+            meeting.waiting(lambda: meeting.arrive(1, 2))
+
+
+def test_a_log_that_is_held_or_closed_waits_for_nobody(tmp_path: Path) -> None:
+    """The next group would wait for two callers that never come back."""
+
+    def append_two(log: Log, answers: Answers) -> None:
+        entries = [operation(b"one"), operation(b"two")]
+        together = threading.Barrier(2)
+
+        def append(number: int) -> None:
+            together.wait(20)
+            entries[number].on_done = answers._note
+            log.append(entries[number])
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    async def rotate_and_close() -> None:
+        began = time.monotonic()
+        for _ in range(20):
+            async with running(tmp_path) as state:
+                await trio.to_thread.run_sync(append_two, state.log, state.answers)
+                await state.log.rotate(force=True)
+                await trio.to_thread.run_sync(append_two, state.log, state.answers)
+        assert time.monotonic() - began < PATIENCE_S
+
+    trio.run(rotate_and_close)
+
+
+@in_trio
+async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
+    tmp_path: Path,
+) -> None:
+    disk = HeldDisk()
+    async with running(tmp_path, make=join, disk=disk) as state:
+        disk.hold()
+        first = operation(b"first")
+        state.answers.append(state.log, first)
+        await disk.wait_until_held()
+        drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(3)]
+        drafts[0].waits = drafts[1].waits = True
+        for draft in drafts:
+            state.log.append_nowait(draft)
+        company = state.log._commit.queue._company
+        assert company._here == {draft.lines for draft in drafts[:2]}
+        disk.let_go.set()
+        await state.answers.wait(first)
+
+
+def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[set[object]] = []
+    went = CommitDelay.went
+
+    def note(company: CommitDelay) -> None:
+        groups.append(set(company._here))
+        went(company)
+
+    monkeypatch.setattr(CommitDelay, "went", note)
+    drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(2)]
+    for draft in drafts:
+        draft.waits = True
+
+    def join_late(log: Log, drawn: list[Draft]) -> None:
+        if drawn == drafts[:1]:
+            other = threading.Thread(target=log.append_nowait, args=(drafts[1],))
+            other.start()
+            other.join(PATIENCE_S)
+        join(log, drawn)
+
+    async def append() -> None:
+        async with running(tmp_path, make=join_late) as state:
+            state.log.append_nowait(drafts[0])
+            with trio.fail_after(PATIENCE_S):
+                while state.log.next_seq < 3:
+                    await trio.sleep(0.01)
+
+    trio.run(append)
+    assert groups == [{draft.lines} for draft in drafts]

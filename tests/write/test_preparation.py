@@ -1,0 +1,130 @@
+"""What a stream passes on is submitted in its order, up to the first that is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ingester.buffer.table import TableBuffer
+from ingester.dml.operation import Operation
+from ingester.dml.record import encode_schema
+from ingester.errors import InvalidRequest
+from ingester.schema import Normaliser
+from ingester.write.metadata import NO_METADATA
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.preparation import Preparation
+from ingester.write.stream import Outcome, WritePlan, WriteStream
+from persist.partitioning import UNPARTITIONED
+from persist.table import TableDefinition
+from tests.write.held_combiner import Held
+from wal import Preamble, RecordKind
+
+SCHEMA = pa.schema({"i": pa.int64(), "text": pa.string()})
+
+
+def _batch(number: int, *, good: bool) -> pa.RecordBatch:
+    text = pa.array([b"text" if good else b"\xff"], pa.binary()).view(pa.string())
+    return pa.record_batch([pa.array([number]), text], schema=SCHEMA)
+
+
+class _Stream:
+    """What was asked of a stream, and in which order."""
+
+    def __init__(self) -> None:
+        definition = TableDefinition(SCHEMA, UNPARTITIONED)
+        normalise = Normaliser(definition, SCHEMA)
+        record = encode_schema(1, ("ns", "t"), normalise.schema)
+        table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
+        self.plan = WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+        self.origin = None
+        self.slots: list[list[Outcome]] = []
+        self.submitted: list[tuple[int, int]] = []
+        """(the number in the batch, the slot's)."""
+        self.refused: list[tuple[type, int]] = []
+        self.admitted_bytes = 0
+        self.breaks_at: int | None = None
+
+    def reserve(self) -> list[Outcome]:
+        self.slots.append([])
+        return self.slots[-1]
+
+    def submit(self, operation: Operation, slot: list[Outcome]) -> None:
+        (number,) = operation.parts[0].batch.column("i").to_pylist()
+        if number == self.breaks_at:
+            raise RuntimeError("what nobody thought of")
+        self.submitted.append((number, self._place(slot)))
+        assert operation.admitted_bytes == 1 << number
+
+    def refuse(self, error: BaseException, slot: list[Outcome]) -> None:
+        self.refused.append((type(error), self._place(slot)))
+
+    def leave(self, nbytes: int) -> None:
+        self.admitted_bytes -= nbytes
+
+    def _place(self, slot: list[Outcome]) -> int:
+        return next(number for number, each in enumerate(self.slots) if each is slot)
+
+
+class _Portal:
+    """A loop that comes to what is posted when everything else is done."""
+
+    def __init__(self) -> None:
+        self._posted: list[tuple[object, ...]] = []
+
+    def post(self, *call: object) -> None:
+        self._posted.append(call)
+
+    def run(self) -> None:
+        for callback, *arguments in self._posted:
+            assert callable(callback)
+            callback(*arguments)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=10))
+@example([True, False, True, True, False, True])
+def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]) -> None:
+    held, portal, recorded = Held(), _Portal(), _Stream()
+    stream = cast(WriteStream, recorded)
+    ready = Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
+    for number, good in enumerate(goods):
+        batch = _batch(number, good=good)
+        # The place is taken: also who waits for the answer passes it on.
+        assert ready.passes_on(stream, batch, ahead=False)
+        recorded.admitted_bytes += 1 << number
+        ready.pass_on(stream, batch, NO_METADATA, 1 << number)
+    assert recorded.submitted == []
+    held.free()
+    whole = all(goods)
+    assert ready.settle() == whole
+    first = len(goods) if whole else goods.index(False)
+    assert recorded.submitted == [(number, number) for number in range(first)]
+    # What is submitted stays admitted until it is answered.
+    assert recorded.admitted_bytes == (1 << first) - 1
+    portal.run()
+    assert recorded.refused == ([] if whole else [(InvalidRequest, first)])
+    assert not ready.passes_on(stream, _batch(0, good=True), ahead=False)
+    assert ready.passes_on(stream, _batch(0, good=True), ahead=True)
+
+
+def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
+    held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
+    broken.breaks_at = 1
+    ready = {
+        each: Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
+        for each in (broken, other)
+    }
+    for number in range(3):
+        for each in (broken, other):
+            batch = _batch(number, good=True)
+            ready[each].pass_on(cast(WriteStream, each), batch, NO_METADATA, 1 << number)
+    held.free()
+    assert [each.settle() for each in ready.values()] == [False, True]
+    portal.run()
+    assert broken.submitted == [(0, 0)]
+    assert broken.refused == [(RuntimeError, 1)]
+    assert other.submitted == [(0, 0), (1, 1), (2, 2)]
+    assert other.refused == []
