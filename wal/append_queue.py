@@ -101,8 +101,6 @@ class AppendQueue:
             here: if nobody writes now, the caller does, and returns when its group is written. It
                 calls `tell` when it has done what it hurries to do.
         """
-        if isinstance(item, Entry) and self._waiting.keep(item):
-            return
         with self._lock:
             if self._closed:
                 raise LogClosed("the log is closed") from self.failure

@@ -155,8 +155,8 @@ class Log:
         `apply` must not fail: what it refuses is already in the log.
 
         ``make(drafts)`` is called in the log's thread before a group is formed, with drafts that
-        were appended one behind the other. It appends entries that take their place, in an order
-        of its own, and answers for a draft that it leaves out. It must not fail.
+        were appended one behind the other. It returns the entries that take their place, in an
+        order of its own, and answers for a draft that it leaves out. It must not fail.
 
         Raises:
             LogFailed: a sync or a cut failed, or `apply` raised. Everyone who waited has been

@@ -4,22 +4,21 @@
 
     append ─▶ came ─▶ drawn, while its drafts are made into entries ─▶ ready ─▶ group
 
-All of it is the queue's, under the queue's lock, but for `make` and what `make` calls.
+All of it is the queue's, under the queue's lock, but for `make`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from threading import get_ident
 from typing import cast
 
 from wal.entry import Draft, Entry
 from wal.errors import LogError
 
 Item = Entry | Draft
-Make = Callable[[list[Draft]], None]
-"""Makes entries of drafts and appends them, in the thread that calls it; must not raise."""
+Make = Callable[[list[Draft]], list[Entry]]
+"""Makes entries of drafts, in the thread that calls it; must not raise."""
 
 
 class PendingEntries:
@@ -33,7 +32,6 @@ class PendingEntries:
         self._drawn: list[Item] = []
         self._made: list[Entry] = []
         self._refused: list[Item] = []
-        self._maker: int | None = None
         self._refusal: LogError | None = None
 
     def __len__(self) -> int:
@@ -59,20 +57,13 @@ class PendingEntries:
 
     def make(self, make: Make) -> None:
         """Make entries of what was drawn. Without the lock: this is what takes time."""
-        self._maker = get_ident()
-        try:
-            self._make_all(make)
-        finally:
-            self._maker = None
-
-    def _make_all(self, make: Make) -> None:
         run: list[Draft] = []
         for item in self._drawn:
             if isinstance(item, Draft):
                 run.append(item)
                 continue
             if run:
-                make(run)
+                self._made += make(run)
                 run = []
             # Not before: a draft of its line may have been refused just now.
             if refusal_of(item) is None:
@@ -80,14 +71,7 @@ class PendingEntries:
             else:
                 self._refused.append(item)
         if run:
-            make(run)
-
-    def keep(self, entry: Entry) -> bool:
-        """Take an entry that was made of drafts; False when it is none. Without the lock."""
-        if self._maker != get_ident():
-            return False
-        self._made.append(entry)
-        return True
+            self._made += make(run)
 
     def end(self) -> tuple[list[Item], LogError | None]:
         """What was drawn is ready; what is refused instead, and why, if not for its line."""
@@ -136,7 +120,7 @@ def end_lines(items: Iterable[Item], error: LogError) -> None:
             line.refusal = line.refusal or error
 
 
-def no_drafts(drafts: list[Draft]) -> None:
+def no_drafts(drafts: list[Draft]) -> list[Entry]:
     """For a log that takes entries only."""
     raise RuntimeError(f"{len(drafts)} drafts in a log that was not told what to make of them")
 

@@ -25,6 +25,7 @@ from ingester.config.settings import (
 from ingester.daemon.instrumentation import Counting
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
+from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
 from ingester.flush.flusher import Persister
 from ingester.flush.freeze_policy import FreezePolicy
@@ -43,17 +44,20 @@ from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.service import Replication
+from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.admission import AdmissionGate, AdmissionState, DiskRoom
+from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import OriginSink
 from ingester.write.metrics_sink import MetricsSink
+from ingester.write.operation_maker import OperationMaker
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
-from ingester.write.wal_sink import WalSink
+from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.manifest import Add, Fenced, WriterIdentity
 from persist.store import ObjectStore
 from wal import Log, LogSettings, RecordKind, Recovered
@@ -211,10 +215,9 @@ class Runtime:
             queue_bytes=settings.persist.queue_bytes,
         )
         self._schema_numbers = itertools.count(1)
-        sink = with_tracing(
+        self.sink = self._observed(
             OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
         )
-        self.sink = MetricsSink(self.metrics, self.rates, sink)
         self.writes = Writes(
             self.catalog,
             self.tree,
@@ -246,6 +249,16 @@ class Runtime:
         )
         self.replication.on_logged = self.counting.transaction_logged
         self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
+
+    def _observed(self, inner: DmlSink) -> DmlSink:
+        """A sink in front of ``inner`` that counts and traces operations."""
+        return MetricsSink(self.metrics, self.rates, with_tracing(inner))
+
+    def coalescer(self) -> Coalescer:
+        """What makes operations of small batches, for the log's thread."""
+        collector = EntryCollector(self.wal_sink)
+        operations = OperationMaker(self.settings.flight.max_batch_bytes)
+        return Coalescer(self._observed(collector), collector, operations, Portal().post)
 
     # What clients ask for
 

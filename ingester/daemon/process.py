@@ -38,9 +38,6 @@ from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.server import serve_http
-from ingester.server.portal import Portal
-from ingester.write.coalescer import Coalescer
-from ingester.write.operation_maker import OperationMaker
 from persist.backoff import Backoff
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import (
@@ -161,7 +158,7 @@ async def _serve(runtime: Runtime, reporter: Reporter, on_ready: Ready, stop: tr
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
-        await workers.start(runtime.wal.run, runtime.wal_sink.apply, _maker(runtime).make)
+        await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await prune(runtime)
         server = await listen(runtime, reporter.status)
@@ -260,11 +257,6 @@ async def _replay(runtime: Runtime) -> bool:
         seconds=round(time.monotonic() - began, 3),
     )
     return True
-
-
-def _maker(runtime: Runtime) -> Coalescer:
-    operations = OperationMaker(runtime.settings.flight.max_batch_bytes)
-    return Coalescer(runtime.sink, operations, Portal().post)
 
 
 def _ready_line(runtime: Runtime) -> dict[str, Any]:

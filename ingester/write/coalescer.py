@@ -1,7 +1,7 @@
-"""Small batches that wait for the log together become one operation when it is their turn.
+"""Small batches that wait for the log at the same time become one operation: a coalesced batch.
 
     reader threads     arrival ─▶ log (as a draft) ┐      while the last group is written and synced
-    the log's thread                               └─▶ one run per schema ─▶ next group
+    the log's thread                               └─▶ one coalesced batch per schema ─▶ next group
 
 One call into Arrow then serves all of them, and one record of the log.
 
@@ -24,16 +24,16 @@ from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Post
 from ingester.write.stream import Outcome, WriteStream
-from ingester.write.wal_sink import log_refusal
-from wal import Draft, LogError
+from ingester.write.wal_sink import EntryCollector, log_refusal
+from wal import Draft, Entry, LogError
 
-MAX_RUN = 4096
-MAX_RUN_BYTES = 1 << 20
-"""Operations and bytes of one run: it is one record of the log, and one chunk of a buffer."""
+MAX_OPERATIONS = 4096
+MAX_BYTES = 1 << 20
+"""Limits of one coalesced batch: it is one record of the log, and one chunk of a buffer."""
 
 
 class Arrival(Draft):
-    """A small batch of a stream without an origin, on its way to a run."""
+    """A small batch of a stream without an origin, on its way to a coalesced batch."""
 
     __slots__ = ("batch", "judged", "slot", "stream")
 
@@ -78,34 +78,41 @@ class Coalescer:
     """Makes operations of what waits. In the log's thread alone.
 
     Args:
-        post: calls something on the loop.
+        sink: counts and traces operations on their way into ``collector``.
+        post: calls a function on the loop.
     """
 
-    def __init__(self, sink: DmlSink, operations: OperationMaker, post: Post) -> None:
+    def __init__(
+        self, sink: DmlSink, collector: EntryCollector, operations: OperationMaker, post: Post
+    ) -> None:
         self._sink = sink
+        self._collector = collector
         self._operations = operations
         self._post = post
 
-    def make(self, drafts: Iterable[Draft]) -> None:
-        """Submit operations for all of them; see :meth:`wal.Log.run`."""
+    def make(self, drafts: Iterable[Draft]) -> list[Entry]:
+        """The log entries of all of them; a refused one is answered. See :meth:`wal.Log.run`."""
         by_plan: dict[int, list[Arrival]] = {}
         for draft in drafts:
             assert isinstance(draft, Arrival)
             by_plan.setdefault(draft.stream.plan.shape, []).append(draft)
         for arrivals in by_plan.values():
-            for run in _runs(arrivals):
-                self._make(run)
+            for batch in _cut(arrivals):
+                self._coalesce(batch)
+        return self._collector.take()
 
-    def _make(self, arrivals: list[Arrival]) -> None:
+    def _coalesce(self, arrivals: list[Arrival]) -> None:
         plan = arrivals[0].stream.plan
         if len(arrivals) > 1 and not any(each.stream.line.refusal for each in arrivals):
             try:
                 most_bytes = sum(each.stored_bytes for each in arrivals)
-                run = self._operations.make_run(plan, [each.batch for each in arrivals], most_bytes)
+                operation = self._operations.coalesce(
+                    plan, [each.batch for each in arrivals], most_bytes
+                )
             except Exception:  # whatever it is, it comes again where it can be told whose it is
                 pass
             else:
-                self._submit(run, arrivals)
+                self._submit(operation, arrivals)
                 return
         for arrival in arrivals:
             self._make_one(arrival)
@@ -158,14 +165,14 @@ class Coalescer:
             arrival.pronounce()
 
 
-def _runs(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
-    """Cut so that no run is too long."""
-    run: list[Arrival] = []
+def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
+    """Groups of arrivals, in order, none of which is too large for one coalesced batch."""
+    group: list[Arrival] = []
     nbytes = 0
     for arrival in arrivals:
-        if run and (len(run) == MAX_RUN or nbytes + arrival.stored_bytes > MAX_RUN_BYTES):
-            yield run
-            run, nbytes = [], 0
-        run.append(arrival)
+        if group and (len(group) == MAX_OPERATIONS or nbytes + arrival.stored_bytes > MAX_BYTES):
+            yield group
+            group, nbytes = [], 0
+        group.append(arrival)
         nbytes += arrival.stored_bytes
-    yield run
+    yield group

@@ -76,10 +76,10 @@ class OperationMaker:
             checkpoint=metadata.checkpoint_bytes(),
         )
 
-    def make_run(
+    def coalesce(
         self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
     ) -> Operation:
-        """One run of small batches of one schema, each with a sequence of its own.
+        """A coalesced batch of small ones of one schema, each with a sequence of its own.
 
         Args:
             most_bytes: what all of them have at most, each of them no more than a batch may.
@@ -91,7 +91,7 @@ class OperationMaker:
         validate_fully(batches)
         known = Known(valid=True, most_bytes=most_bytes)
         rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
-        split, members = _split_run(rows, counts, plan.normalise.definition.spec)
+        split, members = _split_coalesced(rows, counts, plan.normalise.definition.spec)
         parts, messages = as_parts(
             split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
         )
@@ -166,10 +166,10 @@ def _not_valid(exc: pa.ArrowInvalid) -> InvalidRequest:
     return InvalidRequest(f"batch is not valid: {exc}")
 
 
-def _split_run(
+def _split_coalesced(
     rows: pa.RecordBatch, counts: list[int], spec: PartitionSpec
 ) -> tuple[Split, list[Members]]:
-    """The rows of a run by partition, and whose they are in each."""
+    """The rows of a coalesced batch by partition, and whose they are in each."""
     split = split_batch(rows, spec)
     if len(split) < 2:
         return split, [tuple((n, count) for n, count in enumerate(counts) if count)] * len(split)

@@ -47,13 +47,18 @@ class WalSink:
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Queue the operation for the next group commit."""
+        entry = self.entry_of(operation, answer)
+        self._append(entry, lambda closed: answer(operation, closed))
+
+    def entry_of(self, operation: Operation, answer: Answer) -> Entry:
+        """The operation's log entry, through which it is answered; for whoever appends it."""
         entry = operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
         entry.tag = operation
         entry.on_done = lambda _entry, error: self._done(operation, answer, error)
         if (on_logged := operation.on_logged) is not None:
             entry.on_stored = lambda stored: on_logged(stored.seq)
-        self._append(entry, lambda closed: answer(operation, closed))
+        return entry
 
     def submit_together(
         self, transaction: Transaction, answer: Callable[[BaseException | None], None]
@@ -139,6 +144,26 @@ class WalSink:
         if isinstance(error, LogFull):
             self._on_disk_full()
         answer(None if error is None else log_refusal(error))
+
+
+class EntryCollector:
+    """Keeps the entries of operations instead of appending them; a :class:`ingester.dml.DmlSink`.
+
+    It ends the chain of sinks under the coalescer, whose entries the log itself takes.
+    """
+
+    def __init__(self, wal_sink: WalSink) -> None:
+        self._wal_sink = wal_sink
+        self._entries: list[Entry] = []
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Keep the operation's entry."""
+        self._entries.append(self._wal_sink.entry_of(operation, answer))
+
+    def take(self) -> list[Entry]:
+        """The entries that were kept since the last call."""
+        entries, self._entries = self._entries, []
+        return entries
 
 
 def _nobody(_operation: Operation, error: BaseException | None) -> None:

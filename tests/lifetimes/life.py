@@ -31,8 +31,7 @@ from ingester.daemon.assembly import Runtime, log_settings
 from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
 from ingester.errors import IngesterError
 from ingester.query.ticket import Ticket
-from ingester.server.portal import Portal
-from ingester.write.coalescer import Arrival, Coalescer
+from ingester.write.coalescer import Arrival
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WriteStream
 from persist.manifest import (
@@ -136,8 +135,7 @@ class _Life:
                 workers.start_soon(work)
             workers.start_soon(prune_log, runtime)
             await daemon._replay(runtime)
-            runs = Coalescer(runtime.sink, OperationMaker(1 << 20), Portal().post)
-            await workers.start(runtime.wal.run, runtime.wal_sink.apply, runs.make)
+            await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
             await self._query()
             for name, amount in script:
                 await self._do(name, amount)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wal import Draft, Entry, Log, LogError, LogWriteFailed, OrderedSession, RecordKind
+from wal import Draft, Entry, LogError, LogWriteFailed, OrderedSession, RecordKind
 
 END = b";"
 Note = Callable[[object, BaseException | None], None]
@@ -21,11 +21,11 @@ class TextDraft(Draft):
         self.on_done = note
 
 
-def join(log: Log, drafts: list[Draft]) -> None:
+def join(drafts: list[Draft]) -> list[Entry]:
     """One entry of all that are fit and on a good line, with a sequence for each."""
     fit = [draft for draft in drafts if isinstance(draft, TextDraft) and _is_fit(draft)]
     if not fit:
-        return
+        return []
     entry = Entry(
         RecordKind.OPERATION,
         [draft.payload + END for draft in fit],
@@ -38,7 +38,7 @@ def join(log: Log, drafts: list[Draft]) -> None:
             _answer(draft, error)
 
     entry.on_done = done
-    log.append_nowait(entry)
+    return [entry]
 
 
 def _is_fit(draft: TextDraft) -> bool:

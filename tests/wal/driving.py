@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ async def running(
     *,
     clean: bool = True,
     first_seq: int | None = None,
-    make: Callable[[Log, list[Draft]], None] | None = None,
+    make: Callable[[list[Draft]], list[Entry]] | None = None,
     disk: Disk | None = None,
     **more: Any,
 ) -> AsyncIterator[Running]:
@@ -131,7 +131,7 @@ async def running(
     await log.start(IDENTITY, first_seq or recovered.last_seq + 1)
     state = Running(log)
     async with trio.open_nursery() as nursery:
-        await nursery.start(log.run, state.apply, None if make is None else partial(make, log))
+        await nursery.start(log.run, state.apply, make)
         yield state
         if clean:
             await log.close()

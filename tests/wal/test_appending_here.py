@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.wal.drafts import join
 from tests.wal.driving import (
     Running,
     Stored,
@@ -22,7 +23,7 @@ from tests.wal.driving import (
 )
 from tests.wal.held_disk import HeldDisk
 from tests.wal.test_drafts import Outcomes
-from wal import Entry, LogClosed, LogFailed, RecordKind
+from wal import Draft, Entry, LogClosed, LogFailed, RecordKind
 
 
 class Syncs(HeldDisk):
@@ -156,11 +157,9 @@ async def test_nothing_is_told_of_what_was_not_synced(tmp_path: Path) -> None:
 async def test_drafts_become_entries_in_the_thread_that_appends(tmp_path: Path) -> None:
     makers: list[str] = []
 
-    def make(log: object, drafts: object) -> None:
-        from tests.wal.drafts import join
-
+    def make(drafts: list[Draft]) -> list[Entry]:
         makers.append(threading.current_thread().name)
-        join(log, drafts)  # type: ignore[arg-type]
+        return join(drafts)
 
     async with running(tmp_path, make=make) as state:
         outcomes = Outcomes()

@@ -15,7 +15,7 @@ from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
 from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, CommitDelay
-from wal.entry import Draft
+from wal.entry import Draft, Entry
 from wal.log import Log
 
 PATIENCE_S = 20.0
@@ -241,15 +241,18 @@ def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
     for draft in drafts:
         draft.waits = True
 
-    def join_late(log: Log, drawn: list[Draft]) -> None:
+    logs: list[Log] = []
+
+    def join_late(drawn: list[Draft]) -> list[Entry]:
         if drawn == drafts[:1]:
-            other = threading.Thread(target=log.append_nowait, args=(drafts[1],))
+            other = threading.Thread(target=logs[0].append_nowait, args=(drafts[1],))
             other.start()
             other.join(PATIENCE_S)
-        join(log, drawn)
+        return join(drawn)
 
     async def append() -> None:
         async with running(tmp_path, make=join_late) as state:
+            logs.append(state.log)
             state.log.append_nowait(drafts[0])
             with trio.fail_after(PATIENCE_S):
                 while state.log.next_seq < 3:

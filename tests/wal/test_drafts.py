@@ -16,7 +16,6 @@ from tests.wal.held_disk import HeldDisk
 from wal import (
     Draft,
     Entry,
-    Log,
     LogClosed,
     LogFailed,
     LogFull,
@@ -163,10 +162,10 @@ async def test_drafts_that_wait_when_the_disk_is_full_are_refused(tmp_path: Path
 async def test_drafts_that_are_being_made_when_the_log_ends_are_answered(tmp_path: Path) -> None:
     making, go = threading.Event(), threading.Event()
 
-    def slowly(log: Log, drafts: list[Draft]) -> None:
+    def slowly(drafts: list[Draft]) -> list[Entry]:
         making.set()
         assert go.wait(20)
-        join(log, drafts)
+        return join(drafts)
 
     with trio.fail_after(20):
         async with running(tmp_path, make=slowly) as state:
@@ -188,7 +187,7 @@ async def test_drafts_that_are_being_made_when_the_log_ends_are_answered(tmp_pat
 async def test_who_fails_to_make_entries_ends_the_log_and_the_drafts_are_answered(
     tmp_path: Path,
 ) -> None:
-    def fails(log: Log, drafts: list[Draft]) -> None:
+    def fails(drafts: list[Draft]) -> list[Entry]:
         raise ValueError("on purpose")
 
     async def lose() -> None:

@@ -15,7 +15,7 @@ from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import in_a_thread, in_trio, operation, running, started
 from tests.wal.held_disk import HeldDisk
 from tests.wal.test_drafts import Outcomes
-from wal import Draft, Entry, Log, LogFailed, LogWriteFailed
+from wal import Draft, Entry, LogFailed, LogWriteFailed
 
 
 @in_trio
@@ -59,10 +59,10 @@ class Making:
         self.begun = threading.Event()
         self.go = threading.Event()
 
-    def make(self, log: Log, drafts: list[Draft]) -> None:
+    def make(self, drafts: list[Draft]) -> list[Entry]:
         self.begun.set()
         assert self.go.wait(20)
-        join(log, drafts)
+        return join(drafts)
 
     async def wait_until_begun(self) -> None:
         assert await trio.to_thread.run_sync(self.begun.wait, 20)
@@ -102,7 +102,7 @@ def test_what_is_being_made_when_the_run_is_cancelled_is_answered(
         async with trio.open_nursery() as nursery:
             draft = outcomes.draft(b"unfit?")
             nursery.start_soon(in_a_thread, partial(append, draft))
-            await nursery.start(log.run, lambda entries: None, partial(making.make, log))
+            await nursery.start(log.run, lambda entries: None, making.make)
             await making.wait_until_begun()
             nursery.cancel_scope.cancel()
             trio.lowlevel.current_trio_token().run_sync_soon(making.go.set)

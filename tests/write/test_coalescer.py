@@ -18,11 +18,11 @@ from ingester.buffer.table import TableBuffer
 from ingester.dml.ipc import IpcMessage
 from ingester.dml.operation import Operation
 from ingester.dml.record import DamagedRecord, decode_operation, encode_schema, make_operation
-from ingester.dml.sink import DmlSink
 from ingester.schema import Normaliser
 from ingester.write.coalescer import Arrival, Coalescer
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import WritePlan, WriteStream
+from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from wal import OrderedSession, Preamble, RecordKind
@@ -100,7 +100,7 @@ def test_a_run_holds_what_its_batches_would_be_one_by_one(
 ) -> None:
     plan = _plan(spec, sent)
     came = [_batch(each, sent) for each in found]
-    run = MAKER.make_run(plan, came, 1 << 20)
+    run = MAKER.coalesce(plan, came, 1 << 20)
     assert run.operations == len(came)
     assert run.rows == sum(len(each) for each in found)
     together = _by_number(run)
@@ -114,7 +114,7 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
     found: list[list[dict[str, Any]]], spec: list[str]
 ) -> None:
     plan = _plan(spec, KEPT)
-    run = MAKER.make_run(plan, [_batch(each, KEPT) for each in found], 1 << 20)
+    run = MAKER.coalesce(plan, [_batch(each, KEPT) for each in found], 1 << 20)
     assert run.entry is not None
     assert run.entry.operations == len(found)
     payload = pa.py_buffer(b"".join(map(bytes, run.entry.body.pieces))[: run.entry.body.length])
@@ -142,7 +142,7 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
 def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> None:
     plan = _plan([], KEPT)
     one = {"time": 1, "host": "a", "v": 0.5}
-    run = MAKER.make_run(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
+    run = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
     parts = tuple(part._replace(members=members) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
     made = make_operation(
@@ -188,8 +188,7 @@ class _Stream:
 def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     """It is counted no longer: nothing but the rows of the run may keep it."""
     plan = _plan([], KEPT)
-    submitted: list[tuple[Operation, Any]] = []
-    sink = cast(DmlSink, SimpleNamespace(submit=lambda *pair: submitted.append(pair)))
+    collector = EntryCollector(cast(WalSink, SimpleNamespace(entry_of=lambda *pair: pair)))
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
         plan=plan,
@@ -203,14 +202,13 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     kept = [weakref.ref(arrival.batch) for arrival in arrivals]
     gc.disable()
     try:
-        Coalescer(sink, MAKER, lambda *_: None).make(arrivals)
-        ((operation, answer),) = submitted
+        made: Any = Coalescer(collector, collector, MAKER, lambda *_: None).make(arrivals)
+        ((operation, answer),) = made
         assert operation.operations == 3
         assert operation.on_logged is not None
         operation.on_logged(7)
         answer(operation, None)
-        submitted.clear()
-        del arrivals, operation, answer
+        del made, arrivals, operation, answer
         assert [each() for each in kept] == [None] * 3
     finally:
         gc.enable()
