@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 import structlog
@@ -33,18 +32,18 @@ from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
 from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
 from ingester.daemon.status_report import Reporter, StartingStatus, StatusSwitch
 from ingester.memory.allocator import set_up_allocator
-from ingester.observability.logs import RecentProblems, configure_logs
+from ingester.observability.logs import RecentProblems, configure_logs, store_away
 from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.server import serve_http
-from persist.backoff import Backoff
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import (
     ObjectStore,
-    StoreUnavailable,
+    StoreRetry,
     check_store,
     open_store,
+    retry_async,
 )
 from wal import (
     DirectoryLock,
@@ -59,6 +58,7 @@ T = TypeVar("T")
 Ready = Callable[[dict[str, Any]], None]
 
 
+START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.002
 
@@ -192,20 +192,9 @@ async def _watch_signals(signals: Any, stop: trio.Event) -> None:
 
 async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
     """What a call of the store returns, made in a thread; waits while the store is away."""
-    backoff = Backoff(0.2, 10.0, Random())
-    while True:
-        try:
-            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
-        except StoreUnavailable as exc:
-            wait_s = backoff.next_s()
-            log.warning(
-                "store not reached, trying again",
-                store=store.url,
-                error=str(exc),
-                wait_s=round(wait_s, 3),
-                runbook="store-away",
-            )
-            await trio.sleep(wait_s)
+    in_thread = partial(trio.to_thread.run_sync, call, abandon_on_cancel=True)
+    tell = store_away("store not reached, trying again", store=store.url)
+    return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
 
 
 async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> WriterIdentity:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from random import Random
 from typing import TypeVar
 
 import structlog
@@ -24,11 +23,11 @@ import trio
 from ingester.buffer import BufferHandle
 from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
 from ingester.memory.ledger import MemoryLedger
-from persist.backoff import Backoff
+from ingester.observability.logs import store_away
 from persist.jobs.byte_budget import ByteBudget
 from persist.manifest import TableState
 from persist.parquet.encode import job_bytes
-from persist.store import StoreError
+from persist.store import StoreError, StoreRetry, retry_async
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -40,6 +39,7 @@ that one is put into order while the other is encoded. A larger one goes alone. 
 memory comes on top of the buffers, which stay readable until the commit."""
 JOB_SHARE = 8
 """No more than the memory's limit divided by this."""
+UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
 def _give_way() -> None:
@@ -130,37 +130,26 @@ class Uploads:
         Raises:
             CannotEncode: no file can be made of it now.
         """
-        backoff = Backoff(0.1, 10.0, Random())
-        while True:
-            try:
-                if ordered is not None:
-                    return await self._run(partial(self._uploader.put, ordered))
-                state = handle.partition.table.state if base is None else base
-                return await self._run(
-                    partial(self._uploader.upload, handle, state, after_seq, left_out)
-                )
-            except (StoreError, OSError) as exc:
-                wait_s = backoff.next_s()
-                self.on_failed()
-                log.warning(
-                    "upload failed, trying again",
-                    table=handle.partition.table.key,
-                    partition=handle.partition.name,
-                    error=str(exc),
-                    wait_s=round(wait_s, 3),
-                    runbook="store-away",
-                )
-            except CannotEncode:
-                self.on_failed()
-                log.exception(
-                    "buffer cannot be encoded",
-                    table=handle.partition.table.key,
-                    partition=handle.partition.name,
-                    runbook="persist-failing",
-                )
-                raise
-            # Behind the error's end: it holds rows.
-            await trio.sleep(wait_s)
+
+        async def once() -> Upload:
+            if ordered is not None:
+                return await self._run(partial(self._uploader.put, ordered))
+            state = handle.partition.table.state if base is None else base
+            upload = partial(self._uploader.upload, handle, state, after_seq, left_out)
+            return await self._run(upload)
+
+        def tell(error: Exception, wait_s: float) -> None:
+            self.on_failed()
+            warn(error, wait_s)
+
+        where = {"table": handle.partition.table.key, "partition": handle.partition.name}
+        warn = store_away("upload failed, trying again", **where)
+        try:
+            return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)
+        except CannotEncode:
+            self.on_failed()
+            log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
+            raise
 
     async def _run(self, work: Callable[[], T]) -> T:
         """In a thread. Its error is let go of when the caller does: it holds the rows."""

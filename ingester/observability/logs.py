@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -122,6 +122,17 @@ def _renderers(style: Format, out: TextIO) -> list[Any]:
         ]
     # The traceback is text already; the renderer only has to print it.
     return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="at", sort_keys=False)]
+
+
+def store_away(event: str, **fields: object) -> Callable[[Exception, float], None]:
+    """A function that warns that the store is away and when it is asked again, for ``retry``."""
+    log = structlog.get_logger()
+
+    def tell(error: Exception, wait_s: float) -> None:
+        told = {**fields, "error": str(error), "wait_s": round(wait_s, 3)}
+        log.warning(event, **told, runbook="store-away")
+
+    return tell
 
 
 def put_first(_logger: object, _method: str, event: EventDict) -> EventDict:

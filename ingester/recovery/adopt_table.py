@@ -10,10 +10,8 @@ and without gaps, so that ``applied`` never covers one that is in no file. All o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,7 +30,6 @@ from ingester.recovery.adoption_rules import (
     rows_of,
 )
 from ingester.recovery.orphan_log import OldOperation
-from persist.backoff import Backoff
 from persist.manifest import (
     Action,
     Add,
@@ -56,11 +53,13 @@ from persist.manifest import (
     undisturbed,
     unmoved,
 )
-from persist.store import StoreUnavailable
+from persist.store import StoreRetry, StoreUnavailable, retry
 
 T = TypeVar("T")
 
-ATTEMPTS = 8
+ADOPTION_RETRY = StoreRetry(
+    first_s=0.2, cap_s=3.0, away=(StoreUnavailable, CommitUnclear), attempts=9
+)
 PLANS = 100
 """Each new plan means that somebody else has committed the same rows or files: it has an end."""
 
@@ -265,13 +264,7 @@ def patiently(call: Callable[[], T]) -> T:
     Raises:
         StoreUnavailable, CommitUnclear: it stayed away.
     """
-    backoff = Backoff(0.2, 3.0, Random())
-    for _ in range(ATTEMPTS):
-        try:
-            return call()
-        except (StoreUnavailable, CommitUnclear):
-            time.sleep(backoff.next_s())
-    return call()
+    return retry(call, ADOPTION_RETRY)
 
 
 def if_older(old: WriterIdentity) -> Rebase:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 
 import pyarrow as pa
-import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
@@ -24,13 +22,14 @@ from ingester.dml.record import DamagedRecord, LoggedOperation, OperationHeader,
 from ingester.dml.transaction_record import decode_record
 from ingester.errors import StoreAway, UnknownTable
 from ingester.memory.ledger import MemoryLedger
+from ingester.observability.logs import store_away
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
-from persist.backoff import Backoff
 from persist.manifest.origins import in_files, may_commit
+from persist.store import StoreRetry, retry_async
 from wal import Log, Record, RecordKind
 
-log = structlog.get_logger(__name__)
+REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, away=(StoreAway,))
 
 
 class LogWithoutTable(Exception):
@@ -219,21 +218,20 @@ class Replay:
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
         """Our new epoch goes into the manifest first, then what is applied there counts."""
-        backoff = Backoff(0.2, 10.0, Random())
-        while True:
-            try:
-                table = await self._catalog.open(namespace, name)
-                await self._catalog.register(table)
-                return table
-            except UnknownTable as exc:
-                raise LogWithoutTable(
-                    f"the log has acknowledged rows of table {namespace}/{name}, which store"
-                    f" {self._catalog.store.url} does not have; is this the right store?"
-                ) from exc
-            except StoreAway as exc:
-                wait_s = backoff.next_s()
-                log.warning("replay waits", error=str(exc), wait_s=wait_s, runbook="store-away")
-                await trio.sleep(wait_s)
+
+        async def once() -> TableBuffer:
+            table = await self._catalog.open(namespace, name)
+            await self._catalog.register(table)
+            return table
+
+        try:
+            tell = store_away("replay waits")
+            return await retry_async(once, REGISTER_RETRY, tell, sleep=trio.sleep)
+        except UnknownTable as exc:
+            raise LogWithoutTable(
+                f"the log has acknowledged rows of table {namespace}/{name}, which store"
+                f" {self._catalog.store.url} does not have; is this the right store?"
+            ) from exc
 
     async def _wait_for_memory(self) -> None:
         ledger = self._limits.ledger

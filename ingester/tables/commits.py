@@ -15,20 +15,18 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from random import Random
 from typing import TypeVar
 
-import structlog
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.errors import StoreAway
+from ingester.observability.logs import store_away
 from ingester.tables.commit_batches import NO_FILES, CommitGroups, FilesOf, Group
 from ingester.tables.install import Installation
 from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.pending_commit import Gate, PersistedBuffer, held_back
 from ingester.tables.version_overlap import VersionOverlap
-from persist.backoff import Backoff
 from persist.manifest import (
     Action,
     CommitUnclear,
@@ -41,13 +39,12 @@ from persist.manifest import (
     undisturbed,
     unmoved,
 )
-from persist.store import ObjectStore, StoreError, StoreUnavailable
+from persist.store import ObjectStore, StoreError, StoreRetry, StoreUnavailable, retry_async
 from persist.table import TableKey
-
-log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUnclear))
 STORE_RETRY_S = 2.0
 LOCK_PATIENCE_S = 5.0
 MAX_STORE_CALLS = 16
@@ -240,21 +237,10 @@ class Commits:
         claims: Claims,
         files: FilesOf = NO_FILES,
     ) -> TableState:
-        backoff = Backoff(0.1, 10.0, Random())
         proposal = Proposal((*actions, *claims.actions))
-        while True:
-            try:
-                return await self._commit_once(table.key, base, proposal, claims, files)
-            except (StoreError, CommitUnclear) as exc:
-                wait_s = backoff.next_s()
-                log.warning(
-                    "commit failed, trying again",
-                    table=table.key,
-                    error=str(exc),
-                    wait_s=round(wait_s, 3),
-                    runbook="store-away",
-                )
-                await trio.sleep(wait_s)
+        call = partial(self._commit_once, table.key, base, proposal, claims, files)
+        tell = store_away("commit failed, trying again", table=table.key)
+        return await retry_async(call, COMMIT_RETRY, tell, sleep=trio.sleep)
 
     async def _commit_once(
         self,

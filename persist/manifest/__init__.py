@@ -53,7 +53,7 @@ from persist.manifest.actions import (
     WriterIdentity,
 )
 from persist.manifest.claims import claim_epoch
-from persist.manifest.committing import Patience, Proposal, Rebase, commit
+from persist.manifest.committing import Proposal, Rebase, commit
 from persist.manifest.draft import apply
 from persist.manifest.errors import (
     ActionRefused,
@@ -118,7 +118,6 @@ __all__ = [
     "PartitionKey",
     "PartitionsChanged",
     "PartlyCovered",
-    "Patience",
     "Plan",
     "Properties",
     "Proposal",

@@ -18,12 +18,10 @@ of a process that dies meanwhile is told by ``applied`` (persists), by the files
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from persist.backoff import Backoff
 from persist.manifest.actions import Action, WriterIdentity
 from persist.manifest.errors import ActionRefused, CommitUnclear, ManifestDamaged, TableNotFound
 from persist.manifest.files import (
@@ -39,20 +37,14 @@ from persist.manifest.paths import changelog_path, commit_path
 from persist.manifest.reading import Manifest
 from persist.manifest.rebasing import check_fence, rebase
 from persist.manifest.state import EMPTY, TableState
-from persist.store import AlreadyExists, StoreUnavailable
+from persist.store import AlreadyExists, StoreRetry, StoreUnavailable, retry
 
 Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
 Fence = Callable[[TableState, WriterIdentity], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long one call goes on asking a store that gives no clear answer."""
-
-    attempts: int = 5
-    first_s: float = 0.1
-    cap_s: float = 2.0
-    sleep: Callable[[float], None] = time.sleep
+PATIENCE = StoreRetry(first_s=0.1, cap_s=2.0, attempts=5)
+"""How long one call goes on asking a store that gives no clear answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ def commit(
     rebase: Rebase = rebase,
     *,
     fence: Fence = check_fence,
-    patience: Patience = Patience(),
+    patience: StoreRetry = PATIENCE,
 ) -> TableState:
     """The state with the proposal in it. Blocks; repeating it with the same proposal is safe.
 
@@ -159,7 +151,7 @@ def _prepare(
     return _Attempt(record, state, encode_commit(record))
 
 
-def _settle(manifest: Manifest, proposal: Proposal, patience: Patience) -> TableState | None:
+def _settle(manifest: Manifest, proposal: Proposal, patience: StoreRetry) -> TableState | None:
     """Make the pending attempt, again if need be: its state, or None once it is lost for ever.
 
     Raises:
@@ -167,23 +159,16 @@ def _settle(manifest: Manifest, proposal: Proposal, patience: Patience) -> Table
     """
     attempt = proposal._attempt
     assert attempt is not None
-    backoff = Backoff(patience.first_s, patience.cap_s, random.Random())
-    problem: Exception | None = None
-    for _ in range(patience.attempts):
-        if problem is not None:
-            patience.sleep(backoff.next_s())
-        try:
-            won = _create(manifest, attempt)
-        except StoreUnavailable as exc:
-            problem = exc
-            continue
-        if won:
-            manifest.note(attempt.commit.version)
-            return attempt.state
-        proposal._attempt = None
-        return None
     version, uid = attempt.commit.version, attempt.commit.uid
-    raise CommitUnclear(version, uid, str(problem)) from problem
+    try:
+        won = retry(partial(_create, manifest, attempt), patience)
+    except StoreUnavailable as exc:
+        raise CommitUnclear(version, uid, str(exc)) from exc
+    if won:
+        manifest.note(version)
+        return attempt.state
+    proposal._attempt = None
+    return None
 
 
 def _create(manifest: Manifest, attempt: _Attempt) -> bool:

@@ -2,8 +2,9 @@
 
 ``open_store`` makes a store of a URL, ``check_store`` asks it at start-up whether it can do what
 the manifest needs, and ``ObjectStore`` (in ``contract``) says what every store promises. All calls
-block and may come from any thread; nothing here retries, apart from a conflict of two conditional
-writes: whoever calls decides what waiting costs. Errors are sorted by who has to act (``errors``).
+block and may come from any thread. No store retries by itself, apart from a conflict of two
+conditional writes: callers decide what waiting costs, and wait by the policy in ``retry``. Errors
+are sorted by who has to act (``errors``).
 
     local      files: temporary file, fsync, rename or link, fsync of the folder
     s3         one single PUT per write, If-None-Match for a create
@@ -26,6 +27,7 @@ from persist.store.errors import (
 )
 from persist.store.opening import open_store
 from persist.store.probe import check_store
+from persist.store.retry import StoreRetry, Tell, retry, retry_async
 
 __all__ = [
     "AlreadyExists",
@@ -36,8 +38,12 @@ __all__ = [
     "StoreDenied",
     "StoreError",
     "StoreFull",
+    "StoreRetry",
     "StoreUnavailable",
     "StoreUnsuitable",
+    "Tell",
     "check_store",
     "open_store",
+    "retry",
+    "retry_async",
 ]

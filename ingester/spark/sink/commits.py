@@ -7,12 +7,10 @@ manifest is not committed again.
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
-from persist.backoff import Backoff
 from persist.manifest import (
     Action,
     CommitUnclear,
@@ -24,9 +22,11 @@ from persist.manifest import (
     rebase,
 )
 from persist.manifest.committing import Rebase
-from persist.store import StoreUnavailable
+from persist.store import StoreRetry, StoreUnavailable, retry
 
-PATIENCE_S = 120.0
+COMMIT_RETRY = StoreRetry(
+    first_s=0.1, cap_s=5.0, away=(StoreUnavailable, CommitUnclear), for_s=120.0
+)
 """How long a driver asks a store that gives no clear answer."""
 
 
@@ -48,12 +48,5 @@ def commit_patiently(
         RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
         StoreUnavailable, CommitUnclear: For two minutes. It may be committed all the same.
     """
-    proposal, backoff = Proposal(actions), Backoff(0.1, 5.0, random.Random())
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return commit(manifest, base, proposal, writer, rule)
-        except (StoreUnavailable, CommitUnclear):
-            if time.monotonic() > until:
-                raise
-            time.sleep(backoff.next_s())
+    call = partial(commit, manifest, base, Proposal(actions), writer, rule)
+    return retry(call, COMMIT_RETRY)

@@ -18,7 +18,6 @@ from persist.manifest import (
     OriginExpired,
     OriginRun,
     Owner,
-    Patience,
     Properties,
     Proposal,
     Remove,
@@ -32,11 +31,12 @@ from persist.manifest import (
     apply,
     commit,
 )
+from persist.store import StoreRetry
 
 DAY: Values = ("2026-11-21",)
 ME = WriterIdentity(ingester_id="me", incarnation="first", epoch=1)
 OTHER = WriterIdentity("other", "run", 5)
-IMPATIENT = Patience(attempts=3, sleep=lambda _: None)
+IMPATIENT = StoreRetry(first_s=1e-9, cap_s=1e-9, attempts=3)
 
 DEFINITION: tuple[Action, ...] = (
     Schema(schema_id=1, arrow="AAAA"),

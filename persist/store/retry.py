@@ -1,0 +1,104 @@
+"""The store is away: what counts as that, how long to wait, who is told, and when to give up.
+
+    attempt ──┬─▶ answered ─────────────────────────────────▶ its result
+       ▲      ├─▶ raised an error that is not in ``away`` ──▶ the error, at once
+       │      └─▶ raised one of ``away`` ──┬─ attempts or seconds used up ──▶ the error
+       └── wait: 0..ceiling, doubling ◀────┘ otherwise ``tell`` hears the error and the wait
+
+Law of this file: ``StoreRetry`` and ``Failures`` decide, without a clock and without sleeping;
+``retry`` waits in a thread and ``retry_async`` in any event loop. Every failure that is waited for
+is told. The error is let go of before the wait, because its frames may hold rows.
+
+A retry is for calls that may be repeated: a write whose answer was lost may have happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from persist.backoff import Backoff
+from persist.store.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+Tell = Callable[[Exception, float], None]
+"""Is told each error that is waited for, and the seconds until the next attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRetry:
+    """How long one caller goes on asking a store that is away. Without bounds it is for ever."""
+
+    first_s: float
+    """The most that the first wait may take; the ceiling doubles with every further one."""
+    cap_s: float
+    """The highest ceiling."""
+    away: tuple[type[Exception], ...] = (StoreUnavailable,)
+    """The errors that mean that the store is away."""
+    attempts: int | None = None
+    """The attempts to make in all."""
+    for_s: float | None = None
+    """The seconds since the first attempt after which a failure is the last one."""
+
+
+class Failures:
+    """One call's failures so far, and whether it is tried again. Not shared between threads."""
+
+    def __init__(self, policy: StoreRetry, began: float, rng: Random) -> None:
+        """Start before the first attempt; ``began`` is the time of any monotonic clock."""
+        self._policy = policy
+        self._began = began
+        self._backoff = Backoff(policy.first_s, policy.cap_s, rng)
+        self._count = 0
+
+    def wait_s(self, now: float) -> float | None:
+        """How many seconds to wait after another failure, or None when its error stands."""
+        self._count += 1
+        policy = self._policy
+        if policy.attempts is not None and self._count >= policy.attempts:
+            return None
+        if policy.for_s is not None and now - self._began > policy.for_s:
+            return None
+        return self._backoff.next_s()
+
+
+def retry(call: Callable[[], T], policy: StoreRetry, tell: Tell | None = None) -> T:
+    """What ``call`` returns, tried again as ``policy`` says. Blocks this thread.
+
+    Raises:
+        Exception: The last error in ``policy.away`` once it gives up; any other error at once.
+    """
+    failures = Failures(policy, time.monotonic(), Random())
+    while True:
+        try:
+            return call()
+        except policy.away as exc:
+            if (wait_s := failures.wait_s(time.monotonic())) is None:
+                raise
+            if tell is not None:
+                tell(exc, wait_s)
+        time.sleep(wait_s)
+
+
+async def retry_async(
+    call: Callable[[], Awaitable[T]],
+    policy: StoreRetry,
+    tell: Tell | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[object]],
+) -> T:
+    """As :func:`retry`, in the event loop that ``sleep`` belongs to, which may cancel the wait."""
+    failures = Failures(policy, time.monotonic(), Random())
+    while True:
+        try:
+            return await call()
+        except policy.away as exc:
+            if (wait_s := failures.wait_s(time.monotonic())) is None:
+                raise
+            if tell is not None:
+                tell(exc, wait_s)
+        await sleep(wait_s)

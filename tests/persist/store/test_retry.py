@@ -1,0 +1,108 @@
+"""The store is away: the one policy of all that wait for it, in a thread and in a loop."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+from persist.store import NotFound, StoreError, StoreFull, StoreRetry, StoreUnavailable
+from persist.store.retry import Failures, retry, retry_async
+
+SOON = StoreRetry(first_s=1e-9, cap_s=1e-9)
+AWAY = StoreUnavailable("no answer")
+
+
+class Store:
+    """Raises ``errors`` one after another, then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.asked = 0
+
+    def answer(self) -> str:
+        self.asked += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "here"
+
+    async def answer_async(self) -> str:
+        return self.answer()
+
+
+def test_without_bounds_it_is_tried_for_ever_with_waits_up_to_the_cap() -> None:
+    failures = Failures(StoreRetry(first_s=0.1, cap_s=2.0), 0.0, Random(7))
+    waits = [failures.wait_s(now=1e9) for _ in range(10_000)]
+    assert all(wait is not None and 0 <= wait <= 2.0 for wait in waits)
+    assert max(wait for wait in waits if wait is not None) > 1.9
+
+
+def test_the_last_of_so_many_attempts_is_not_waited_for() -> None:
+    failures = Failures(StoreRetry(first_s=0.1, cap_s=2.0, attempts=3), 0.0, Random(7))
+    assert [failures.wait_s(now=0.0) is None for _ in range(3)] == [False, False, True]
+
+
+def test_a_failure_after_the_time_is_the_last_one() -> None:
+    failures = Failures(StoreRetry(first_s=0.1, cap_s=2.0, for_s=60.0), 100.0, Random(7))
+    assert failures.wait_s(now=160.0) is not None
+    assert failures.wait_s(now=160.1) is None
+
+
+def test_every_failure_is_told_and_then_the_answer_comes() -> None:
+    store, told = Store(AWAY, StoreFull("disk")), list[str]()
+    assert retry(store.answer, SOON, lambda error, _: told.append(str(error))) == "here"
+    assert told == ["no answer", "disk"]
+
+
+@pytest.mark.parametrize("error", [NotFound("x"), StoreError("odd name"), OSError("reset")])
+def test_what_does_not_mean_away_is_raised_at_once(error: Exception) -> None:
+    store = Store(AWAY, error)
+    with pytest.raises(type(error)):
+        retry(store.answer, SOON)
+    assert store.asked == 2
+
+
+def test_a_policy_says_what_else_means_away() -> None:
+    store = Store(OSError("reset"), AWAY)
+    policy = StoreRetry(first_s=1e-9, cap_s=1e-9, away=(StoreError, OSError))
+    assert retry(store.answer, policy) == "here"
+
+
+def test_after_its_attempts_the_error_stands_and_is_not_told_as_one_to_wait_for() -> None:
+    store, told = Store(AWAY, AWAY, AWAY), list[Exception]()
+    policy = StoreRetry(first_s=1e-9, cap_s=1e-9, attempts=3)
+    with pytest.raises(StoreUnavailable):
+        retry(store.answer, policy, lambda error, _: told.append(error))
+    assert (store.asked, len(told)) == (3, 2)
+
+
+def test_in_a_loop_it_waits_as_the_loop_does() -> None:
+    store, slept, told = Store(AWAY, AWAY), list[float](), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        await trio.lowlevel.checkpoint()
+        slept.append(seconds)
+
+    async def main() -> str:
+        policy = StoreRetry(first_s=1.0, cap_s=10.0)
+        return await retry_async(
+            store.answer_async, policy, lambda _, wait_s: told.append(wait_s), sleep=sleep
+        )
+
+    assert trio.run(main) == "here"
+    assert len(slept) == 2
+    assert slept == told
+
+
+def test_a_wait_can_be_cancelled() -> None:
+    store = Store(*[AWAY] * 10_000)
+
+    async def main() -> bool:
+        policy = StoreRetry(first_s=1.0, cap_s=10.0)
+        with trio.move_on_after(3600) as scope:
+            await retry_async(store.answer_async, policy, sleep=trio.sleep)
+        return scope.cancelled_caught
+
+    assert trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
