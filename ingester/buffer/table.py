@@ -8,12 +8,14 @@ does; a thread that holds it sees them together.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer, PartitionKey
 from ingester.buffer.write_latch import WriteLatch
+from ingester.observability.status import Buffered, Persisted, TableStatus
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -65,6 +67,20 @@ class TableBuffer:
         if partition is None:
             partition = self.partitions[key] = PartitionBuffer(self, key)
         return partition
+
+    def statistics(self) -> TableStatus:
+        """Where the table's rows are now."""
+        opened = min((handle.opened_at for handle in self.handles()), default=None)
+        return TableStatus(
+            namespace=self.namespace,
+            table=self.name,
+            manifest_version=self.state.version,
+            buffered=Buffered(rows=self.rows, bytes=self.nbytes, partitions=len(self.partitions)),
+            persisted=Persisted(
+                rows=self.state.rows, bytes=self.state.bytes, files=self.state.file_count
+            ),
+            oldest_buffered_s=None if opened is None else round(time.monotonic() - opened, 3),
+        )
 
     def handles(self) -> Iterator[BufferHandle]:
         """All unreleased buffers, partition by partition, each in log order."""

@@ -19,6 +19,7 @@ from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.sink import Answer
 from ingester.memory.ledger import MemoryLedger
+from ingester.observability.status import Buffered
 from ingester.origins.registry import Origins
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
@@ -60,6 +61,15 @@ class BufferTree:
         """Apply at once and answer. Atomic: no await until every part is in its buffer."""
         self.apply(operation)
         answer(operation, None)
+
+    def statistics(self) -> Buffered:
+        """How much is in the buffers of all tables."""
+        tables = self.tables.values()
+        return Buffered(
+            rows=sum(table.rows for table in tables),
+            bytes=sum(table.nbytes for table in tables),
+            partitions=sum(len(table.partitions) for table in tables),
+        )
 
     def definition_of(self, table: TableKey) -> TableDefinition:
         """What a table is now. A table that operations name is in the tree."""

@@ -22,7 +22,7 @@ from ingester.config.settings import (
     ReplicationSettings,
     Settings,
 )
-from ingester.daemon.instrumentation import Counting
+from ingester.daemon.instrumentation import Instrumentation
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
@@ -109,7 +109,7 @@ class Runtime:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
         self.rates = RateCounter(time.monotonic)
-        self.counting = Counting(self.metrics, self.rates)
+        self.instrumentation = Instrumentation(self.metrics, self.rates)
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
 
     def _make_tables(self, settings: Settings) -> None:
@@ -150,7 +150,7 @@ class Runtime:
         self.trimming = Trimming()
 
     def _make_queries(self, settings: Settings) -> None:
-        self.result_spill = ResultSpill(self._spill_folder, self.metrics.answer_file_written)
+        self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)
         self.row_groups = RowGroups(
             self.store,
             cache_bytes=min(CACHE_BYTES, settings.memory.limit // 16),
@@ -169,7 +169,7 @@ class Runtime:
             self.row_groups,
             QueryHooks(
                 settled=lambda: self.wal.wait_settled(SETTLE_S),
-                on_opened=self.counting.query_opened,
+                on_opened=self.instrumentation.query_opened,
                 on_expired=self.metrics.stream_timed_out,
             ),
         )
@@ -185,7 +185,7 @@ class Runtime:
             target_file_bytes=settings.persist.target_file_bytes,
         )
         self.persister.on_persisted = self._persisted
-        self.persister.uploads.on_failed = self.counting.persist_failed
+        self.persister.uploads.on_failed = self.instrumentation.persist_failed
         self.lifecycle = FreezePolicy(
             self.tree,
             self.ledger,
@@ -247,7 +247,7 @@ class Runtime:
             ),
             max_transaction_bytes=replication.max_transaction_bytes,
         )
-        self.replication.on_logged = self.counting.transaction_logged
+        self.replication.on_logged = self.instrumentation.transaction_logged
         self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
 
     def _observed(self, inner: DmlSink) -> DmlSink:
@@ -274,7 +274,7 @@ class Runtime:
             metrics=self.metrics,
             persist=self.persist,
             status=status,
-            answered=self.counting.answered,
+            answered=self.instrumentation.answered,
             freed=self.trimming.freed,
         )
 
@@ -352,7 +352,7 @@ class Runtime:
     def _persisted(
         self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
     ) -> None:
-        self.counting.persisted(handle, adds, queued_s, active_s)
+        self.instrumentation.persisted(handle, adds, queued_s, active_s)
         self.released.set()
         self.released = trio.Event()
 

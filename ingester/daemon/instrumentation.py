@@ -9,41 +9,40 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from ingester.buffer import BufferHandle
 from ingester.dml.operation import Transaction
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
-from ingester.observability.status import PersistRun
+from ingester.observability.status import Persisted, PersistRun, PersistStatus
 from ingester.query.stream import AnswerStream
 from persist.manifest import Add
 
 LAST_PERSISTS = 10
 
 
-class Counting:
+class Instrumentation:
     """What has happened since the start, as far as it is not counted where it happens."""
 
     def __init__(self, metrics: Metrics, rates: RateCounter) -> None:
         self._metrics = metrics
         self._rates = rates
-        self.last_persists: list[PersistRun] = []
-        """Newest first."""
-        self.persisted_totals = [0, 0, 0]
-        """Rows, bytes, files."""
-        self.failed_attempts = 0
-        """Of persists."""
+        self._persisted = Persisted()
+        self._failed_attempts = 0
+        self._last_persists: list[PersistRun] = []
 
     def query_opened(self, table: tuple[str, str]) -> None:
-        """A query of the table has begun. Any thread."""
+        """Count a query of the table that has begun. Any thread."""
         self._metrics.table(*table).queried()
         self._rates.add(queries=1)
 
     def answered(self, stream: AnswerStream) -> None:
-        """An answer was sent to its end. Any thread."""
+        """Count an answer that was sent to its end. Any thread."""
         self._metrics.table(*stream.table).answered(stream.rows, stream.nbytes)
 
     def transaction_logged(self, transaction: Transaction) -> None:
-        """A transaction of an origin counts as written."""
+        """Count a transaction of an origin as written."""
         self._metrics.transaction_logged(
             sum(done.messages for done in transaction.operations),
             transaction.changes,
@@ -56,29 +55,37 @@ class Counting:
     def persisted(
         self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
     ) -> None:
-        """The buffer's rows are in these committed files."""
-        table = handle.partition.table
-        nbytes = sum(add.bytes for add in adds)
-        self._metrics.persist_finished(queued_s, active_s, queued_s + active_s)
-        self._metrics.table(table.namespace, table.name).persisted(
-            len(adds), handle.total_rows, nbytes
+        """Count a buffer whose rows are in these committed files."""
+        table, rows, nbytes = handle.partition.table, handle.total_rows, sum(a.bytes for a in adds)
+        self._metrics.persist_finished(queued_s, active_s)
+        self._metrics.table(table.namespace, table.name).persisted(len(adds), rows, nbytes)
+        before = self._persisted
+        self._persisted = Persisted(
+            rows=before.rows + rows, bytes=before.bytes + nbytes, files=before.files + len(adds)
         )
-        for index, count in enumerate((handle.total_rows, nbytes, len(adds))):
-            self.persisted_totals[index] += count
         run = PersistRun(
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             namespace=table.namespace,
             table=table.name,
             partition=handle.partition.name,
-            rows=handle.total_rows,
+            rows=rows,
             bytes=nbytes,
             queued_s=queued_s,
             active_s=active_s,
             total_s=queued_s + active_s,
         )
-        self.last_persists = [run, *self.last_persists][:LAST_PERSISTS]
+        self._last_persists = [run, *self._last_persists][:LAST_PERSISTS]
 
     def persist_failed(self) -> None:
-        """An attempt to persist has failed; it is repeated."""
-        self.failed_attempts += 1
+        """Count an attempt to persist that has failed; it is repeated."""
+        self._failed_attempts += 1
         self._metrics.persist_failed()
+
+    def persists(self, queue: PersistStatus) -> PersistStatus:
+        """What was persisted so far, beside what is on its way."""
+        return msgspec.structs.replace(
+            queue,
+            persisted=self._persisted,
+            failed_attempts=self._failed_attempts,
+            last=self._last_persists,
+        )

@@ -30,7 +30,7 @@ from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
 from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
-from ingester.daemon.status_report import Reporter, StartingStatus, StatusSwitch
+from ingester.daemon.status_report import StatusReport
 from ingester.memory.allocator import set_up_allocator
 from ingester.observability.logs import RecentProblems, configure_logs, store_away
 from ingester.query.buffer_spill import empty_spill_folder
@@ -90,11 +90,11 @@ def serve(settings: Settings, on_ready: Ready) -> int:
 
 async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
     empty_spill_folder(settings.data_dir / "spill")
-    source = StatusSwitch(StartingStatus(settings, problems.newest_first))
+    report = StatusReport(settings, problems.newest_first)
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             http_url = await nursery.start(
-                partial(serve_http, create_app(source), *split_address(settings.http.listen))
+                partial(serve_http, create_app(report), *split_address(settings.http.listen))
             )
             stop = trio.Event()
             nursery.start_soon(_watch_signals, signals, stop)
@@ -104,9 +104,8 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
                 nursery.cancel_scope.cancel()
                 return EXIT_DONE
             runtime.http_url = http_url
-            reporter = Reporter(runtime, problems.newest_first)
-            source.current = reporter
-            code = await _serve(runtime, reporter, on_ready, stop)
+            report.show(runtime)
+            code = await _serve(runtime, report, on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -142,7 +141,7 @@ async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) ->
     return result[0] if result else None
 
 
-async def _serve(runtime: Runtime, reporter: Reporter, on_ready: Ready, stop: trio.Event) -> int:
+async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: trio.Event) -> int:
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.persister.run)
@@ -161,7 +160,7 @@ async def _serve(runtime: Runtime, reporter: Reporter, on_ready: Ready, stop: tr
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await prune(runtime)
-        server = await listen(runtime, reporter.status)
+        server = await listen(runtime, report.status)
         _settle_memory()
         runtime.state = "ready"
         on_ready(_ready_line(runtime))

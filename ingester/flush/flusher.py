@@ -23,6 +23,7 @@ from ingester.flush.copy_on_write import GROUP_BYTES, GROUP_SHARE
 from ingester.flush.file_writer import CannotEncode, Upload, Uploader
 from ingester.flush.worker_pool import Begun, Uploads
 from ingester.memory.ledger import MemoryLedger
+from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
 from ingester.tables.commit_barrier import CommitBarrier
 from ingester.tables.pending_commit import PersistedBuffer
@@ -87,6 +88,14 @@ class Persister:
     def queued_bytes(self) -> int:
         """Memory of the frozen buffers that wait for a worker or for another one. Any thread."""
         return self.queue.queued_bytes + self._behind_bytes
+
+    def statistics(self) -> PersistStatus:
+        """What is on its way to files now."""
+        return PersistStatus(
+            queued_jobs=self.queue.queued_jobs,
+            queued_bytes=self.queued_bytes,
+            active=self.queue.active,
+        )
 
     def enqueue(self, handle: BufferHandle) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,16 @@ class Watermarks:
     limit: int
     low: int
     high: int
+
+
+class MemoryStatistics(NamedTuple):
+    """What is held at one moment, beside the watermarks."""
+
+    used_bytes: int
+    limit_bytes: int
+    low_bytes: int
+    high_bytes: int
+    by_kind: dict[str, int]
 
 
 class MemoryLedger:
@@ -54,12 +65,13 @@ class MemoryLedger:
         """What other threads own."""
         return sum(read() for read in self._gauges.values())
 
-    def by_kind(self) -> dict[str, int]:
-        """Bytes of each kind."""
-        own = {
+    def statistics(self) -> MemoryStatistics:
+        """What is held now, by kind."""
+        by_kind = {
             "pending": self.pending,
             "buffered": self.buffered,
             "frozen": self.frozen,
             "jobs": self.jobs,
-        }
-        return own | {kind: read() for kind, read in self._gauges.items()}
+        } | {kind: read() for kind, read in self._gauges.items()}
+        marks = self.watermarks
+        return MemoryStatistics(sum(by_kind.values()), marks.limit, marks.low, marks.high, by_kind)

@@ -5,86 +5,105 @@ one ``Gauges`` per scrape, so that they agree with each other; it is made on the
 what it reads. Imports trio: part of the daemon.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 import msgspec
 import trio
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ingester.observability.status import (
+    Admission,
+    Buffered,
+    LogStatus,
+    PersistStatus,
+    StreamStatus,
+)
+
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """How full everything is at one moment; what the gauges show."""
+    """What the parts of the daemon tell about themselves, as far as gauges show it."""
 
-    memory_by_kind_bytes: Mapping[str, int] = {}
-    memory_limit_bytes: int = 0
-    memory_low_bytes: int = 0
-    memory_high_bytes: int = 0
-    buffered_rows: int = 0
-    buffered_bytes: int = 0
-    buffered_partitions: int = 0
-    persist_queued_jobs: int = 0
-    persist_queued_bytes: int = 0
-    persist_active_jobs: int = 0
-    log_segments: int = 0
-    log_bytes: int = 0
-    log_pending_operations: int = 0
-    streams_open: int = 0
-    streams_stalled: int = 0
-    answer_files: int = 0
-    answer_file_bytes: int = 0
-    ready: int = 0
-    """1 while queries are answered."""
-    accepts_writes: int = 0
-    """1 while a write would be taken."""
+    admission: Admission
+    buffered: Buffered
+    persist: PersistStatus
+    log: LogStatus
+    streams: StreamStatus
+    ready: bool
+    """Whether queries are answered."""
 
 
 _GAUGES = {
-    "memory_limit_bytes": "memory.limit",
-    "memory_low_bytes": "Watermark above which the daemon persists",
-    "memory_high_bytes": "Watermark above which the daemon refuses writes",
-    "buffered_rows": "Rows that are not yet in a committed file",
-    "buffered_bytes": "Memory of the rows that are not yet in a committed file",
-    "buffered_partitions": "Partitions with a buffer",
-    "persist_queued_jobs": "Frozen buffers that wait for a worker",
-    "persist_queued_bytes": "Memory of the frozen buffers that wait for a worker",
-    "persist_active_jobs": "Persists under way",
-    "log_segments": "Log segments on local disk",
-    "log_bytes": "Bytes of the log segments on local disk",
-    "log_pending_operations": "Operations that wait for their sync",
-    "streams_open": "Open query streams",
-    "streams_stalled": "Open query streams whose client has stopped reading",
-    "answer_files": "Files on local disk with rows of keyed answers that are sent later",
-    "answer_file_bytes": "Bytes of these files, at most",
-    "ready": "1 while queries are answered",
-    "accepts_writes": "1 while a write would be taken",
+    "memory_limit_bytes": ("memory.limit", "admission.memory.limit_bytes"),
+    "memory_low_bytes": (
+        "Watermark above which the daemon persists",
+        "admission.memory.low_bytes",
+    ),
+    "memory_high_bytes": (
+        "Watermark above which the daemon refuses writes",
+        "admission.memory.high_bytes",
+    ),
+    "buffered_rows": ("Rows that are not yet in a committed file", "buffered.rows"),
+    "buffered_bytes": (
+        "Memory of the rows that are not yet in a committed file",
+        "buffered.bytes",
+    ),
+    "buffered_partitions": ("Partitions with a buffer", "buffered.partitions"),
+    "persist_queued_jobs": ("Frozen buffers that wait for a worker", "persist.queued_jobs"),
+    "persist_queued_bytes": (
+        "Memory of the frozen buffers that wait for a worker",
+        "persist.queued_bytes",
+    ),
+    "persist_active_jobs": ("Persists under way", "persist.active"),
+    "log_segments": ("Log segments on local disk", "log.segments"),
+    "log_bytes": ("Bytes of the log segments on local disk", "log.bytes"),
+    "log_pending_operations": ("Operations that wait for their sync", "log.pending"),
+    "streams_open": ("Open query streams", "streams.open"),
+    "streams_stalled": (
+        "Open query streams whose client has stopped reading",
+        "streams.stalled",
+    ),
+    "answer_files": (
+        "Files on local disk with rows of keyed answers that are sent later",
+        "streams.files",
+    ),
+    "answer_file_bytes": ("Bytes of these files, at most", "streams.file_bytes"),
+    "ready": ("1 while queries are answered", "ready"),
+    "accepts_writes": ("1 while a write would be taken", "admission.accepts_writes"),
 }
+"""Each gauge's help text, and where it stands in :class:`Gauges`."""
+_READ = {name: attrgetter(path) for name, (_, path) in _GAUGES.items()}
 
 
-class LevelGauges(Collector):
-    """Asks for the levels once per scrape, on the loop that was running when it was made."""
+class GaugeCollector(Collector):
+    """Asks for the gauges once per scrape, on the loop that was running when it was made."""
 
-    def __init__(self, levels: Callable[[], Gauges]) -> None:
-        self._levels = levels
+    def __init__(self, ask: Callable[[], Gauges]) -> None:
+        self._ask = ask
         in_loop = trio.lowlevel.in_trio_run()
         self._loop = trio.lowlevel.current_trio_token() if in_loop else None
 
     def describe(self) -> Iterator[Metric]:
         """Name the gauges without asking for them: at registration the daemon is not up yet."""
-        return self._families(Gauges())
+        return _families(None)
 
     def collect(self) -> Iterator[Metric]:
         """Give the gauges of now."""
         if self._loop is None or trio.lowlevel.in_trio_run():
-            return self._families(self._levels())
-        return self._families(trio.from_thread.run_sync(self._levels, trio_token=self._loop))
+            return _families(self._ask())
+        return _families(trio.from_thread.run_sync(self._ask, trio_token=self._loop))
 
-    def _families(self, levels: Gauges) -> Iterator[Metric]:
-        for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(f"ingester_{name}", text, value=getattr(levels, name))
-        memory = GaugeMetricFamily(
-            "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
-        )
-        for kind, used in levels.memory_by_kind_bytes.items():
+
+def _families(gauges: Gauges | None) -> Iterator[Metric]:
+    """All gauges, with their figures where there are any."""
+    for name, (text, _) in _GAUGES.items():
+        value = None if gauges is None else float(_READ[name](gauges))
+        yield GaugeMetricFamily(f"ingester_{name}", text, value=value)
+    memory = GaugeMetricFamily(
+        "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
+    )
+    if gauges is not None:
+        for kind, used in gauges.admission.memory.by_kind.items():
             memory.add_metric([kind], used)
-        yield memory
+    yield memory

@@ -12,10 +12,10 @@ is of the event loop alone (:mod:`ingester.observability.counters`). A scrape is
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from ingester.observability.counters import Timings, Written, WrittenTables
-from ingester.observability.gauges import Gauges, LevelGauges
+from ingester.observability.gauges import GaugeCollector, Gauges
 
 MAX_TABLES = 1000
 OTHER = "_other"
@@ -58,16 +58,18 @@ _TABLE = ("namespace", "table")
 class TableMetrics:
     """The counters of one table; ``wrote`` is of the loop alone."""
 
-    __slots__ = ("_answered", "_duplicates", "_persisted", "_queries", "wrote")
+    __slots__ = ("_answered", "_persisted", "queried", "saw_duplicate", "wrote")
 
     def __init__(
         self, written: Written, counters: Mapping[str, Counter], namespace: str, table: str
     ) -> None:
+        child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
         self.wrote = written.add
         """Counts acknowledged operations, their rows and bytes."""
-        child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
-        self._duplicates = child["duplicates"]
-        self._queries = child["queries"]
+        self.saw_duplicate = child["duplicates"].inc
+        """Counts an operation that was answered but not applied again."""
+        self.queried = child["queries"].inc
+        """Counts a query that has begun."""
         self._answered = (child["query_rows"], child["query_bytes"])
         self._persisted = (
             child["persisted_files"],
@@ -75,19 +77,10 @@ class TableMetrics:
             child["persisted_bytes"],
         )
 
-    def saw_duplicate(self) -> None:
-        """Count one operation that was answered but not applied again."""
-        self._duplicates.inc()
-
-    def queried(self) -> None:
-        """Count one query that has begun."""
-        self._queries.inc()
-
     def answered(self, rows: int, nbytes: int) -> None:
-        """Count one part of an answer that was handed to the client's stream."""
-        row_counter, byte_counter = self._answered
-        row_counter.inc(rows)
-        byte_counter.inc(nbytes)
+        """Count the rows of an answer that was sent to its end."""
+        for counter, amount in zip(self._answered, (rows, nbytes), strict=True):
+            counter.inc(amount)
 
     def persisted(self, files: int, rows: int, nbytes: int) -> None:
         """Count what one commit made visible; ``nbytes`` of files."""
@@ -107,7 +100,11 @@ _TABLE_COUNTERS = {
 
 
 class Metrics:
-    """All counters and histograms, registered once with ``registry``."""
+    """All counters and histograms, registered once with ``registry``.
+
+    Where one thing happens one figure moves: then the attribute is the counter's own ``inc`` or the
+    histogram's own ``observe``.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register everything, and the process's own figures (memory, CPU, open files).
@@ -123,42 +120,48 @@ class Metrics:
             for name, text in _TABLE_COUNTERS.items()
         }
         ProcessCollector(registry=registry)
-        self._register_write_path(registry)
-        self._register_read_path(registry)
-        frozen = Counter(
-            "ingester_buffers_frozen", "Buffers on their way to files", ("why",), registry=registry
-        )
-        self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
-        refusals = Counter("ingester_refusals", "Requests refused", ("code",), registry=registry)
-        self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
-        left = "Writers that left before their last answer"
-        self._clients_gone = Counter("ingester_clients_gone", left, registry=registry)
+        self._register_log()
+        self._register_persists()
+        self._register_requests()
 
-    def _register_write_path(self, registry: CollectorRegistry) -> None:
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"ingester_{name}", text, buckets=buckets, registry=registry)
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"ingester_{name}", text, registry=self._registry)
 
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"ingester_{name}", text, registry=registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"ingester_{name}", text, buckets=buckets, registry=self._registry)
 
-        self._ack = Timings(
-            "ingester_ack_seconds", "From a decoded batch to its answer", _FAST_S, registry
-        )
+    def _register_log(self) -> None:
+        counter, histogram = self._counter, self._histogram
+        text = "From a decoded batch to its answer"
+        self.acknowledged = Timings("ingester_ack_seconds", text, _FAST_S, self._registry).observe
+        """Takes the seconds from a decoded batch, or several, to the answer."""
         self._group = histogram("group_operations", "Operations written and synced at once", _GROUP)
         self._sync = histogram("sync_seconds", "One sync of the log", _FAST_S)
         self._log_written = counter("log_written_bytes", "Bytes appended to the log")
-        self._segments_created = counter("log_segments_created", "Log segments begun")
-        self._segments_removed = counter("log_segments_removed", "Log segments let go")
-        self._torn = counter("log_torn_bytes", "Bytes cut from torn tails, never acknowledged")
-        self._replayed = counter("replayed_operations", "Operations read back at start")
-        self._queued = histogram("persist_queued_seconds", "A frozen buffer's wait", _SLOW_S)
-        self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
-        self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
+        self.segment_created = counter("log_segments_created", "Log segments begun").inc
+        self.segments_removed = counter("log_segments_removed", "Log segments let go").inc
+        torn = "Bytes cut from torn tails, never acknowledged"
+        self.tail_cut = counter("log_torn_bytes", torn).inc
+        self.replayed = counter("replayed_operations", "Operations read back at start").inc
         self._transactions = counter("replication_transactions", "Transactions of origins")
         self._messages = counter("replication_messages", "Their messages with rows")
         self._changes = counter("replication_changes", "Changes of rows in them")
         self._folded_rows = counter("replication_folded_rows", "Rows that the changes came to")
-        self._persist_failures = counter("persist_failed_attempts", "Persist attempts that failed")
+
+    def _register_persists(self) -> None:
+        counter, histogram = self._counter, self._histogram
+        frozen = Counter(
+            "ingester_buffers_frozen",
+            "Buffers on their way to files",
+            ("why",),
+            registry=self._registry,
+        )
+        self._frozen = {why: frozen.labels(why) for why in FREEZE_REASONS}
+        self._queued = histogram("persist_queued_seconds", "A frozen buffer's wait", _SLOW_S)
+        self._active = histogram("persist_active_seconds", "Sort, encode, put, commit", _SLOW_S)
+        self._total = histogram("persist_total_seconds", "From the freeze to the commit", _SLOW_S)
+        failed = "Persist attempts that failed"
+        self.persist_failed = counter("persist_failed_attempts", failed).inc
         self._cleaning = histogram("clean_up_seconds", "One clean-up of one table", _SLOW_S)
         self._cleaned_objects = counter("clean_up_deleted_objects", "Objects that clean-up deleted")
         self._cleaned_bytes = counter("clean_up_deleted_bytes", "Bytes of these objects")
@@ -166,27 +169,24 @@ class Metrics:
         self._cleaned_at = Gauge(
             "ingester_clean_up_last_timestamp_seconds",
             "When the last clean-up ended, 0 before the first",
-            registry=registry,
+            registry=self._registry,
         )
 
-    def _register_read_path(self, registry: CollectorRegistry) -> None:
-        self._first_batch = Histogram(
-            "ingester_query_first_batch_seconds",
-            "From a query's ticket to its first batch",
-            buckets=_FAST_S,
-            registry=registry,
+    def _register_requests(self) -> None:
+        counter, histogram = self._counter, self._histogram
+        refusals = Counter(
+            "ingester_refusals", "Requests refused", ("code",), registry=self._registry
         )
-        self._spilled = Counter(
-            "ingester_spilled_bytes", "Bytes spilled for open snapshots", registry=registry
-        )
-        self._answer_files = Counter(
-            "ingester_answer_files_written_bytes",
-            "Bytes of rows of keyed answers put into files on local disk",
-            registry=registry,
-        )
-        self._timed_out = Counter(
-            "ingester_query_timeouts", "Query streams that lost their snapshot", registry=registry
-        )
+        self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
+        left = "Writers that left before their last answer"
+        self.client_gone = counter("clients_gone", left).inc
+        first = "From a query's ticket to its first batch"
+        self.first_batch_sent = histogram("query_first_batch_seconds", first, _FAST_S).observe
+        self.spilled = counter("spilled_bytes", "Bytes spilled for open snapshots").inc
+        merged = "Bytes of rows of keyed answers put into files on local disk"
+        self.result_spilled = counter("answer_files_written_bytes", merged).inc
+        expired = "Query streams that lost their snapshot"
+        self.stream_timed_out = counter("query_timeouts", expired).inc
 
     def table(self, namespace: str, table: str) -> TableMetrics:
         """Give the counters of a table, the same object each time; keep it where that is easy."""
@@ -200,57 +200,23 @@ class Metrics:
             found = self._tables.setdefault(key, made)
         return found
 
-    def watch(self, levels: Callable[[], Gauges]) -> None:
-        """Show what ``levels`` gives as gauges, asked once per scrape; call once, on the loop.
+    def watch(self, gauges: Callable[[], Gauges]) -> None:
+        """Show what ``gauges`` gives, asked once per scrape; call once, on the loop.
 
         Args:
-            levels: called on the event loop, whatever thread scrapes; quick, without blocking.
+            gauges: called on the event loop, whatever thread scrapes; quick, without blocking.
         """
-        self._registry.register(LevelGauges(levels))
-
-    def identify(self, *, ingester_id: str, incarnation: str, epoch: int, version: str) -> None:
-        """Show who this daemon is, as labels of ``ingester_info``; call once."""
-        labels = {
-            "ingester_id": ingester_id,
-            "incarnation": incarnation,
-            "epoch": str(epoch),
-            "version": version,
-        }
-        Info("ingester", "Identity of the daemon", registry=self._registry).info(labels)
+        self._registry.register(GaugeCollector(gauges))
 
     def refused(self, code: str) -> None:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
         self._refusals.get(code, self._refusals["internal"]).inc()
-
-    def client_gone(self) -> None:
-        """Count a writer that left before its last answer."""
-        self._clients_gone.inc()
-
-    def acknowledged(self, seconds: float, operations: int = 1) -> None:
-        """Observe the time from a decoded batch, or several, to the answer."""
-        self._ack.observe(seconds, operations)
 
     def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
         """Observe one group commit."""
         self._group.observe(operations)
         self._log_written.inc(nbytes)
         self._sync.observe(sync_s)
-
-    def segment_created(self) -> None:
-        """Count a log segment that was begun."""
-        self._segments_created.inc()
-
-    def segments_removed(self, count: int) -> None:
-        """Count log segments that were let go."""
-        self._segments_removed.inc(count)
-
-    def tail_cut(self, nbytes: int) -> None:
-        """Count the bytes of a torn tail."""
-        self._torn.inc(nbytes)
-
-    def replayed(self, operations: int) -> None:
-        """Count operations read back at start."""
-        self._replayed.inc(operations)
 
     def frozen(self, why: str) -> None:
         """Count a buffer that was frozen."""
@@ -263,15 +229,11 @@ class Metrics:
         self._changes.inc(changes)
         self._folded_rows.inc(rows)
 
-    def persist_finished(self, queued_s: float, active_s: float, total_s: float) -> None:
+    def persist_finished(self, queued_s: float, active_s: float) -> None:
         """Observe one committed persist."""
         self._queued.observe(queued_s)
         self._active.observe(active_s)
-        self._total.observe(total_s)
-
-    def persist_failed(self) -> None:
-        """Count one persist attempt that failed and will be repeated."""
-        self._persist_failures.inc()
+        self._total.observe(queued_s + active_s)
 
     def clean_up_ended(self, objects: int, nbytes: int, seconds: float, failed: bool) -> None:
         """Count one clean-up of one table and what it deleted."""
@@ -280,19 +242,3 @@ class Metrics:
         self._cleaned_bytes.inc(nbytes)
         self._clean_up_failures.inc(failed)
         self._cleaned_at.set_to_current_time()
-
-    def first_batch_sent(self, seconds: float) -> None:
-        """Observe the time from a query's ticket to its first batch."""
-        self._first_batch.observe(seconds)
-
-    def spilled(self, nbytes: int) -> None:
-        """Count bytes spilled to local disk for open snapshots."""
-        self._spilled.inc(nbytes)
-
-    def answer_file_written(self, nbytes: int) -> None:
-        """Count a file of a keyed answer on local disk."""
-        self._answer_files.inc(nbytes)
-
-    def stream_timed_out(self) -> None:
-        """Count a query stream whose client was too slow and that lost its snapshot."""
-        self._timed_out.inc()

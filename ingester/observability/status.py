@@ -161,9 +161,9 @@ class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far one origin's writes have come; null where nothing is known."""
 
     origin: str
-    memory_sequence: int | None
-    durable_sequence: int | None
-    open: bool
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+    open: bool = False
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):

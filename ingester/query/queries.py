@@ -20,6 +20,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import Stopping, TooManyStreams
+from ingester.observability.status import StreamStatus
 from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES
 from ingester.query.reader import PartReader, Selection
@@ -163,14 +164,17 @@ class Queries:
         """Answers under way that still hold their snapshot."""
         return self._open
 
-    @property
-    def stalled_streams(self) -> int:
-        """Answers whose client has not asked for more for a while."""
+    def statistics(self) -> StreamStatus:
+        """How many answers are under way, and what they have on local disk."""
         before = time.monotonic() - STALLED_AFTER_S
-        return sum(
-            1
+        stalled = [
+            stream
             for stream in self._alive()
             if not stream.expired and stream.sending_since and stream.sending_since < before
+        ]
+        spill = self.row_groups.result_spill
+        return StreamStatus(
+            open=self._open, stalled=len(stalled), files=spill.files, file_bytes=spill.file_bytes
         )
 
     def answer_bytes(self) -> int:

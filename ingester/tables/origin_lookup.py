@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.observability.status import OriginStatus
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
@@ -24,15 +24,6 @@ from persist.table import TableKey
 READ_AGAIN_S = 5.0
 
 
-class OriginFacts(NamedTuple):
-    """How far one origin's writes have come."""
-
-    origin: str
-    memory_sequence: int | None
-    durable_sequence: int | None
-    open: bool
-
-
 class KnownOrigins:
     """Answers for origins over all tables. Loop only."""
 
@@ -42,7 +33,7 @@ class KnownOrigins:
         self._closed: dict[TableKey, dict[str, int | None]] = {}
         self._read_at = float("-inf")
 
-    def listed(self) -> list[OriginFacts]:
+    def listed(self) -> list[OriginStatus]:
         """All that are known without reading anything."""
         names: dict[str, int | None] = {}
         for table in self._catalog.opened():
@@ -53,7 +44,7 @@ class KnownOrigins:
             names.setdefault(origin.name, None)
         return [self._facts(name, durable) for name, durable in names.items()]
 
-    async def find(self, name: str | None) -> list[OriginFacts]:
+    async def find(self, name: str | None) -> list[OriginStatus]:
         """One, or all; none where no table knows it.
 
         Raises:
@@ -71,13 +62,19 @@ class KnownOrigins:
         lane = None if origin is None else origin.lanes.get(table.key)
         return (lane or OriginTable(name, table.key)).standing(known)
 
-    def _facts(self, name: str, durable: int | None) -> OriginFacts:
+    def _facts(self, name: str, durable: int | None) -> OriginStatus:
         origin = self._origins.find(name)
         if origin is None:
-            return OriginFacts(name, durable, durable, False)
+            return OriginStatus(
+                origin=name, memory_sequence=durable, durable_sequence=durable, open=False
+            )
         origin.note_known(durable)
-        open_now = origin.open_streams > 0
-        return OriginFacts(name, origin.memory_sequence, origin.durable_sequence, open_now)
+        return OriginStatus(
+            origin=name,
+            memory_sequence=origin.memory_sequence,
+            durable_sequence=origin.durable_sequence,
+            open=origin.open_streams > 0,
+        )
 
     async def _read_closed(self) -> None:
         opened = {table.key for table in self._catalog.opened()}

@@ -11,10 +11,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ingester.buffer import Why
 from ingester.errors import ERRORS
-from ingester.observability import gauges as levels_module
 from ingester.observability import metrics as metrics_module
 from ingester.observability.gauges import Gauges
 from ingester.observability.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
+from ingester.observability.status import (
+    Admission,
+    Buffered,
+    LogStatus,
+    Memory,
+    PersistStatus,
+    StreamStatus,
+)
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -117,7 +124,7 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
     metrics = Metrics(registry)
     metrics.acknowledged(0.0012)
     metrics.group_synced(3, 4096, 0.0007)
-    metrics.persist_finished(0.02, 1.4, 1.42)
+    metrics.persist_finished(0.02, 1.4)
     metrics.persist_failed()
     metrics.first_batch_sent(0.004)
     metrics.segment_created()
@@ -148,24 +155,38 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
     assert total(registry, "ingester_ack_seconds_bucket", le="0.001") == 0
 
 
+def gauges(segments: int = 0, streams_open: int = 0) -> Gauges:
+    memory = Memory(
+        used_bytes=12,
+        limit_bytes=100,
+        low_bytes=50,
+        high_bytes=90,
+        by_kind={"buffer": 5, "frozen": 7},
+    )
+    return Gauges(
+        admission=Admission(accepts_writes=True, reasons=[], memory=memory),
+        buffered=Buffered(rows=3),
+        persist=PersistStatus(),
+        log=LogStatus(segments=segments),
+        streams=StreamStatus(open=streams_open),
+        ready=True,
+    )
+
+
 def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegistry) -> None:
     asked: list[int] = []
 
-    def levels() -> Gauges:
+    def ask() -> Gauges:
         asked.append(1)
-        return Gauges(
-            memory_by_kind_bytes={"buffer": 5, "frozen": 7},
-            memory_limit_bytes=100,
-            streams_open=len(asked),
-            accepts_writes=1,
-        )
+        return gauges(streams_open=len(asked))
 
-    Metrics(registry).watch(levels)
+    Metrics(registry).watch(ask)
     assert not asked
     samples = scrape(registry)
     assert len(asked) == 1
     assert samples[("ingester_memory_used_bytes", (("kind", "frozen"),))] == 7
     assert samples[("ingester_memory_limit_bytes", ())] == 100
+    assert samples[("ingester_buffered_rows", ())] == 3
     assert samples[("ingester_accepts_writes", ())] == 1
     assert total(registry, "ingester_streams_open") == 2
 
@@ -175,32 +196,21 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 ) -> None:
     asked_on: list[bool] = []
 
-    def levels() -> Gauges:
+    def ask() -> Gauges:
         asked_on.append(trio.lowlevel.in_trio_run())
-        return Gauges(log_segments=3)
+        return gauges(segments=3)
 
     async def scrape_in_a_thread() -> float:
-        Metrics(registry).watch(levels)
+        Metrics(registry).watch(ask)
         return await trio.to_thread.run_sync(total, registry, "ingester_log_segments")
 
     assert trio.run(scrape_in_a_thread) == 3
     assert asked_on == [True]
 
 
-def test_every_level_has_its_gauge() -> None:
-    fields = set(Gauges.__struct_fields__) - {"memory_by_kind_bytes"}
-    assert fields == set(levels_module._GAUGES)
-
-
-def test_the_identity_is_shown_as_labels(registry: CollectorRegistry) -> None:
-    Metrics(registry).identify(ingester_id="pod-0", incarnation="5f", epoch=3, version="0.1.0")
-    labels = {"ingester_id": "pod-0", "incarnation": "5f", "epoch": "3", "version": "0.1.0"}
-    assert total(registry, "ingester_info", **labels) == 1
-
-
 def test_names_say_their_unit_and_every_metric_has_help(registry: CollectorRegistry) -> None:
     metrics = Metrics(registry)
-    metrics.watch(Gauges)
+    metrics.watch(gauges)
     families = [
         family
         for family in text_string_to_metric_families(generate_latest(registry).decode())

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, NotAvailable
+from ingester.observability.status import OriginStatus
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
 from ingester.server.flight.requests import (
@@ -26,7 +28,6 @@ from ingester.server.flight.requests import (
     parse_body,
 )
 from ingester.server.services import Services
-from ingester.tables.origin_lookup import OriginFacts
 
 Objects = list[Any]
 
@@ -101,16 +102,16 @@ async def _persist(services: Services, body: PersistBody) -> Objects:
 async def _origins(services: Services, body: OriginsBody) -> Objects:
     known = services.known_origins
     if body.namespace is None and body.table is None:
-        return [facts._asdict() for facts in await known.find(body.origin)]
+        return list(await known.find(body.origin))
     if body.origin is None or body.namespace is None or body.table is None:
         raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
     table = await services.catalog.open(body.namespace, body.table)
     # Without the newest version a part that another daemon has put into files would be missing.
     await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin)
-    facts = found[0] if found else OriginFacts(body.origin, None, None, False)
+    facts = found[0] if found else OriginStatus(origin=body.origin)
     upto, marks = known.standing(body.origin, table)
-    return [facts._asdict() | {"table_sequence": upto, "marks": marks}]
+    return [msgspec.structs.asdict(facts) | {"table_sequence": upto, "marks": marks}]
 
 
 async def _status(services: Services, _body: EmptyBody) -> Objects:
