@@ -71,7 +71,12 @@ check: setup ## Lint, format, types, layers, documents
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy --strict $(PACKAGES) tests
 	@$(VENV)/bin/lint-imports
-	@$(PY) -m pytest -q tests/house/test_documents.py tests/house/test_packaging.py
+	@$(PY) -m pytest -q tests/house/test_documents.py tests/house/test_packaging.py \
+		tests/readme/test_generated.py tests/readme/test_architecture.py
+
+.PHONY: docs
+docs: setup ## Settings and error codes from the code into their pages
+	@$(PY) -m tests.readme.generated
 
 .PHONY: bench
 bench: setup ## Print the benchmark table

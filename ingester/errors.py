@@ -1,8 +1,10 @@
 """Every refusal the daemon makes, by who must act: the caller, the caller later, an operator.
 
 Law of this file: one table, :data:`ERRORS`, maps each error class to its ``code`` (what clients
-switch on), its Flight status and its exit code. Errors of lower layers are wrapped into these where
-they meet a caller. Messages carry values and never a path of the source, a secret or a traceback.
+switch on), its Flight status and its exit code. What a class means and who does what about it
+stands at the class, and is what ``docs/errors.md`` says (``make docs``). Errors of lower layers are
+wrapped into these where they meet a caller. Messages carry values and never a path of the source, a
+secret or a traceback.
 """
 
 from __future__ import annotations
@@ -48,81 +50,124 @@ class IngesterError(Exception):
 
 
 class InvalidRequest(IngesterError):
-    """Malformed request, unknown column, type clash, missing key."""
+    """The request is malformed, or has an unknown column, a clashing type or a missing key.
+
+    The caller changes the request.
+    """
 
 
 class UnknownTable(IngesterError):
-    """The namespace or table does not exist."""
+    """The namespace or the table does not exist."""
 
 
 class NotAvailable(IngesterError):
-    """An action or a feature that this daemon does not have."""
+    """This version does not have the action or the feature."""
 
 
 # The caller may retry later.
 
 
 class Refused(IngesterError):
-    """Root of what a retry helps."""
+    """A passing reason, which a retry helps.
+
+    The caller asks again.
+    """
 
 
 class MemoryFull(Refused):
-    """Memory is over the high watermark."""
+    """Memory is over the high watermark.
+
+    The caller asks again after `retry_after_s`.
+    """
 
 
 class Saturated(Refused):
-    """The persist queue is full."""
+    """The persist queue is full.
+
+    The caller asks again.
+    """
 
 
 class DiskFull(Refused):
-    """The log's disk has no room."""
+    """The log's disk has no room.
+
+    The caller asks again; the operator makes room.
+    """
 
 
 class TooManyStreams(Refused):
-    """As many answers are under way as the daemon allows."""
+    """As many answers are under way as the daemon allows.
+
+    The caller asks again.
+    """
 
 
 class StoreAway(Refused):
-    """The object store cannot be reached where it is needed now."""
+    """The store cannot be reached where it is needed now.
+
+    The caller asks again.
+    """
 
 
 class StaleVersion(Refused):
-    """A manifest version too old for a buffered tail."""
+    """The version is too old for a buffered tail.
+
+    The caller loads the version that `extra_info` names, and asks again.
+    """
 
 
 class Superseded(Refused):
-    """A newer stream of this origin has taken over."""
+    """A newer stream or transaction of this origin has taken over.
+
+    After a lost connection or a time-out it may be the caller's own older call, served late: open
+    again, once; else stop, or find out who else writes.
+    """
 
 
 class Stopping(Refused):
-    """The daemon is shutting down, or still starting."""
+    """The daemon is shutting down, or still starting.
+
+    The caller asks again; the daemon may come back.
+    """
 
 
 class FencedOff(Refused):
-    """A later process runs under this identity."""
+    """A later process runs under this identity.
+
+    The caller connects anew.
+    """
 
 
 class OwnedElsewhere(Refused):
-    """Another daemon takes this table's writes."""
+    """Another daemon takes this table's writes.
+
+    The caller writes there.
+    """
 
 
 class TooSlow(IngesterError):
-    """A client that made no progress for too long, or a deadline that passed."""
+    """The client was too slow or silent for too long, or a deadline has passed.
+
+    The caller asks again.
+    """
 
 
 # An operator must look.
 
 
 class Unauthenticated(IngesterError):
-    """No token, or an unknown one."""
+    """The request has no token, or an unknown one."""
 
 
 class Forbidden(IngesterError):
-    """A token without the right."""
+    """The token does not have the right."""
 
 
 class InternalFailure(IngesterError):
-    """Anything else; the message has an id that stands in the log too."""
+    """Anything else; the message has an id that is in the log, too.
+
+    The caller tells the operator.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 This module is pure: it holds the shape, the defaults and the ranges. Where values come from (flags,
 environment, file) is :mod:`ingester.config.sources`. Every struct checks itself on construction, so
-a ``Settings`` that exists is a valid one.
+a ``Settings`` that exists is a valid one. The sentence below a field is what ``docs/settings.md``
+says of it (``make docs``).
 """
 
 import socket
@@ -63,10 +64,14 @@ class FlightSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The gRPC server."""
 
     listen: str = "127.0.0.1:8082"
+    """The address of the gRPC server; port 0 picks a free one."""
     advertise: str = ""
-    """Where clients find this daemon, if not where it listens."""
+    """The URL where clients find this daemon, as ``grpc://pod-0.ingester:8082``, if not where it
+    listens."""
     max_batch_bytes: int = 64 * MiB
+    """A larger batch is refused, by its size once it is decompressed."""
     max_unanswered: int = 1024
+    """The server stops reading a stream beyond so many unanswered batches (or 64 MiB of them)."""
 
     def __post_init__(self) -> None:
         _check_address("flight.listen", self.listen)
@@ -79,6 +84,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Health, metrics, status and the page for an operator."""
 
     listen: str = "127.0.0.1:8080"
+    """The address of health, metrics, status and the operator's page."""
 
     def __post_init__(self) -> None:
         _check_address("http.listen", self.listen)
@@ -88,9 +94,15 @@ class WalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The log. ``fsync_interval`` counts only with ``fsync = "interval"``."""
 
     fsync: Literal["commit", "interval", "off"] = "commit"
+    """Writes are synced before they are answered (``commit``), every so often (``interval``), or by
+    the kernel (``off``)."""
     fsync_interval: float = 0.1
+    """The log is synced this often with ``wal.fsync = "interval"``."""
     segment_bytes: int = 64 * MiB
+    """A segment of the log is closed at this size; under load, files of up to two that are
+    needed no longer are kept for the next ones."""
     segment_age: float = 300.0
+    """Or a segment is closed at this age."""
 
     def __post_init__(self) -> None:
         _check("wal.fsync_interval", self.fsync_interval, 0.001, 60, format_duration)
@@ -102,10 +114,16 @@ class PersistSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a partition's buffer is frozen, and how it becomes files."""
 
     max_age: float = 300.0
+    """A partition's buffer is persisted when its oldest row is this old."""
     max_partition_bytes: int = 64 * MiB
+    """Or a buffer is persisted when it is this large."""
     workers: int = 2
+    """So many threads sort and encode; one partition is served in order, two of its buffers at
+    a time."""
     queue_bytes: int = 512 * MiB
+    """Beyond so much that waits to be persisted, writes are refused with ``saturated``."""
     target_file_bytes: int = 128 * MiB
+    """A persist of more than this writes several files."""
 
     def __post_init__(self) -> None:
         _check("persist.max_age", self.max_age, 0.01, 30 * DAY_S, format_duration)
@@ -119,8 +137,12 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Watermarks in bytes. ``low`` and ``high`` left at 0 become 50 % and 90 % of ``limit``."""
 
     limit: int = msgspec.field(default_factory=lambda: usable_bytes() // 2)
+    """Buffers, persists and answers under way have so many bytes; a container's limit counts as
+    RAM."""
     low: int = 0
+    """Above it, the daemon persists."""
     high: int = 0
+    """Above it, writes are refused with ``memory``."""
 
     def __post_init__(self) -> None:
         _check("memory.limit", self.limit, MiB, 1024**5, format_size)
@@ -136,8 +158,11 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of reading streams."""
 
     max_streams: int = 1000
+    """Beyond so many answers under way, queries are refused with ``limit``."""
     client_timeout: float = 60.0
+    """A client that makes no progress for so long loses its snapshot."""
     tail_retain: float = 60.0
+    """The buffered tail of a replaced version is still answered for so long."""
 
     def __post_init__(self) -> None:
         _check("query.max_streams", self.max_streams, 1, 100_000)
@@ -149,9 +174,14 @@ class ManifestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often others' commits are looked for, what clean-up keeps, and who else is told."""
 
     refresh: float = 1.0
+    """Other daemons' commits are looked for this often."""
     retain: float = DAY_S
+    """Replaced versions are kept for so long."""
     orphan_grace: float = 3600.0
+    """Clean-up deletes an unlisted file only when it is older than this."""
     spark_metadata: bool = False
+    """A ``_spark_metadata`` is kept beside each table's files, so that ``spark.read.parquet`` of
+    the folder has the committed ones only."""
 
     def __post_init__(self) -> None:
         _check("manifest.refresh", self.refresh, 0.01, 3600, format_duration)
@@ -163,6 +193,7 @@ class OriginSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long what an origin has written is remembered after its last write."""
 
     expire_after: float = 7 * DAY_S
+    """What an origin has written is remembered for so long after its last write."""
 
     def __post_init__(self) -> None:
         _check("origins.expire_after", self.expire_after, 1, 3650 * DAY_S, format_duration)
@@ -172,8 +203,13 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When what replication has brought is persisted, and the limits of its streams."""
 
     max_lag: float = 600.0
+    """A buffer that a replication stream has begun is persisted when its oldest change is this
+    old, in place of ``persist.max_age``."""
     max_messages: int = 100_000
+    """Or such a buffer is persisted when so many messages have gone into it."""
     max_transaction_bytes: int = 256 * MiB
+    """A transaction of a replication stream may have so much in memory while it is open; a
+    larger one is refused whole."""
 
     def __post_init__(self) -> None:
         _check("replication.max_lag", self.max_lag, 0.01, 30 * DAY_S, format_duration)
@@ -186,7 +222,10 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What goes to standard error. ``auto`` is ``console`` on a terminal and ``json`` elsewhere."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Less important events than this are left out: ``debug``, ``info``, ``warning``, ``error``."""
     format: Literal["auto", "json", "console"] = "auto"
+    """Events are written as ``json`` or for people (``console``); ``auto`` is ``console`` on a
+    terminal."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,12 +236,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str = msgspec.field(default_factory=socket.gethostname)
+    """The stable name of this ingester: a second daemon under the same name fences the first."""
     data_dir: Path = Path("ingester-data")
+    """The folder of log, spill and lock; it belongs on a local disk."""
     store: str = ""
+    """The object storage URL: ``file://``, ``s3://``, any fsspec URL that can create
+    conditionally."""
     store_options: dict[str, Any] = {}
+    """Options that are passed to fsspec, as ``endpoint_url`` for S3."""
     auto_create: bool = True
+    """Tables are made by their first write."""
     stop_deadline: float = 60.0
-    """How long a stop may take to finish queries and persist; what is left stays in the log."""
+    """A stop may take so long to finish queries and persist; the log keeps the rest."""
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
     wal: WalSettings = WalSettings()

@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("wal", "persist", "ingester")
 RUNBOOK = ROOT / "deploy" / "RUNBOOK.md"
 MANIFESTS = ROOT / "deploy" / "kubernetes"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(path for room in ("deploy", "docs") for path in (ROOT / room).rglob("*.md")),
+    ]
+)
 
 
 def anchors(document: Path) -> set[str]:
@@ -63,7 +68,7 @@ def test_every_entry_of_the_runbook_says_what_it_means_what_to_look_at_and_what_
         assert found == ["Means", "Look at", "Do"], section.splitlines()[0]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_local_link_leads_to_a_file_and_a_heading(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -74,6 +79,25 @@ def test_every_local_link_leads_to_a_file_and_a_heading(document: Path) -> None:
         assert linked.exists(), target
         if anchor:
             assert anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_document_names_a_package_registry_or_a_folder_of_some_machine(document: Path) -> None:
+    strays = (
+        r"pypi|pythonhosted|maven\.org|/maven2|docker\.io|ghcr|(?<![\w.])/(?:work|root|tmp|opt)/"
+    )
+    assert re.findall(strays, document.read_text()) == []
+
+
+def test_readme_is_a_front_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_the_table_of_contents_names_every_page() -> None:
+    contents = (ROOT / "docs" / "README.md").read_text()
+    linked = set(re.findall(r"\]\(([^)#\s]+)\)", contents))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - {"README.md"} == {target for target in linked if not target.startswith("..")}
 
 
 def test_the_unit_restarts_neither_after_damage_nor_after_fencing() -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.readme.rewrite``: run README's tour and write what it printed into README."""
+"""``python -m tests.readme.rewrite``: run the commands of both pages, write what they print."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 from .tour import Shell, alike, steps
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def main() -> None:
-    """Replace each command's output that is not :func:`alike` the page's (``--all``: each)."""
-    page = README.read_text()
+def rewritten(page: str) -> str:
+    """The page with each output replaced that is not :func:`alike` its own (``--all``: each)."""
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder))
         try:
@@ -35,7 +34,13 @@ def main() -> None:
                     print(f"$ {step.text}\n{shown}", end="")
         finally:
             shell.close()
-    README.write_text(page)
+    return page
+
+
+def main() -> None:
+    """Rewrite both pages."""
+    for path in (ROOT / "README.md", ROOT / "docs" / "tour.md"):
+        path.write_text(rewritten(path.read_text()))
 
 
 if __name__ == "__main__":

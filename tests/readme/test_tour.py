@@ -1,4 +1,4 @@
-"""README's tour, command by command, against a real daemon and Spark: it cannot rot."""
+"""The tour and README's five minutes, command by command, against a real daemon and Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from .tour import Shell, Step, alike, steps
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tour.md"]
 
 
 @pytest.fixture
@@ -21,16 +22,18 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_every_command_of_the_tour_prints_what_readme_says(shell: Shell) -> None:
-    tour = steps(README.read_text())
-    assert len(tour) > 15
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_prints_what_the_page_says(shell: Shell, page: Path) -> None:
+    tour = steps(page.read_text())
+    assert len(tour) > 10
     for step in tour:
         printed = shell.run(step)
         assert alike(printed) == alike(step.expected), f"$ {step.text}"
 
 
-def test_the_tour_starts_kills_and_starts_again() -> None:
-    commands = [step.text for step in steps(README.read_text()) if step.file is None]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_starts_a_daemon_kills_it_and_starts_it_again(page: Path) -> None:
+    commands = [step.text for step in steps(page.read_text()) if step.file is None]
     serves = [at for at, command in enumerate(commands) if command.startswith("ingester serve")]
     kills = [at for at, command in enumerate(commands) if command.startswith("kill -9")]
     assert len(serves) == 2

@@ -108,4 +108,7 @@ def test_a_connector_of_another_version_is_refused_with_the_one_that_fits(folder
 
 
 def test_the_connector_that_the_documents_name_fits_the_locked_spark() -> None:
-    assert f"org.apache.hadoop:hadoop-aws:{hadoop_version()}`" in (ROOT / "README.md").read_text()
+    assert (
+        f"org.apache.hadoop:hadoop-aws:{hadoop_version()}`"
+        in (ROOT / "docs" / "spark.md").read_text()
+    )

@@ -1,0 +1,126 @@
+"""``python -m tests.readme.generated``: settings and error codes from the code into their pages.
+
+A page holds prose of its own, and between two marks the table that is made here: from the structs
+of :mod:`ingester.config.settings` with the sentence below each field, and from the classes of
+:mod:`ingester.errors` with their first paragraph (what it means) and their second (what to do).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ingester.config import settings as settings_module
+from ingester.config.settings import MemorySettings, Settings
+from ingester.config.sources import known_keys, shown_values
+from ingester.errors import ERRORS, IngesterError
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MARKED = re.compile(
+    r"(?<=<!-- made from the code by `make docs`: do not edit -->\n).*?(?=<!-- end -->\n)", re.S
+)
+RAM = 8 * 1024**3
+
+
+def with_table(page: str, table: str) -> str:
+    """A page with this table in the place of the one that is between its marks."""
+    written, count = MARKED.subn(lambda _: f"\n{table}\n", page)
+    assert count == 1, f"{count} tables that are made from the code"
+    return written
+
+
+def settings_table() -> str:
+    """All settings: key, default, what it does."""
+    meanings = dict(_meanings())
+    rows = [
+        (f"`{key}`", default, meanings[key])
+        for key, default in zip(known_keys(), _defaults(), strict=True)
+    ]
+    return _table(("key", "default", "meaning"), rows)
+
+
+def errors_table() -> str:
+    """All codes: their status, the command line's exit code, what they mean, what to do."""
+    rows = []
+    for error, kind in ERRORS.items():
+        if error is IngesterError:
+            continue
+        means, _, todo = _plain(inspect.getdoc(error) or "").partition("\n\n")
+        rows.append((f"`{kind.code}`", kind.status, str(kind.exit_code), means, todo))
+    return _table(("code", "gRPC status", "exit code", "what it means", "what to do"), rows)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Each page with what it should be."""
+    for name, table in (("settings.md", settings_table()), ("errors.md", errors_table())):
+        page = DOCS / name
+        yield page, with_table(page.read_text(), table)
+
+
+def _defaults() -> list[str]:
+    values = shown_values(Settings(id="host-name", memory=MemorySettings(limit=RAM // 2)))
+    shown = {key: f"`{_text(value)}`" if value != "" else "" for key, value in values.items()}
+    assert values["memory.low"] == "2GiB"
+    # What the daemon finds out by itself.
+    shown["id"] = "host name"
+    shown["store"] = "`file://<data_dir>/store`"
+    shown["memory.limit"] = "half of RAM"
+    shown["memory.low"] = "50 % of `memory.limit`"
+    shown["memory.high"] = "90 % of `memory.limit`"
+    return list(shown.values())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _meanings() -> Iterator[tuple[str, str]]:
+    """Each dotted key with the sentence that stands below its field."""
+    below = {
+        node.name: dict(_below_fields(node))
+        for node in ast.parse(inspect.getsource(settings_module)).body
+        if isinstance(node, ast.ClassDef)
+    }
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            for inner in msgspec.structs.fields(field.type):
+                yield f"{field.name}.{inner.name}", below[field.type.__name__][inner.name]
+        else:
+            yield field.name, below["Settings"][field.name]
+
+
+def _below_fields(struct: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in zip(struct.body, struct.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            yield field.target.id, _plain(inspect.cleandoc(str(below.value.value)))
+
+
+def _plain(docstring: str) -> str:
+    """Markdown of a docstring: a line a paragraph."""
+    paragraphs = docstring.replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("|" + "|".join(f" {cell} " for cell in line) + "|\n" for line in lines)
+
+
+def main() -> None:
+    """Write the tables into their pages."""
+    for page, text in pages():
+        page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What the pages of the architecture and the glossary name is there, under that name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = ROOT / "docs" / "architecture"
+ORDER = re.findall(
+    r"\(architecture/(\w+\.md)\)",
+    (ROOT / "docs" / "README.md").read_text().split("## To change")[1],
+)
+PAGES = [
+    *sorted(CHAPTERS.glob("*.md")),
+    ROOT / "docs" / "glossary.md",
+    ROOT / "docs" / "formats.md",
+]
+# A room or a module, seen from the root or from `ingester/`, as `write/stream` or `wal/format.py`.
+PATH = re.compile(r"[a-z_]+(?:/[a-z_0-9]+)+(?:\.(?:py|html))?/?")
+LINKED_ROW = re.compile(r"^\|.*\]\(((?:\.\./)+[a-z_/0-9]+\.py)\).*\|$", re.M)
+NAME = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)*(?:\(\))?")
+
+
+def spans(text: str) -> list[str]:
+    """The code spans of a page, outside of its fences."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
+def is_there(path: str) -> bool:
+    found = [ROOT / path, ROOT / "ingester" / path]
+    return any(at.exists() or at.with_suffix(".py").exists() for at in found)
+
+
+def names_of(module: Path) -> set[str]:
+    """What is defined in a module, with its methods and attributes as ``Class.name``."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.add(f"{node.name}.{inner.name}")
+                elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+                    found.add(f"{node.name}.{inner.target.id}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    paths = [span for span in spans(page.read_text()) if PATH.fullmatch(span)]
+    assert [path for path in paths if not is_there(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_beside_a_linked_module_is_defined_in_it(page: Path) -> None:
+    for row in LINKED_ROW.finditer(page.read_text()):
+        cells = row[0].rsplit("](", 1)[1].partition(")")[2]
+        known = names_of((page.parent / row[1]).resolve())
+        named = [span.removesuffix("()") for span in spans(cells) if NAME.fullmatch(span)]
+        assert [name for name in named if name not in known] == [], row[1]
+
+
+def test_chapters_lead_to_the_next_and_back() -> None:
+    assert sorted(ORDER) == sorted(path.name for path in CHAPTERS.glob("*.md"))
+    for at, name in enumerate(ORDER):
+        last = (CHAPTERS / name).read_text().rstrip().splitlines()[-1]
+        around = ([ORDER[at - 1]] if at else []) + ORDER[at + 1 : at + 2]
+        assert re.findall(r"\((\w+\.md)\)", last) == around, name
