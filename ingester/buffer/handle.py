@@ -1,9 +1,14 @@
 """A buffer's place, whatever holds its rows: memory, then Parquet files.
 
-    active ──freeze──▶ frozen ──release──▶ files, read whole by pins that start later
-                                      ├──▶ files and the order of arrival, by pins in the middle of
-                                      │    the buffer or of a first part of it
-                                      └──▶ spilled rows, by the pins of a keyed table
+    ACTIVE ─freeze─▶ FROZEN ─note_files─▶ IN_FILES ─begin_release─▶ RELEASING ─release─▶ RELEASED
+                                             ▲                         │
+                                             └──────abort_release──────┘
+
+Where the rows are after the release:
+
+    for pins that start later                      in the files, read whole
+    for pins in the middle of the buffer           in the files, with the order of arrival
+    for the pins of a keyed table                  in spilled rows
 
 Law of this file: a pin (one snapshot's claim on one buffer) gets exactly its first ``rows`` rows,
 wherever they are. Files are sorted, so a position in a buffer means nothing in them; but a few
@@ -18,19 +23,51 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ingester.buffer.rows import BufferedRows
-from persist.manifest import Add
+from persist.manifest import Add, PartitionKey
 
 if TYPE_CHECKING:
-    from ingester.buffer.partition import PartitionBuffer
     from ingester.origins.tenure import Tenure
 
 Arrivals = npt.NDArray[np.uint32]
+
+
+class IllegalTransition(RuntimeError):
+    """A state machine was told to do what its state does not allow: a defect in this code."""
+
+
+class BufferState(Enum):
+    """How far a buffer is on its way into files."""
+
+    ACTIVE = "active"
+    """Rows come into it."""
+    FROZEN = "frozen"
+    """Its rows are all there; a flush makes files of them."""
+    IN_FILES = "in files"
+    """A committed version has its rows, and readers still read them here."""
+    RELEASING = "releasing"
+    """Readers are sent to the files; no reader can come to need a spill any more."""
+    RELEASED = "released"
+    """Its rows are in files only."""
+
+
+TRANSITIONS: dict[str, dict[BufferState, BufferState]] = {
+    "freeze": {BufferState.ACTIVE: BufferState.FROZEN},
+    "note_files": {
+        BufferState.FROZEN: BufferState.IN_FILES,
+        # A version whose installation had to wait for a spill is installed anew.
+        BufferState.IN_FILES: BufferState.IN_FILES,
+    },
+    "begin_release": {BufferState.IN_FILES: BufferState.RELEASING},
+    "abort_release": {BufferState.RELEASING: BufferState.IN_FILES},
+    "release": {BufferState.RELEASING: BufferState.RELEASED},
+}
 
 
 class Spill(Protocol):
@@ -61,19 +98,18 @@ class FileRows:
     adds: tuple[Add, ...]
     total_rows: int
     spill: Spill | None
-    """The order of arrival; ``None`` where no row has moved, or where all rows are wanted."""
+    """The order of arrival; ``None`` where no row has moved, or where the pin takes all rows."""
 
 
 class Pin:
     """One snapshot's claim on the first ``rows`` rows of a buffer."""
 
-    __slots__ = ("done", "handle", "rows", "started")
+    __slots__ = ("handle", "rows", "started")
 
     def __init__(self, handle: BufferHandle, rows: int) -> None:
         self.handle = handle
         self.rows = rows
         self.started = False
-        self.done = False
 
     def source(self) -> BufferedRows | Spill | FileRows:
         """Where the rows are now."""
@@ -84,23 +120,15 @@ class Pin:
         self.handle.unpin(self)
 
 
-class AtomicFlush:
-    """Buffers of one table that go into files in one version, unless one of them cannot."""
-
-    __slots__ = ("dissolved", "members")
-
-    def __init__(self, members: tuple[BufferHandle, ...]) -> None:
-        self.members = members
-        self.dissolved = False
-
-
 class BufferHandle:
     """One buffer of one partition from its first row to its release."""
 
     def __init__(
-        self, partition: PartitionBuffer, *, epoch: int, first_seq: int, segment: int
+        self, partition: PartitionKey, *, keyed: bool, epoch: int, first_seq: int, segment: int
     ) -> None:
         self.partition = partition
+        self.keyed = keyed
+        """Whether the table has a primary key."""
         self.epoch = epoch
         self.first_seq = first_seq
         self.last_seq = first_seq
@@ -108,35 +136,35 @@ class BufferHandle:
         self.rows = BufferedRows()
         self.opened_at = 0.0
         self.frozen_at = 0.0
-        self.frozen = False
-        self.released = False
+        self.state = BufferState.ACTIVE
         self.origins: dict[Tenure, int] = {}
-        """Whose operations it has, each up to the origin's sequence."""
+        """The tenures whose operations it has, each with the highest sequence of them."""
         self.messages = 0
-        """Of replication, that have brought its rows."""
-        self.together: AtomicFlush | None = None
-        """The buffers, itself among them, that go into files in one version."""
+        """Replication messages that have brought its rows."""
         self.total_rows = 0
         """Rows at the freeze; before it no release can come."""
         self.files: PersistedFiles | None = None
-        """From the commit on; after the release without the order of arrival."""
+        """The committed files; after the release without the order of arrival."""
         self._moved = True
         """Whether rows of the files have other places than in the buffer."""
-        self._closing = False
         self._spill: Spill | None = None
         self._pins: set[Pin] = set()
         self._lock = threading.Lock()
 
     @property
-    def nbytes(self) -> int:
-        """What the rows cost in memory; 0 once released."""
-        return 0 if self.released else self.rows.nbytes
+    def frozen(self) -> bool:
+        """Whether no rows come into it any more."""
+        return self.state is not BufferState.ACTIVE
 
     @property
-    def mates(self) -> tuple[BufferHandle, ...]:
-        """Itself and those without which it does not go into files; empty: it goes alone."""
-        together = self.together
-        return () if together is None or together.dissolved else together.members
+    def released(self) -> bool:
+        """Whether its rows are in committed files only."""
+        return self.state is BufferState.RELEASED
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows cost in memory; 0 once released."""
+        return self.rows.nbytes
 
     def pin(self) -> Pin:
         """Claim all rows of now for a snapshot. Loop only."""
@@ -148,21 +176,18 @@ class BufferHandle:
     def unpin(self, pin: Pin) -> None:
         """Drop a claim; the last one that needed the spill deletes it."""
         with self._lock:
-            pin.done = True
             self._pins.discard(pin)
-            spill = None
-            if self.released and not self._spill_wanted():
-                spill, self._spill = self._spill, None
+            spill = self._spill_to_close() if self.released else None
         if spill is not None:
             spill.close()
 
     def source_for(self, pin: Pin) -> BufferedRows | Spill | FileRows:
         """See :meth:`Pin.source`."""
         with self._lock:
-            if not (self._closing or self.released):
+            if self.state not in (BufferState.RELEASING, BufferState.RELEASED):
                 pin.started = True
                 return self.rows
-            if self.partition.table.definition.keyed:
+            if self.keyed:
                 if not self.released:
                     return self.rows
                 assert self._spill is not None, "released under a pin without a spill"
@@ -173,54 +198,73 @@ class BufferHandle:
     def needs_spill(self) -> bool:
         """Whether a release would take rows from under a pin that no file alone can serve."""
         with self._lock:
-            return self._spill is None and self._spill_wanted()
+            return self._spill is None and self._pins_need_spill()
 
     def keep_spill(self, spill: Spill) -> None:
         """From the release on, pins that need it read this."""
         with self._lock:
             self._spill = spill
 
-    def committed(self, files: PersistedFiles) -> None:
-        """The rows are in these files, too."""
+    def freeze(self, now: float) -> None:
+        """Take no more rows. ``now``: the loop's clock, seconds."""
         with self._lock:
+            self.state = self._after("freeze")
+            self.total_rows = self.rows.rows
+            self.frozen_at = now
+
+    def note_files(self, files: PersistedFiles) -> None:
+        """A committed version has the rows in these files."""
+        with self._lock:
+            self.state = self._after("note_files")
             self.files = files
             self._moved = bool(files.arrivals)
 
     def begin_release(self) -> bool:
-        """Send pins to the files; False if a spill is needed first. After :meth:`committed`.
+        """Send pins to the files; False if a spill is needed first.
 
         After True, no pin can come to need a spill any more, until :meth:`release` or
         :meth:`abort_release`.
         """
         with self._lock:
-            assert self.files is not None
-            if self._spill is None and self._spill_wanted():
+            releasing = self._after("begin_release")
+            if self._spill is None and self._pins_need_spill():
                 return False
-            self._closing = True
+            self.state = releasing
             return True
 
     def abort_release(self) -> None:
         """Undo :meth:`begin_release`; a pin may have read some of its rows from the files."""
         with self._lock:
-            self._closing = False
+            self.state = self._after("abort_release")
 
     def release(self) -> None:
         """Let the rows go. Only after :meth:`begin_release` said True."""
         with self._lock:
-            assert self._closing
+            self.state = self._after("release")
             assert self.files is not None
-            self.released = True
             self.rows = BufferedRows()
             # Whoever still needs the order has it on disk.
             self.files = PersistedFiles(self.files.adds, ())
-            spill = None
-            if not self._spill_wanted():
-                spill, self._spill = self._spill, None
+            spill = self._spill_to_close()
         if spill is not None:
             spill.close()
 
-    def _spill_wanted(self) -> bool:
-        if self.partition.table.definition.keyed:
+    def _after(self, step: str) -> BufferState:
+        """The state that this step leads to; IllegalTransition where it is not allowed."""
+        state = TRANSITIONS[step].get(self.state)
+        if state is None:
+            raise IllegalTransition(f"{step} of a buffer that is {self.state.value}")
+        return state
+
+    def _spill_to_close(self) -> Spill | None:
+        """The spill, where nobody needs it any more; it is the caller's to close."""
+        if self._pins_need_spill():
+            return None
+        spill, self._spill = self._spill, None
+        return spill
+
+    def _pins_need_spill(self) -> bool:
+        if self.keyed:
             return bool(self._pins)
         if not self._moved:
             return False

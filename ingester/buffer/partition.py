@@ -8,31 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
-from persist.partitioning import PartitionValues, folder_of
-
-if TYPE_CHECKING:
-    from ingester.buffer.table import TableBuffer
-
-PartitionKey = tuple[int, PartitionValues]
-"""(partition spec id, partition values)"""
+from persist.manifest import PartitionKey
+from persist.table import TableKey
 
 
 class PartitionBuffer:
     """The buffers of one partition of one table. Loop only."""
 
-    def __init__(self, table: TableBuffer, key: PartitionKey) -> None:
+    def __init__(self, table: TableKey, key: PartitionKey) -> None:
         self.table = table
         self.key = key
         self.active: BufferHandle | None = None
         self.frozen: deque[BufferHandle] = deque()
-
-    @property
-    def name(self) -> str:
-        """The folder name, ``time_day=2026-11-21``; empty for an unpartitioned table."""
-        return folder_of(self.table.definition.spec_of(self.key[0]), self.key[1])
 
     def handles(self) -> Iterator[BufferHandle]:
         """Unreleased buffers in log order."""
@@ -58,9 +47,7 @@ class PartitionBuffer:
         handle = self.active
         if handle is None:
             return None
+        handle.freeze(now)
         self.active = None
-        handle.frozen = True
-        handle.total_rows = handle.rows.rows
-        handle.frozen_at = now
         self.frozen.append(handle)
         return handle

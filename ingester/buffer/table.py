@@ -10,16 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ingester.buffer.handle import BufferHandle
-from ingester.buffer.partition import PartitionBuffer, PartitionKey
+from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.write_latch import WriteLatch
 from ingester.observability.status import Buffered, Persisted, TableStatus
-from persist.table import TableDefinition
-
-if TYPE_CHECKING:
-    from persist.manifest import TableState
+from persist.manifest import PartitionKey, TableState
+from persist.table import TableDefinition, TableKey
 
 
 class TableBuffer:
@@ -31,7 +28,7 @@ class TableBuffer:
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
         self.lock = threading.RLock()
         self.order = WriteLatch()
-        """Of a keyed table: who may write now."""
+        """Who may write to a keyed table now."""
         self.namespace = namespace
         self.name = name
         self.state = state
@@ -40,14 +37,14 @@ class TableBuffer:
         self.rows = 0
         self.nbytes = 0
         self.replicated_epoch = -1
-        """Of the last operation that replication brought."""
+        """The epoch of the last operation that replication brought."""
         self.refreshed_at = 0.0
         """When the newest version was last looked for, on the monotonic clock."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> TableKey:
         """(namespace, table)"""
         return (self.namespace, self.name)
 
@@ -65,7 +62,7 @@ class TableBuffer:
         """The partition, made when it is new."""
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = PartitionBuffer(self, key)
+            partition = self.partitions[key] = PartitionBuffer(self.key, key)
         return partition
 
     def statistics(self) -> TableStatus:

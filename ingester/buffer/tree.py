@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from ingester.buffer.handle import AtomicFlush, BufferHandle, PersistedFiles
+from ingester.buffer.flush_job import AtomicFlush, FlushJob
+from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
@@ -43,16 +44,16 @@ class BufferTree:
         """``ingester_id`` is the daemon's: its own operations are told from others' by it."""
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
-        self.by_age: OrderedDict[BufferHandle, None] = OrderedDict()
-        """Active buffers, the oldest first; but for those of the next line."""
-        self.by_lag: OrderedDict[BufferHandle, None] = OrderedDict()
-        """Active buffers that replication began, the oldest first."""
+        self.by_age: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
+        """Active buffers that no replication began, with their partitions, the oldest first."""
+        self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
+        """Active buffers that replication began, with their partitions, the oldest first."""
         self._ledger = ledger
         self.origins = origins
         self.ingester_id = ingester_id
         self._max_partition_bytes = max_partition_bytes
         self._max_messages = max_messages
-        self.on_freeze: Callable[[BufferHandle, Why], None] = lambda handle, why: None
+        self.on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
         self.on_first_row: Callable[[], None] = lambda: None
         self.on_released: Callable[[int], None] = lambda nbytes: None
         self._segments: dict[int, int] = {}
@@ -100,7 +101,7 @@ class BufferTree:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
         for values, batch, nbytes, members in operation.parts:
-            handle = self._active(table.partition((spec_id, values)), operation)
+            handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
             handle.rows.append(
                 batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape, members=members
@@ -127,37 +128,41 @@ class BufferTree:
                 handle.origins[taken] = operation.origin_sequence
         for handle in holders:
             if handle.rows.nbytes >= self._max_partition_bytes:
-                self.freeze(handle.partition, "bytes")
+                self.freeze(table.partitions[handle.partition], "bytes")
             elif handle.messages >= self._max_messages:
-                self.freeze(handle.partition, "messages")
+                self.freeze(table.partitions[handle.partition], "messages")
 
-    def active(self) -> Iterator[BufferHandle]:
-        """Every buffer that rows still go into."""
-        yield from self.by_age
-        yield from self.by_lag
+    def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
+        """Every buffer that rows still go into, with its partition."""
+        yield from self.by_age.items()
+        yield from self.by_lag.items()
 
-    def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> BufferHandle | None:
-        """Freeze a partition's active buffer and hand it to the persist queue.
+    def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> FlushJob | None:
+        """Freeze a partition's active buffer and hand it to be flushed; None where there is none.
 
-        With it those of the table's other partitions, where replication has written to both: a
-        transaction follows into a table's files as a whole.
+        The active buffers of the table's other partitions are frozen with it where replication has
+        written to both: a transaction goes into a table's files as a whole.
         """
-        handle = partition.active
-        if handle is None:
+        asked = partition.active
+        if asked is None:
             return None
-        handles = self._replicated(partition.table) if handle.messages else (handle,)
-        together = AtomicFlush(handles) if len(handles) > 1 else None
-        with partition.table.lock:
-            for each in handles:
-                each.partition.freeze(time.monotonic())
-        for each in handles:
-            each.together = together
-            (self.by_age if each in self.by_age else self.by_lag).pop(each)
-            self._ledger.buffered -= each.nbytes
-            self._ledger.frozen += each.nbytes
-        for each in handles:
-            self.on_freeze(each, why)
-        return handle
+        table = self.tables[partition.table]
+        handles = self._replicated(table) if asked.messages else (asked,)
+        atomic = AtomicFlush(handles) if len(handles) > 1 else None
+        jobs = [
+            FlushJob(table, table.partitions[handle.partition], handle, atomic)
+            for handle in handles
+        ]
+        with table.lock:
+            for job in jobs:
+                job.partition.freeze(time.monotonic())
+        for handle in handles:
+            (self.by_age if handle in self.by_age else self.by_lag).pop(handle)
+            self._ledger.buffered -= handle.nbytes
+            self._ledger.frozen += handle.nbytes
+        for job in jobs:
+            self.on_freeze(job, why)
+        return next(job for job in jobs if job.handle is asked)
 
     def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
         """Before any part of an operation is in a buffer: a set has all of it or nothing."""
@@ -166,7 +171,7 @@ class BufferTree:
         table.replicated_epoch = epoch
         for handle in self._replicated(table):
             if handle.epoch != epoch and not handle.frozen:
-                self.freeze(handle.partition, "epoch")
+                self.freeze(table.partitions[handle.partition], "epoch")
 
     def _replicated(self, table: TableBuffer) -> tuple[BufferHandle, ...]:
         """Active buffers of a table that have changes of replication."""
@@ -197,7 +202,7 @@ class BufferTree:
     ) -> list[BufferHandle]:
         closing: list[BufferHandle] = []
         for handle, files in persisted:
-            handle.committed(files)
+            handle.note_files(files)
         for handle, _ in persisted:
             if not handle.begin_release():
                 for other in closing:
@@ -220,28 +225,31 @@ class BufferTree:
         for table in self.tables.values():
             yield from table.handles()
 
-    def _active(self, partition: PartitionBuffer, operation: Operation) -> BufferHandle:
+    def _active(
+        self, table: TableBuffer, partition: PartitionBuffer, operation: Operation
+    ) -> BufferHandle:
         handle = partition.active
         if handle is not None and handle.epoch != operation.epoch:
             self.freeze(partition, "epoch")
             handle = None
         if handle is None:
             handle = partition.active = BufferHandle(
-                partition,
+                partition.key,
+                keyed=table.definition.keyed,
                 epoch=operation.epoch,
                 first_seq=operation.seq,
                 segment=operation.segment,
             )
             handle.opened_at = time.monotonic()
             aging = self.by_lag if operation.messages else self.by_age
-            aging[handle] = None
+            aging[handle] = partition
             self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
             if len(aging) == 1:
                 self.on_first_row()
         return handle
 
     def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:
-        partition = handle.partition
+        partition = table.partitions[handle.partition]
         partition.frozen.remove(handle)
         if partition.empty:
             table.partitions.pop(partition.key, None)

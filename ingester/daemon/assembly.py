@@ -15,7 +15,7 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry
 
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer, Why
+from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer, Why
 from ingester.config.settings import (
     ManifestSettings,
     MemorySettings,
@@ -27,6 +27,8 @@ from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
+from ingester.flush.copy_on_write import RewriteLimits
+from ingester.flush.file_writer import Uploader
 from ingester.flush.flusher import Persister
 from ingester.flush.freeze_policy import FreezePolicy
 from ingester.maintenance.garbage_collector import Cleaning
@@ -180,9 +182,12 @@ class Runtime:
         self.persister = Persister(
             self.catalog,
             self.ledger,
-            self.writer,
+            Uploader(
+                self.store,
+                self.writer,
+                RewriteLimits.within(settings.memory.limit, settings.persist.target_file_bytes),
+            ),
             workers=settings.persist.workers,
-            target_file_bytes=settings.persist.target_file_bytes,
         )
         self.persister.on_persisted = self._persisted
         self.persister.uploads.on_failed = self.instrumentation.persist_failed
@@ -326,9 +331,9 @@ class Runtime:
         self.row_groups.shrink()
         self.replication.drop_idle()
 
-    def _frozen(self, handle: BufferHandle, why: Why) -> None:
+    def _frozen(self, job: FlushJob, why: Why) -> None:
         self.metrics.frozen(why)
-        self.persister.enqueue(handle)
+        self.persister.enqueue(job)
 
     def _group_applied(self, operations: int, nbytes: int) -> None:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
@@ -350,9 +355,9 @@ class Runtime:
         self.metrics.spilled(nbytes)
 
     def _persisted(
-        self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
+        self, job: FlushJob, adds: tuple[Add, ...], queued_s: float, active_s: float
     ) -> None:
-        self.instrumentation.persisted(handle, adds, queued_s, active_s)
+        self.instrumentation.persisted(job, adds, queued_s, active_s)
         self.released.set()
         self.released = trio.Event()
 

@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import FlushJob
 from ingester.dml.operation import Transaction
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
@@ -53,10 +53,10 @@ class Instrumentation:
             self._rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
 
     def persisted(
-        self, handle: BufferHandle, adds: tuple[Add, ...], queued_s: float, active_s: float
+        self, job: FlushJob, adds: tuple[Add, ...], queued_s: float, active_s: float
     ) -> None:
         """Count a buffer whose rows are in these committed files."""
-        table, rows, nbytes = handle.partition.table, handle.total_rows, sum(a.bytes for a in adds)
+        table, rows, nbytes = job.table, job.handle.total_rows, sum(a.bytes for a in adds)
         self._metrics.persist_finished(queued_s, active_s)
         self._metrics.table(table.namespace, table.name).persisted(len(adds), rows, nbytes)
         before = self._persisted
@@ -67,7 +67,7 @@ class Instrumentation:
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             namespace=table.namespace,
             table=table.name,
-            partition=handle.partition.name,
+            partition=job.partition_name,
             rows=rows,
             bytes=nbytes,
             queued_s=queued_s,

@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import RowsToFlush
 from ingester.memory.heap_trim import give_back
 from persist.manifest import Add, TableState
 from persist.parquet.encode import average_bytes
@@ -59,30 +60,42 @@ class OlderRows:
             hold(-mine)
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteLimits:
+    """How large files become, and how much of older ones is held at once."""
+
+    target_file_bytes: int
+    group_bytes: int = GROUP_BYTES
+    """Older rows of a keyed table, in memory, that are rewritten at once, about."""
+    older: OlderRows = field(default_factory=OlderRows)
+    """What is held of them now."""
+
+    @classmethod
+    def within(cls, memory_limit: int, target_file_bytes: int) -> RewriteLimits:
+        """The limits of a daemon that may use so much memory."""
+        return cls(target_file_bytes, min(GROUP_BYTES, memory_limit // GROUP_SHARE))
+
+
 class CopyOnWrite:
-    """One buffer's. To be gone through once."""
+    """The rewriting of one flush. Its stretches can be gone through once."""
 
     def __init__(
         self,
         store: ObjectStore,
-        handle: BufferHandle,
+        flushed: RowsToFlush,
         rows: SparseRows,
         state: TableState,
-        *,
-        target_file_bytes: int,
-        group_bytes: int,
-        older: OlderRows,
+        limits: RewriteLimits,
     ) -> None:
-        """``rows``: the buffer's, in order of arrival, with marks where some of them delete."""
-        table = handle.partition.table
+        """``rows``: those to flush, in order of arrival, with marks where some of them delete."""
         self._store = store
-        self._folder = f"{table.namespace}/{table.name}/v1"
+        self._folder = flushed.folder
         self._rows = rows
         self._definition = TableDefinition.of_state(state)
-        self._there = state.partitions.get(handle.partition.key, ())
-        self._target_file_bytes = target_file_bytes
-        self._group_bytes = group_bytes
-        self._older = older
+        self._there = state.partitions.get(flushed.partition, ())
+        self._target_file_bytes = limits.target_file_bytes
+        self._group_bytes = limits.group_bytes
+        self._older = limits.older
         self._keys = rows.table(list(self._definition.primary_key))
         self.replaced = overlapping(self._there, self._keys)
         """The files in whose place others come; there may be more once a first stretch is there."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer import BufferHandle, PersistedFiles
-from ingester.flush.copy_on_write import GROUP_BYTES, CopyOnWrite, OlderRows
+from ingester.buffer import BufferedRows, PersistedFiles, RowsToFlush
+from ingester.flush.copy_on_write import CopyOnWrite, RewriteLimits
 from ingester.memory.heap_trim import give_back
 from persist.manifest import Add, TableState, WriterIdentity
 from persist.parquet.encode import EncodedFile, encode_ordered, files_of
@@ -56,9 +56,9 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
-    """A buffer's rows in their files' order."""
+    """Rows in their files' order."""
 
-    handle: BufferHandle
+    flushed: RowsToFlush
     definition: TableDefinition
     state: TableState
     """The version that they are for."""
@@ -80,29 +80,19 @@ class CannotEncode(Exception):
 class Uploader:
     """Sorts, encodes and puts."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        writer: WriterIdentity,
-        *,
-        target_file_bytes: int,
-        group_bytes: int = GROUP_BYTES,
-    ) -> None:
-        """``group_bytes``: of older rows of a keyed table that are rewritten at once, about."""
-        self.older = OlderRows()
+    def __init__(self, store: ObjectStore, writer: WriterIdentity, limits: RewriteLimits) -> None:
+        self.writer = writer
+        self.limits = limits
         self._store = store
-        self._writer = writer
-        self._target_file_bytes = target_file_bytes
-        self._group_bytes = group_bytes
 
     def upload(
         self,
-        handle: BufferHandle,
+        flushed: RowsToFlush,
         state: TableState,
         after_seq: int = -1,
         left_out: Collection[int] = (),
     ) -> Upload:
-        """Put a buffer's rows into the store, as the table is at this version.
+        """Put rows into the store, as the table is at this version.
 
         Args:
             after_seq: leave out operations up to this sequence.
@@ -112,44 +102,36 @@ class Uploader:
             StoreError, OSError: the store does not take them now.
             CannotEncode: no file could be made of them.
         """
-        return self.put(self.order(handle, state, after_seq, left_out))
+        return self.put(self.order(flushed, state, after_seq, left_out))
 
     def order(
         self,
-        handle: BufferHandle,
+        flushed: RowsToFlush,
         state: TableState,
         after_seq: int = -1,
         left_out: Collection[int] = (),
     ) -> Ordered:
-        """Put a buffer's rows into the order of their files; see :meth:`upload`.
+        """Put rows into the order of their files; see :meth:`upload`.
 
         Raises:
             StoreError, OSError: files of a keyed table cannot be read now.
             CannotEncode: these rows have no order.
         """
         definition = TableDefinition.of_state(state)
-        slices = handle.rows.slices_without(after_seq, left_out)
-        first_seq = max(handle.first_seq, after_seq + 1)
+        slices = flushed.rows.slices_without(after_seq, left_out)
+        first_seq = max(flushed.first_seq, after_seq + 1)
         with _cannot_encode():
-            _enlarge_chunks(handle)
-            rows = _aligned(handle.rows.batches(), definition)
+            _enlarge_chunks(flushed.rows)
+            rows = _aligned(flushed.rows.batches(), definition)
             rows = concatenated([rows.slice(*one) for one in slices or [(0, 0)]])
             if not definition.keyed or not slices:
                 stretch = self._stretch(rows, definition, None)
-                return Ordered(handle, definition, state, first_seq, (), (stretch,))
-            rewriting = CopyOnWrite(
-                self._store,
-                handle,
-                rows,
-                state,
-                target_file_bytes=self._target_file_bytes,
-                group_bytes=self._group_bytes,
-                older=self.older,
-            )
+                return Ordered(flushed, definition, state, first_seq, (), (stretch,))
+            rewriting = CopyOnWrite(self._store, flushed, rows, state, self.limits)
             stretches = self._stretches(rewriting, definition)
             first = [next(stretches)]
         return Ordered(
-            handle, definition, state, first_seq, rewriting.replaced, _chained(first, stretches)
+            flushed, definition, state, first_seq, rewriting.replaced, _chained(first, stretches)
         )
 
     def _stretches(self, rewriting: CopyOnWrite, definition: TableDefinition) -> Iterator[Stretch]:
@@ -163,7 +145,7 @@ class Uploader:
     ) -> Stretch:
         order = sort_rows(rows, definition)
         plain, _ = without_marks(rows, definition)
-        target = self._target_file_bytes
+        target = self.limits.target_file_bytes
         files = files_of(plain, target)
         if bytes_per_row is not None:
             # As large as files of these rows are known to be: none far from the target.
@@ -177,39 +159,39 @@ class Uploader:
             StoreError, OSError: the store does not take them now.
             CannotEncode: no file could be made of them.
         """
-        handle, definition = ordered.handle, ordered.definition
-        table = handle.partition.table
-        folder = folder_of(definition.spec_of(handle.partition.key[0]), handle.partition.key[1])
-        facts = self._facts(handle, definition, folder) | {"first_seq": str(ordered.first_seq)}
+        flushed, definition = ordered.flushed, ordered.definition
+        spec_id, values = flushed.partition
+        folder = folder_of(definition.spec_of(spec_id), values)
+        facts = self._facts(ordered, folder)
         adds: list[Add] = []
         arrivals = []
         for file in _encoded(ordered.stretches, facts):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
-            put = self._store.put(f"{table.namespace}/{table.name}/v1/{path}", file.data)
+            put = self._store.put(f"{flushed.folder}/{path}", file.data)
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
             adds.append(self._add(ordered, file, path, put.at.isoformat()))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
         return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
 
-    def _facts(
-        self, handle: BufferHandle, definition: TableDefinition, folder: str
-    ) -> dict[str, str]:
+    def _facts(self, ordered: Ordered, folder: str) -> dict[str, str]:
         """What a file says about itself."""
+        flushed = ordered.flushed
         return {
-            "ingester_id": self._writer.ingester_id,
-            "incarnation": self._writer.incarnation,
-            "epoch": str(handle.epoch),
-            "spec_id": str(handle.partition.key[0]),
+            "ingester_id": self.writer.ingester_id,
+            "incarnation": self.writer.incarnation,
+            "epoch": str(flushed.epoch),
+            "spec_id": str(flushed.partition[0]),
             "partition": folder,
-            "last_seq": str(handle.last_seq),
-            "schema_id": str(definition.schema_id),
+            "last_seq": str(flushed.last_seq),
+            "schema_id": str(ordered.definition.schema_id),
+            "first_seq": str(ordered.first_seq),
         }
 
     def _add(self, ordered: Ordered, file: EncodedFile, path: str, at: str) -> Add:
-        handle = ordered.handle
-        spec_id, values = handle.partition.key
+        flushed = ordered.flushed
+        spec_id, values = flushed.partition
         return Add(
             path=path,
             kind="persist",
@@ -218,10 +200,10 @@ class Uploader:
             spec_id=spec_id,
             values=values,
             stats=file.stats,
-            writer=self._writer.ingester_id,
-            epoch=handle.epoch,
+            writer=self.writer.ingester_id,
+            epoch=flushed.epoch,
             first_seq=ordered.first_seq,
-            last_seq=handle.last_seq,
+            last_seq=flushed.last_seq,
             schema_id=ordered.definition.schema_id,
             at=at,
             footer_crc32c=file.footer_crc32c,
@@ -254,12 +236,12 @@ def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator
         del rows, order
 
 
-def _enlarge_chunks(handle: BufferHandle) -> None:
+def _enlarge_chunks(rows: BufferedRows) -> None:
     """To pick rows out of very many chunks they would be joined, beside what is held already."""
-    if handle.rows.chunk_count <= MANY_CHUNKS:
+    if rows.chunk_count <= MANY_CHUNKS:
         return
     freed = 0
-    for nbytes in handle.rows.enlarge_chunks(max(CHUNK_BYTES, handle.nbytes // FEW_CHUNKS)):
+    for nbytes in rows.enlarge_chunks(max(CHUNK_BYTES, rows.nbytes // FEW_CHUNKS)):
         freed += nbytes
         if freed >= TRIM_BYTES:
             give_back()

@@ -17,9 +17,8 @@ from random import Random
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle, PartitionBuffer
+from ingester.buffer import FlushJob, PartitionBuffer
 from ingester.flush.commit_linger import CommitLinger
-from ingester.flush.copy_on_write import GROUP_BYTES, GROUP_SHARE
 from ingester.flush.file_writer import CannotEncode, Upload, Uploader
 from ingester.flush.worker_pool import Begun, Uploads
 from ingester.memory.ledger import MemoryLedger
@@ -34,7 +33,6 @@ from persist.manifest import (
     Add,
     Applied,
     Remove,
-    WriterIdentity,
 )
 
 log = structlog.get_logger(__name__)
@@ -54,25 +52,15 @@ class Persister:
         self,
         catalog: Catalog,
         ledger: MemoryLedger,
-        writer: WriterIdentity,
+        uploader: Uploader,
         *,
         workers: int,
-        target_file_bytes: int,
     ) -> None:
-        self.queue: PersistQueue[BufferHandle, Begun] = PersistQueue(workers)
-        self.on_persisted: Callable[[BufferHandle, tuple[Add, ...], float, float], None] | None = (
-            None
-        )
-        self._catalog = catalog
+        self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
+        self.on_persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] | None = None
         self._ledger = ledger
-        self._writer = writer
-        uploader = Uploader(
-            catalog.store,
-            writer,
-            target_file_bytes=target_file_bytes,
-            group_bytes=min(GROUP_BYTES, ledger.watermarks.limit // GROUP_SHARE),
-        )
-        ledger.gauge("rewritten", lambda: uploader.older.nbytes)
+        self._writer = uploader.writer
+        ledger.gauge("rewritten", lambda: uploader.limits.older.nbytes)
         self.uploads = Uploads(uploader, ledger, workers=workers)
         self._commits = catalog.commits
         self._commits.groups.encode_rest = self._encode_rest
@@ -81,7 +69,7 @@ class Persister:
         self._meetings = CommitBarrier(self._commits.join)
         self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
-        self._behind: dict[PartitionBuffer, deque[BufferHandle]] = {}
+        self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
         self._behind_bytes = 0
 
     @property
@@ -97,11 +85,11 @@ class Persister:
             active=self.queue.active,
         )
 
-    def enqueue(self, handle: BufferHandle) -> None:
+    def enqueue(self, job: FlushJob) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
-        table, key = handle.partition.table, handle.partition.key
+        table, handle = job.table, job.handle
         self._gathering.expect(table.key, handle)
-        self.queue.put(f"{table.namespace}/{table.name}/{key}", handle, handle.nbytes)
+        self.queue.put(f"{table.namespace}/{table.name}/{handle.partition}", job, handle.nbytes)
 
     async def run(self) -> None:
         """Persist what is queued until cancelled.
@@ -113,31 +101,31 @@ class Persister:
             self._nursery = nursery
             await self.queue.run(self.uploads.begin, self._persist)
 
-    async def _persist(self, handle: BufferHandle, begun: Begun) -> None:
-        behind = self._behind.get(handle.partition)
+    async def _persist(self, job: FlushJob, begun: Begun) -> None:
+        behind = self._behind.get(job.partition)
         if behind is not None:
             self.uploads.drop(begun)
-            self._gathering.forget(handle.partition.table.key, handle)
-            behind.append(handle)
-            self._behind_bytes += handle.nbytes
+            self._gathering.forget(job.table.key, job.handle)
+            behind.append(job)
+            self._behind_bytes += job.handle.nbytes
             return
         started = begun.at
         try:
             upload = await self.uploads.finish(begun)
         except CannotEncode:
-            self._gathering.forget(handle.partition.table.key, handle)
-            self._serve_apart(handle)
+            self._gathering.forget(job.table.key, job.handle)
+            self._serve_apart(job)
             return
-        await self._acquire(handle)
-        if handle.partition.table.definition.keyed:
-            self._serve_apart(handle, (upload, started))
+        await self._acquire(job)
+        if job.handle.keyed:
+            self._serve_apart(job, (upload, started))
         else:
-            self._join(handle, upload, started)
+            self._join(job, upload, started)
 
-    def _serve_apart(self, handle: BufferHandle, uploaded: Uploaded | None = None) -> None:
+    def _serve_apart(self, job: FlushJob, uploaded: Uploaded | None = None) -> None:
         assert self._nursery is not None
-        self._behind[handle.partition] = deque([handle])
-        self._nursery.start_soon(self._serve_partition, handle.partition, uploaded)
+        self._behind[job.partition] = deque([job])
+        self._nursery.start_soon(self._serve_partition, job.partition, uploaded)
 
     async def _serve_partition(self, partition: PartitionBuffer, uploaded: Uploaded | None) -> None:
         """A partition's buffers one after another, beside the workers: what cannot be encoded now.
@@ -146,56 +134,56 @@ class Persister:
         """
         waiting = self._behind[partition]
         while waiting:
-            handle = waiting[0]
+            job = waiting[0]
             try:
                 if uploaded is None:
-                    begun = await self.uploads.begin(handle)
+                    begun = await self.uploads.begin(job)
                     uploaded = (await self.uploads.finish(begun), begun.at)
-                    await self._acquire(handle)
+                    await self._acquire(job)
                 upload, started = uploaded
                 uploaded = None
-                if partition.table.definition.keyed:
-                    await self._commit_keyed(handle, upload, started)
+                if job.handle.keyed:
+                    await self._commit_keyed(job, upload, started)
                 else:
-                    self._join(handle, upload, started)
+                    self._join(job, upload, started)
                 waiting.popleft()
                 if waiting:
-                    self._behind_bytes -= waiting[0].nbytes
+                    self._behind_bytes -= waiting[0].handle.nbytes
             except CannotEncode:
                 for each in waiting:
                     self._let_others_go(each)
                 await trio.sleep(ENCODE_RETRY_S)
         del self._behind[partition]
 
-    def _let_others_go(self, handle: BufferHandle) -> None:
-        if self._meetings.dissolve(handle):
+    def _let_others_go(self, job: FlushJob) -> None:
+        if self._meetings.dissolve(job):
             log.info(
                 "partitions of a replicated table go into files without one that cannot",
-                table=handle.partition.table.key,
-                partition=handle.partition.name,
+                table=job.table.key,
+                partition=job.partition_name,
             )
 
-    async def _acquire(self, handle: BufferHandle) -> None:
+    async def _acquire(self, job: FlushJob) -> None:
         """Have a place among those that wait for their commit."""
         # Who may wait for others does not keep their places from them.
-        if not handle.messages:
+        if not job.handle.messages:
             await self._waiting.acquire()
 
-    def _join(self, handle: BufferHandle, upload: Upload, started: float) -> None:
+    def _join(self, job: FlushJob, upload: Upload, started: float) -> None:
         assert self._nursery is not None
-        ticket = self._ticket(handle, upload)
+        ticket = self._ticket(job, upload)
         ticket.on_committed = self._waiting.release
         self._commits.join(ticket)
-        self._nursery.start_soon(self._commit, handle, ticket, started)
+        self._nursery.start_soon(self._commit, job, ticket, started)
 
     async def _encode_rest(self, ticket: PersistedBuffer) -> tuple[Action, ...]:
         """What commits the operations that are ours to commit, and in no file yet."""
         upload = await self._upload_until_done(ticket, ticket.covered_to, ticket.left_out)
-        return self._ticket(ticket.handle, upload).actions
+        return self._ticket(ticket.job, upload).actions
 
     async def _upload_again(self, ticket: PersistedBuffer) -> None:
         """Clean-up may have taken the files that waited for their commit: put them up anew."""
-        fresh = self._ticket(ticket.handle, await self._upload_until_done(ticket))
+        fresh = self._ticket(ticket.job, await self._upload_until_done(ticket))
         ticket.files, ticket.actions = fresh.files, fresh.actions
         ticket.covered_to, ticket.left_out = -1, frozenset()
 
@@ -206,13 +194,14 @@ class Persister:
         while True:
             try:
                 return await self.uploads.until_done(
-                    ticket.handle, after_seq=after_seq, left_out=left_out
+                    ticket.job, after_seq=after_seq, left_out=left_out
                 )
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
 
-    def _ticket(self, handle: BufferHandle, upload: Upload) -> PersistedBuffer:
-        spec_id, values = handle.partition.key
+    def _ticket(self, job: FlushJob, upload: Upload) -> PersistedBuffer:
+        handle = job.handle
+        spec_id, values = handle.partition
         applied = Applied(
             ingester_id=self._writer.ingester_id,
             epoch=handle.epoch,
@@ -222,35 +211,34 @@ class Persister:
         )
         removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
         actions: tuple[Action, ...] = (*removes, *upload.files.adds, applied)
-        return PersistedBuffer(handle, upload.files, actions, base=upload.base)
+        return PersistedBuffer(job, upload.files, actions, base=upload.base)
 
-    async def _commit(self, handle: BufferHandle, ticket: PersistedBuffer, started: float) -> None:
+    async def _commit(self, job: FlushJob, ticket: PersistedBuffer, started: float) -> None:
         order_bytes = ticket.files.nbytes
         self._ledger.jobs += order_bytes
         try:
-            await self._gathering.gathered(ticket.table.key, handle, handle.nbytes)
+            await self._gathering.gathered(ticket.table.key, job.handle, job.handle.nbytes)
             await self._commits.joined(ticket)
         finally:
             self._ledger.jobs -= order_bytes
-        self._report(handle, ticket.files.adds, started)
+        self._report(job, ticket.files.adds, started)
 
-    async def _commit_keyed(self, handle: BufferHandle, upload: Upload, started: float) -> None:
+    async def _commit_keyed(self, job: FlushJob, upload: Upload, started: float) -> None:
         """With others, and before the next buffer of the partition, which may replace its files."""
-        table = handle.partition.table
+        table = job.table
         backoff = Backoff(0.05, 5.0, Random())
-        ticket = self._ticket(handle, upload)
+        ticket = self._ticket(job, upload)
         try:
-            await self._gathering.gathered(table.key, handle, handle.nbytes)
+            await self._gathering.gathered(table.key, job.handle, job.handle.nbytes)
             await self._meetings.join(ticket)
             while not await self._commits.joined(ticket):
                 await trio.sleep(backoff.next_s())
                 await self._make_anew(ticket)
                 await self._meetings.join(ticket)
         finally:
-            if not handle.messages:
+            if not job.handle.messages:
                 self._waiting.release()
-        handle.together = None
-        self._report(handle, ticket.files.adds, started)
+        self._report(job, ticket.files.adds, started)
 
     async def _make_anew(self, ticket: PersistedBuffer) -> None:
         """On top of the newest version known, without what is not ours or in files already."""
@@ -259,20 +247,20 @@ class Persister:
         assert ticket.base is not None
         base = max(ticket.table.state, ticket.base, key=lambda state: state.version)
         upload = await self.uploads.until_done(
-            ticket.handle, base, after_seq=ticket.covered_to, left_out=ticket.left_out
+            ticket.job, base, after_seq=ticket.covered_to, left_out=ticket.left_out
         )
-        fresh = self._ticket(ticket.handle, upload)
+        fresh = self._ticket(ticket.job, upload)
         ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, fresh.base
         ticket.refused = False
 
-    def _report(self, handle: BufferHandle, adds: tuple[Add, ...], started: float) -> None:
-        table = handle.partition.table
+    def _report(self, job: FlushJob, adds: tuple[Add, ...], started: float) -> None:
+        table, handle = job.table, job.handle
         finished = time.monotonic()
         queued_s, active_s = started - handle.frozen_at, finished - started
         log.info(
             "partition persisted",
             table=f"{table.namespace}/{table.name}",
-            partition=handle.partition.name,
+            partition=job.partition_name,
             rows=handle.total_rows,
             files=len(adds),
             bytes=sum(add.bytes for add in adds),
@@ -281,4 +269,4 @@ class Persister:
             total_s=round(queued_s + active_s, 4),
         )
         if self.on_persisted is not None:
-            self.on_persisted(handle, adds, queued_s, active_s)
+            self.on_persisted(job, adds, queued_s, active_s)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, Why
+from ingester.buffer import BufferHandle, BufferTree, PartitionBuffer, Why
 from ingester.memory.ledger import MemoryLedger
 
 
@@ -31,7 +31,7 @@ class FreezePolicy:
     ) -> None:
         self._tree = tree
         self._ledger = ledger
-        self._ages: list[tuple[OrderedDict[BufferHandle, None], float, Why]] = [
+        self._ages: list[tuple[OrderedDict[BufferHandle, PartitionBuffer], float, Why]] = [
             (tree.by_age, max_age_s, "age"),
             (tree.by_lag, max_lag_s, "lag"),
         ]
@@ -70,8 +70,8 @@ class FreezePolicy:
 
     def freeze_all(self, why: Why) -> None:
         """Freeze every active buffer."""
-        for handle in list(self._tree.active()):
-            self._tree.freeze(handle.partition, why)
+        for _, partition in list(self._tree.active()):
+            self._tree.freeze(partition, why)
 
     def _sleep_s(self) -> float:
         due_at = min(
@@ -93,7 +93,7 @@ class FreezePolicy:
         for aging, age_s, why in self._ages:
             due_before = time.monotonic() - age_s
             while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
-                self._tree.freeze(oldest.partition, why)
+                self._tree.freeze(aging[oldest], why)
         if self._ledger.used > self._ledger.watermarks.low:
             self._shrink_caches()
             self._freeze_largest()
@@ -109,11 +109,11 @@ class FreezePolicy:
         enough = min(low // 2, max(0, low - beside))
         if self._ledger.buffered <= enough:
             return  # the rest is on its way already; asked after every group while it is
-        for handle in sorted(self._tree.active(), key=lambda handle: -handle.nbytes):
+        for _, partition in sorted(self._tree.active(), key=lambda one: -one[0].nbytes):
             if self._ledger.buffered <= enough:
                 return
-            self._tree.freeze(handle.partition, "memory")
+            self._tree.freeze(partition, "memory")
 
 
-def _oldest(aging: OrderedDict[BufferHandle, None]) -> BufferHandle | None:
+def _oldest(aging: OrderedDict[BufferHandle, PartitionBuffer]) -> BufferHandle | None:
     return next(iter(aging), None)

@@ -20,7 +20,7 @@ from typing import TypeVar
 import structlog
 import trio
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import FlushJob
 from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
@@ -47,16 +47,16 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
-def _job_bytes(handle: BufferHandle) -> int:
-    columns = len(handle.partition.table.definition.schema)
+def _job_bytes(job: FlushJob) -> int:
+    handle, columns = job.handle, len(job.table.definition.schema)
     return job_bytes(handle.total_rows, handle.nbytes, columns, handle.rows.mixed)
 
 
 class Begun:
     """A buffer's first upload, for which there is room."""
 
-    def __init__(self, handle: BufferHandle, nbytes: int) -> None:
-        self.handle = handle
+    def __init__(self, job: FlushJob, nbytes: int) -> None:
+        self.job = job
         self.nbytes = nbytes
         self.at = time.monotonic()
         """When its persist began, in seconds of the monotonic clock."""
@@ -76,19 +76,19 @@ class Uploads:
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
         self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
 
-    async def begin(self, handle: BufferHandle) -> Begun:
+    async def begin(self, job: FlushJob) -> Begun:
         """Wait for room, of which there is so much; then put a plain table's rows into order.
 
         Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
         its partition has then.
         """
-        begun = Begun(handle, _job_bytes(handle))
+        begun = Begun(job, _job_bytes(job))
         await self._budget.spend(begun.nbytes)
         self._ledger.jobs += begun.nbytes
-        table = handle.partition.table
         try:
-            if not table.definition.keyed:
-                begun.ordered = await self._run(partial(self._uploader.order, handle, table.state))
+            if not job.handle.keyed:
+                order = partial(self._uploader.order, job.rows, job.table.state)
+                begun.ordered = await self._run(order)
         except (CannotEncode, StoreError, OSError):
             pass  # it comes again where it is told, or tried again
         except BaseException:
@@ -103,7 +103,7 @@ class Uploads:
             CannotEncode: no file can be made of it now.
         """
         try:
-            return await self.until_done(begun.handle, ordered=begun.ordered)
+            return await self.until_done(begun.job, ordered=begun.ordered)
         finally:
             self.drop(begun)
 
@@ -115,7 +115,7 @@ class Uploads:
 
     async def until_done(
         self,
-        handle: BufferHandle,
+        job: FlushJob,
         base: TableState | None = None,
         *,
         after_seq: int = -1,
@@ -134,15 +134,15 @@ class Uploads:
         async def once() -> Upload:
             if ordered is not None:
                 return await self._run(partial(self._uploader.put, ordered))
-            state = handle.partition.table.state if base is None else base
-            upload = partial(self._uploader.upload, handle, state, after_seq, left_out)
+            state = job.table.state if base is None else base
+            upload = partial(self._uploader.upload, job.rows, state, after_seq, left_out)
             return await self._run(upload)
 
         def tell(error: Exception, wait_s: float) -> None:
             self.on_failed()
             warn(error, wait_s)
 
-        where = {"table": handle.partition.table.key, "partition": handle.partition.name}
+        where = {"table": job.table.key, "partition": job.partition_name}
         warn = store_away("upload failed, trying again", **where)
         try:
             return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)

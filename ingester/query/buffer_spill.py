@@ -107,7 +107,7 @@ def spill_handle(folder: Path, handle: BufferHandle) -> int:
     """
     assert handle.files is not None
     spill: RowsFile | OrderFile
-    if handle.partition.table.definition.keyed:
+    if handle.keyed:
         spill = RowsFile(folder, handle.rows.chunks())
     else:
         spill = OrderFile(folder, handle.files.arrivals)

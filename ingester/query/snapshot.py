@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ingester.buffer import PartitionKey, Pin, TableBuffer
-from persist.manifest import Add, ColumnStats, TableState
+from ingester.buffer import Pin, TableBuffer
+from persist.manifest import Add, ColumnStats, PartitionKey, TableState
 from persist.partitioning import PartitionValues, folder_of
 from persist.partitioning.bounds import partition_bounds
 from persist.table import TableDefinition

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.orphan_log import OldLog
@@ -98,7 +99,7 @@ def _adopted(
         key = (operation.logged.header.namespace, operation.logged.header.table)
         if key not in tables:
             identities.check()
-            uploader = partial(Uploader, store, target_file_bytes=target_file_bytes)
+            uploader = partial(Uploader, store, limits=RewriteLimits(target_file_bytes))
             try:
                 manifest = Manifest(store, *key)
                 tables[key] = TableAdoption(manifest, uploader, identities.successor)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
+from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
 from ingester.flush.file_writer import Uploader
 from ingester.recovery.adoption_rules import (
@@ -54,6 +54,7 @@ from persist.manifest import (
     unmoved,
 )
 from persist.store import StoreRetry, StoreUnavailable, retry
+from persist.table import TableDefinition
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class TableAdoption:
         self._uploader = uploader
         self._successor = successor
         self._state = patiently(manifest.load)
-        self._buffer = TableBuffer(manifest.namespace, manifest.table, self._state)
+        self._keyed = TableDefinition.of_state(self._state).keyed
         self._pending: dict[OldKey, list[OldPart]] = {}
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
@@ -126,7 +127,7 @@ class TableAdoption:
 
         There a file replaces others, so the next one can be made only when it is in.
         """
-        if self._buffer.definition.keyed:
+        if self._keyed:
             return [{key: parts} for key, parts in pending.items()]
         by_ingester: dict[str, dict[OldKey, list[OldPart]]] = {}
         for key, parts in pending.items():
@@ -155,9 +156,9 @@ class TableAdoption:
                 fence=check_replaced,
             )
             try:
-                self._install(patiently(call))
+                self._state = patiently(call)
             except (OriginMoved, PartitionsChanged, PartlyCovered, UploadExpired):
-                self._install(patiently(partial(self._manifest.refresh, self._state)))
+                self._state = patiently(partial(self._manifest.refresh, self._state))
                 continue
             # What is not there fell out: somebody else was faster.
             made = {
@@ -181,17 +182,17 @@ class TableAdoption:
         proposal = Proposal([fence])
         try:
             call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
-            self._install(patiently(call))
+            self._state = patiently(call)
         except Fenced:  # by one that is newer still, which will do
-            self._install(patiently(partial(self._manifest.refresh, self._state)))
+            self._state = patiently(partial(self._manifest.refresh, self._state))
 
     def _upload(self, left: Pending) -> tuple[dict[OldKey, tuple[Add, ...]], list[Action]]:
         """The files of each key, and what commits them."""
         files: dict[OldKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():
-            handle = self._handle(key, parts)
-            call = partial(self._uploader(key.writer).upload, handle, self._state)
+            flushed = self._rows_to_flush(key, parts)
+            call = partial(self._uploader(key.writer).upload, flushed, self._state)
             upload = patiently(call)
             files[key] = upload.files.adds
             actions += (Remove(path, "replaced by adopted rows") for path in upload.replaces)
@@ -207,21 +208,15 @@ class TableAdoption:
             )
         return files, actions
 
-    def _handle(self, key: OldKey, parts: list[OldPart]) -> BufferHandle:
-        handle = BufferHandle(
-            PartitionBuffer(self._buffer, (key.spec_id, key.values)),
-            epoch=key.writer.epoch,
-            first_seq=parts[0].seq,
-            segment=0,
-        )
-        handle.last_seq = parts[-1].last_seq
+    def _rows_to_flush(self, key: OldKey, parts: list[OldPart]) -> RowsToFlush:
+        rows = BufferedRows()
         for part in parts:
             nbytes = int(part.batch.nbytes)
-            handle.rows.append(
-                part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED, members=part.members
-            )
-        handle.total_rows = handle.rows.rows
-        return handle
+            rows.append(part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED, members=part.members)
+        table = (self._manifest.namespace, self._manifest.table)
+        partition = (key.spec_id, key.values)
+        first_seq, last_seq = parts[0].seq, parts[-1].last_seq
+        return RowsToFlush(table, partition, key.writer.epoch, first_seq, last_seq, rows)
 
     def _rebase_on(self, base: TableState, left: Pending) -> Rebase:
         """The usual rule; in a keyed table also: nothing new in the partition, and no newer epoch.
@@ -229,7 +224,7 @@ class TableAdoption:
         Raises:
             OrderUnknown: at once, and from what it returns as of the state that it is told.
         """
-        if not self._buffer.definition.keyed:
+        if not self._keyed:
             return rebase
         check_order(base, left)
 
@@ -241,10 +236,6 @@ class TableAdoption:
             return undisturbed_rebase(state, actions)
 
         return keyed
-
-    def _install(self, state: TableState) -> None:
-        self._state = state
-        self._buffer.install(state)
 
     def _count(self, made: Pending, share: Pending, files: int) -> None:
         rows = rows_of(made.values())

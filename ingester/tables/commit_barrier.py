@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from ingester.buffer import AtomicFlush, BufferHandle
+from ingester.buffer import AtomicFlush, FlushJob
 from ingester.tables.pending_commit import PersistedBuffer
 
 
@@ -32,7 +32,7 @@ class CommitBarrier:
 
     async def join(self, ticket: PersistedBuffer) -> None:
         """Join the commits, with all that have to go into the same version."""
-        together = ticket.handle.together
+        together = ticket.job.atomic
         if together is None or together.dissolved:
             self._join(ticket)
             return
@@ -43,9 +43,9 @@ class CommitBarrier:
         else:
             self._end(together)
 
-    def dissolve(self, handle: BufferHandle) -> bool:
+    def dissolve(self, job: FlushJob) -> bool:
         """Have the others go without this one, which cannot; whether they would have waited."""
-        together = handle.together
+        together = job.atomic
         if together is None or together.dissolved:
             return False
         together.dissolved = True
@@ -64,7 +64,13 @@ class CommitBarrier:
 def whole(group: list[PersistedBuffer]) -> list[PersistedBuffer]:
     """Those of a group of which nobody is missing who has to go into the same version."""
     here = {member.handle for member in group}
-    return [member for member in group if here.issuperset(member.handle.mates)]
+    return [
+        member
+        for member in group
+        if (atomic := member.job.atomic) is None
+        or atomic.dissolved
+        or here.issuperset(atomic.members)
+    ]
 
 
 __all__ = ["CommitBarrier", "whole"]

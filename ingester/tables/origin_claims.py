@@ -76,7 +76,7 @@ class OriginClaims:
         marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
             for taken, last in handle.origins.items():
-                mark = _Mark(taken, handle.partition.key, last)
+                mark = _Mark(taken, handle.partition, last)
                 marks.setdefault(self._origins.lane_of(taken), []).append(mark)
         if not marks:
             return NO_CLAIMS

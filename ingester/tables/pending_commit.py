@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from ingester.buffer import BufferHandle, PersistedFiles, TableBuffer
+from ingester.buffer import BufferHandle, FlushJob, PersistedFiles, TableBuffer
 from ingester.errors import StoreAway
 from persist.manifest import Action, AppliedKey, PartitionKey, TableState
 
@@ -19,7 +19,7 @@ from persist.manifest import Action, AppliedKey, PartitionKey, TableState
 class PersistedBuffer:
     """One buffer's files, uploaded and waiting for their commit."""
 
-    handle: BufferHandle
+    job: FlushJob
     files: PersistedFiles
     actions: tuple[Action, ...]
     committed: bool = False
@@ -35,18 +35,23 @@ class PersistedBuffer:
     """The version that it was made for, or has to be made anew for."""
 
     @property
+    def handle(self) -> BufferHandle:
+        """The buffer."""
+        return self.job.handle
+
+    @property
     def table(self) -> TableBuffer:
         """Whose buffer it is."""
-        return self.handle.partition.table
+        return self.job.table
 
     @property
     def partition(self) -> PartitionKey:
         """Where its files go."""
-        return self.handle.partition.key
+        return self.job.handle.partition
 
     def applied_key(self, ingester_id: str) -> AppliedKey:
         """Whose operations it has, of which partition."""
-        return (ingester_id, self.handle.epoch, *self.handle.partition.key)
+        return self.job.applied_key(ingester_id)
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ class VersionOverlap:
         self._ingester_id = ingester_id
         self._replayed: dict[TableBuffer, set[BufferHandle]] = {}
 
-    def note_replayed(self, handle: BufferHandle) -> None:
-        """The buffer has operations that other logs may have."""
-        self._replayed.setdefault(handle.partition.table, set()).add(handle)
+    def note_replayed(self, table: TableBuffer, handle: BufferHandle) -> None:
+        """A buffer of the table has operations that other logs may have."""
+        self._replayed.setdefault(table, set()).add(handle)
 
     def freeze_behind(
         self, table: TableBuffer, state: TableState, besides: Collection[BufferHandle] = ()
@@ -47,7 +47,7 @@ class VersionOverlap:
         behind = [handle for handle in behind if handle not in besides]
         for handle in behind:
             if not handle.frozen:
-                self._tree.freeze(handle.partition)
+                self._tree.freeze(table.partitions[handle.partition])
         return behind
 
     def _replayed_into(self, table: TableBuffer) -> list[BufferHandle]:
@@ -60,6 +60,6 @@ class VersionOverlap:
         return list(known)
 
     def _has_rows_of(self, state: TableState, handle: BufferHandle) -> bool:
-        spec_id, values = handle.partition.key
+        spec_id, values = handle.partition
         upto = state.applied_to(self._ingester_id, handle.epoch, spec_id, values)
         return upto >= handle.first_seq

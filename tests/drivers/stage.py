@@ -18,6 +18,8 @@ import trio
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.part import Part as OperationPart
+from ingester.flush.copy_on_write import RewriteLimits
+from ingester.flush.file_writer import Uploader
 from ingester.flush.flusher import Persister
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -67,7 +69,13 @@ class Reader:
 class Stage:
     """One table with everything that its rows go through."""
 
-    def __init__(self, folder: Path, kind: str, store: LocalStore | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        store: LocalStore | None = None,
+        uploader: type[Uploader] = Uploader,
+    ) -> None:
         """``store``: by default a plain one in the folder."""
         self.kind = kind
         self.store = LocalStore(folder / "store") if store is None else store
@@ -79,10 +87,9 @@ class Stage:
         commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
         self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
         # 500 KB a file: some buffers become several.
-        self.persister = Persister(
-            self.catalog, ledger, WRITER, workers=2, target_file_bytes=500_000
-        )
-        self.tree.on_freeze = lambda handle, why: self.persister.enqueue(handle)
+        self.uploader = uploader(self.store, WRITER, RewriteLimits(500_000))
+        self.persister = Persister(self.catalog, ledger, self.uploader, workers=2)
+        self.tree.on_freeze = lambda job, why: self.persister.enqueue(job)
         self.groups = RowGroups(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingester.buffer import BufferHandle, PartitionBuffer, TableBuffer
+from ingester.buffer import BufferedRows, RowsToFlush
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
 from ingester.recovery.adopt import adopt
 from ingester.recovery.orphan_log import OldLog
@@ -61,21 +62,19 @@ def put_in(
     operations: list[tuple[int, tuple[str], pa.RecordBatch]],
 ) -> TableState:
     """Upload and commit operations as a daemon does: one file a partition, one commit."""
-    table = TableBuffer(*TABLE, base)
-    handles: dict[tuple[str], BufferHandle] = {}
+    parts: dict[tuple[str], list[tuple[int, pa.RecordBatch]]] = {}
     for seq, values, batch in operations:
-        handle = handles.get(values)
-        if handle is None:
-            partition = PartitionBuffer(table, (1, values))
-            handle = BufferHandle(partition, epoch=writer.epoch, first_seq=seq, segment=1)
-            handles[values] = handle
-        handle.rows.append(batch, seq=seq, nbytes=batch.nbytes, shape=1)
-        handle.last_seq = seq
-    uploader = Uploader(manifest.store, writer, target_file_bytes=1 << 30)
+        parts.setdefault(values, []).append((seq, batch))
+    uploader = Uploader(manifest.store, writer, RewriteLimits(1 << 30))
     actions: list[Action] = []
-    for values, handle in handles.items():
-        actions += uploader.upload(handle, base).files.adds
-        actions.append(Applied(writer.ingester_id, writer.epoch, 1, values, handle.last_seq))
+    for values, batches in parts.items():
+        rows = BufferedRows()
+        for seq, batch in batches:
+            rows.append(batch, seq=seq, nbytes=batch.nbytes, shape=1)
+        first, last = batches[0][0], batches[-1][0]
+        flushed = RowsToFlush(TABLE, (1, values), writer.epoch, first, last, rows)
+        actions += uploader.upload(flushed, base).files.adds
+        actions.append(Applied(writer.ingester_id, writer.epoch, 1, values, last))
     return commit(manifest, base, Proposal(actions), writer)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from ingester.flush.copy_on_write import CopyOnWrite
+from ingester.flush.copy_on_write import CopyOnWrite, RewriteLimits
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED, KEYS, Stage
@@ -47,8 +47,7 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     monkeypatch.setattr(CopyOnWrite, "stretches", watched)
     store = WatchedStore(tmp_path / "store")
     stage = Stage(tmp_path, KEYED, store)
-    uploader = stage.persister.uploads._uploader
-    uploader._target_file_bytes, uploader._group_bytes = 1500, 1  # two files are a group
+    stage.uploader.limits = RewriteLimits(1500, 1)  # two files are a group
 
     async def work() -> None:
         async with stage.running():
@@ -69,26 +68,25 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     trio.run(work)
     assert max(groups) > 2, "never in groups"
     assert max(counted) > 0
-    assert uploader.older.nbytes == 0
+    assert stage.uploader.limits.older.nbytes == 0
 
 
 @pytest.mark.parametrize("room", [1, 1 << 30])
 def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int) -> None:
     stage = Stage(tmp_path, KEYED)
-    uploader = stage.persister.uploads._uploader
 
     async def work() -> None:
         async with stage.running():
-            uploader._target_file_bytes = 200_000
+            stage.uploader.limits = RewriteLimits(200_000)
             stage.write(KEYS)
             await stage.persist()
             files = len(stage.table.state.files)
             assert files > 4
             # Every file is small beside this: one touched is written anew with all others.
-            uploader._target_file_bytes, uploader._group_bytes = 1 << 30, room
+            stage.uploader.limits = RewriteLimits(1 << 30, room)
             stage.write(1)
             await stage.persist()
             assert len(stage.table.state.files) == (files if room == 1 else 1)
 
     trio.run(work)
-    assert uploader.older.nbytes == 0
+    assert stage.uploader.limits.older.nbytes == 0

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 import trio
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import FlushJob, RowsToFlush
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
 from ingester.flush.flusher import Persister
 from tests.drivers.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
@@ -29,16 +30,16 @@ def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Pat
 
     trio.run(write)
     stage.tree.on_freeze = lambda handle, why: None
-    handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
-    assert handle is not None
+    job = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+    assert job is not None
     state = stage.table.state
     flags = stage.table.definition.with_schema(pa.schema({"filling": pa.bool_()})).schema_action()
     other = replace(state, current_schema=flags)
-    uploader = Uploader(stage.store, WRITER, target_file_bytes=1 << 20)
+    uploader = Uploader(stage.store, WRITER, RewriteLimits(1 << 20))
     with pytest.raises(CannotEncode):
-        uploader.upload(handle, other)
+        uploader.upload(job.rows, other)
     assert not list((tmp_path / "store").rglob("*.parquet"))
-    assert len(uploader.upload(handle, state).files.adds) == 1
+    assert len(uploader.upload(job.rows, state).files.adds) == 1
 
 
 async def _until(happened: Callable[[], bool]) -> None:
@@ -54,17 +55,17 @@ class Stubborn(Uploader):
     may = False
     tried = 0
 
-    def _refuse(self, stage: str, handle: BufferHandle) -> None:
-        if stage == self.stage and handle.first_seq == 1 and not self.may:
+    def _refuse(self, stage: str, flushed: RowsToFlush) -> None:
+        if stage == self.stage and flushed.first_seq == 1 and not self.may:
             self.tried += 1
             raise CannotEncode("not yet")
 
-    def order(self, handle: BufferHandle, *args: Any, **more: Any) -> Ordered:
-        self._refuse("order", handle)
-        return super().order(handle, *args, **more)
+    def order(self, flushed: RowsToFlush, *args: Any, **more: Any) -> Ordered:
+        self._refuse("order", flushed)
+        return super().order(flushed, *args, **more)
 
     def put(self, ordered: Ordered) -> Upload:
-        self._refuse("put", ordered.handle)
+        self._refuse("put", ordered.flushed)
         return super().put(ordered)
 
 
@@ -73,10 +74,9 @@ class Stubborn(Uploader):
 def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
 ) -> None:
-    monkeypatch.setattr("ingester.flush.flusher.Uploader", Stubborn)
     monkeypatch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.02)
-    stage = Stage(tmp_path, kind)
-    uploader = stage.persister.uploads._uploader
+    stage = Stage(tmp_path, kind, uploader=Stubborn)
+    uploader = stage.uploader
     assert isinstance(uploader, Stubborn)
     uploader.stage = where
     persisted: list[int] = []
@@ -84,7 +84,7 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     async def persist() -> None:
         await stage.create()
         persister: Persister = stage.persister
-        persister.on_persisted = lambda handle, *_: persisted.append(handle.first_seq)
+        persister.on_persisted = lambda job, *_: persisted.append(job.handle.first_seq)
         for _ in range(4):
             stage.write(10)
             [partition] = stage.table.partitions.values()
@@ -102,22 +102,22 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     trio.run(persist)
 
 
-def _frozen(stage: Stage) -> BufferHandle:
+def _frozen(stage: Stage) -> FlushJob:
     """A buffer of ten rows that nobody persists."""
     stage.write(10)
     stage.tree.on_freeze = lambda handle, why: None
-    handle = stage.tree.freeze(next(iter(stage.table.partitions.values())))
-    assert handle is not None
-    return handle
+    job = stage.tree.freeze(next(iter(stage.table.partitions.values())))
+    assert job is not None
+    return job
 
 
 def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_path: Path) -> None:
     async def begin(kind: str) -> bool:
         stage = Stage(tmp_path / kind, kind)
         await stage.create()
-        handle, uploads = _frozen(stage), stage.persister.uploads
-        begun = await uploads.begin(handle)
-        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
+        job, uploads = _frozen(stage), stage.persister.uploads
+        begun = await uploads.begin(job)
+        assert stage.ledger.jobs == begun.nbytes >= job.handle.nbytes
         ordered = begun.ordered is not None
         assert (await uploads.finish(begun)).files.adds
         assert begun.ordered is None
@@ -134,16 +134,16 @@ def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
     async def persist() -> None:
         stage = Stage(tmp_path, AS_THEY_CAME)
         await stage.create()
-        handle, uploads = _frozen(stage), stage.persister.uploads
+        job, uploads = _frozen(stage), stage.persister.uploads
         with monkeypatch.context() as patch:
 
             def fail(*_: object) -> Ordered:
                 raise OSError("not now")
 
-            patch.setattr(uploads._uploader, "order", fail)
-            begun = await uploads.begin(handle)
+            patch.setattr(stage.uploader, "order", fail)
+            begun = await uploads.begin(job)
         assert begun.ordered is None
-        assert stage.ledger.jobs == begun.nbytes >= handle.nbytes
+        assert stage.ledger.jobs == begun.nbytes >= job.handle.nbytes
         assert sum(add.rows for add in (await uploads.finish(begun)).files.adds) == 10
         assert stage.ledger.jobs == 0
 
@@ -164,11 +164,12 @@ def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
         await stage.create()
         for _ in range(writes - 1):
             stage.write(14)
-        handle = _frozen(stage)
+        job = _frozen(stage)
+        handle = job.handle
         size, chunks = handle.nbytes, handle.rows.chunk_count
         assert chunks == writes
         before = pa.Table.from_batches(handle.rows.batches())
-        upload = await stage.persister.uploads.finish(await stage.persister.uploads.begin(handle))
+        upload = await stage.persister.uploads.finish(await stage.persister.uploads.begin(job))
         assert sum(add.rows for add in upload.files.adds) == before.num_rows
         assert handle.nbytes == size
         assert pa.Table.from_batches(handle.rows.batches()) == before

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from ingester.errors import InvalidRequest, MemoryFull
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import CannotEncode, Ordered, Uploader
 from ingester.flush.worker_pool import Uploads
 from ingester.memory.ledger import MemoryLedger, Watermarks
@@ -67,14 +68,14 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         stage.write(10)
         [partition] = stage.table.partitions.values()
         stage.tree.on_freeze = lambda handle, why: None
-        handle = stage.tree.freeze(partition)
-        assert handle is not None
+        job = stage.tree.freeze(partition)
+        assert job is not None
         ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
-        uploader = Hopeless(stage.store, WRITER, target_file_bytes=1)
+        uploader = Hopeless(stage.store, WRITER, RewriteLimits(1))
         uploads = Uploads(uploader, ledger, workers=1)
         for _ in range(2):
             with pytest.raises(CannotEncode):
-                await uploads.finish(await uploads.begin(handle))
+                await uploads.finish(await uploads.begin(job))
         with trio.fail_after(20):
             while any(one() is not None for one in uploader.held):
                 await trio.sleep(0.01)  # the thread that ran it lets go of it last

@@ -16,11 +16,19 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer import BufferHandle, PartitionKey, TableBuffer
+from ingester.buffer import BufferHandle, TableBuffer
 from ingester.origins.origin_table import OriginTable, Verdict
 from ingester.origins.registry import Origins
 from ingester.tables.origin_claims import OriginClaims
-from persist.manifest import Action, Applied, Origin, TableState, WriterIdentity, apply
+from persist.manifest import (
+    Action,
+    Applied,
+    Origin,
+    PartitionKey,
+    TableState,
+    WriterIdentity,
+    apply,
+)
 from persist.manifest.origins import in_files, may_commit, taken_over
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
@@ -168,7 +176,9 @@ class Daemon:
             if part.active is not None and part.active.epoch != epoch:
                 part.freeze(0.0)
             if part.active is None:
-                part.active = BufferHandle(part, epoch=epoch, first_seq=seq, segment=segment)
+                part.active = BufferHandle(
+                    key, keyed=False, epoch=epoch, first_seq=seq, segment=segment
+                )
             part.active.last_seq = seq
             self._ops.setdefault(part.active, []).append((seq, sequence))
             holders.append(part.active)
@@ -245,16 +255,16 @@ class Daemon:
         raise AssertionError("a version is never shown")
 
     def _join(self, group: list[BufferHandle]) -> None:
-        _freeze(group)
+        self._freeze(group)
         state = self._commit(self._table.state, group)
         while behind := self._freeze_behind(state, group):
             others = [handle for handle in self.handles() if handle not in group]
-            further = [handle for handle in others if _goes_with(handle, behind)]
+            further = [handle for handle in others if self._goes_with(handle, behind)]
             state = self._commit(state, further)
             group = group + further
         self._table.install(state)
         for handle in group:
-            handle.partition.frozen.remove(handle)
+            self._table.partitions[handle.partition].frozen.remove(handle)
             self._origins.note_released(handle, handle.origins)
 
     def _commit(self, base: TableState, group: list[BufferHandle]) -> TableState:
@@ -265,12 +275,12 @@ class Daemon:
             if claims.seen and claims.seen[NAME] != self._store.origin:
                 continue
             rows = [
-                Row(sequence, handle.partition.key)
+                Row(sequence, handle.partition)
                 for handle, left_out in zip(group, not_ours, strict=True)
                 for seq, sequence in self._ops[handle]
                 if seq not in left_out
             ]
-            applied = [Applied(self.id, h.epoch, *h.partition.key, h.last_seq) for h in group]
+            applied = [Applied(self.id, h.epoch, *h.partition, h.last_seq) for h in group]
             return self._store.commit([*applied, *claims.actions], rows)
         raise AssertionError("claims of the newest version do not hold in it")
 
@@ -281,17 +291,15 @@ class Daemon:
             return []
         lost = self._claims.lost_rows(self._table, state)
         behind = [handle for handle in lost if handle not in besides]
-        _freeze(behind)
+        self._freeze(behind)
         return behind
 
+    def _freeze(self, handles: Iterable[BufferHandle]) -> None:
+        for handle in handles:
+            if not handle.frozen:
+                self._table.partitions[handle.partition].freeze(0.0)
 
-def _freeze(handles: Iterable[BufferHandle]) -> None:
-    for handle in handles:
-        if not handle.frozen:
-            handle.partition.freeze(0.0)
-
-
-def _goes_with(handle: BufferHandle, others: Collection[BufferHandle]) -> bool:
-    """Whether it is one of these, or has to go into files before one of them."""
-    frozen = list(handle.partition.frozen)
-    return handle.frozen and any(one in others for one in frozen[frozen.index(handle) :])
+    def _goes_with(self, handle: BufferHandle, others: Collection[BufferHandle]) -> bool:
+        """Whether it is one of these, or has to go into files before one of them."""
+        frozen = list(self._table.partitions[handle.partition].frozen)
+        return handle.frozen and any(one in others for one in frozen[frozen.index(handle) :])

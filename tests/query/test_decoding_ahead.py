@@ -6,6 +6,7 @@ from pathlib import Path
 
 import trio
 
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.query.row_group_cache import RowGroups
 from persist.parquet.footer import DataFile
 from tests.drivers.stage import AS_THEY_CAME, Reader, Stage
@@ -29,7 +30,7 @@ class Watched(RowGroups):
 def _opened(folder: Path) -> tuple[Watched, list[str], Reader]:
     """A reader of files of one row group each, what it has decoded ahead, and all their paths."""
     stage = Stage(folder, AS_THEY_CAME)
-    stage.persister.uploads._uploader._target_file_bytes = 1 << 30
+    stage.uploader.limits = RewriteLimits(1 << 30)
 
     async def persist() -> None:
         await stage.create()

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from ingester.errors import TooSlow
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.query import result_spill as aside_module
 from ingester.query.filters import parse_filter
 from ingester.query.reader import PartReader, Selection
@@ -141,7 +142,7 @@ def test_an_answer_that_stands_still_holds_neither_buffers_nor_row_groups(tmp_pa
 
 def test_an_answer_that_stands_still_in_a_file_holds_a_part_of_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path, KEYED)
-    stage.persister.uploads._uploader._target_file_bytes = 1 << 30  # all in one row group
+    stage.uploader.limits = RewriteLimits(1 << 30)  # all in one row group
 
     async def main() -> None:
         async with stage.running():

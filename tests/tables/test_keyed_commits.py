@@ -15,7 +15,8 @@ import pytest
 import trio
 from msgspec import structs
 
-from ingester.buffer import BufferHandle
+from ingester.buffer import FlushJob
+from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
 from persist.manifest import (
     Action,
@@ -63,9 +64,9 @@ def _put_in(stage: Stage, writer: WriterIdentity, actions: list[Action]) -> Tabl
     return commit(_manifest(stage), None, Proposal(actions), writer)
 
 
-def _handle(stage: Stage) -> BufferHandle:
-    (found,) = [h for h in stage.table.handles() if h.partition.key[1] == (TOUCHED,)]
-    return found
+def _job(stage: Stage) -> FlushJob:
+    (found,) = [h for h in stage.table.handles() if h.partition[1] == (TOUCHED,)]
+    return FlushJob(stage.table, stage.table.partitions[found.partition], found)
 
 
 def rewrite(stage: Stage) -> None:
@@ -86,12 +87,13 @@ def rewrite(stage: Stage) -> None:
 
 def _adopt(stage: Stage, upto: int | None) -> None:
     """A copy of our log is brought in: this partition's operations up to ``upto``, or all."""
-    handle, state = _handle(stage), _manifest(stage).load()
+    job, state = _job(stage), _manifest(stage).load()
+    handle = job.handle
     upto = handle.last_seq if upto is None else upto
     later = range(upto + 1, handle.last_seq + 1)
-    uploader = Uploader(stage.store, WRITER, target_file_bytes=500_000)
-    upload = uploader.upload(handle, state, left_out=later)
-    spec_id, values = handle.partition.key
+    uploader = Uploader(stage.store, WRITER, RewriteLimits(500_000))
+    upload = uploader.upload(job.rows, state, left_out=later)
+    spec_id, values = handle.partition
     actions: list[Action] = [Remove(path, "replaced") for path in upload.replaces]
     actions += [structs.replace(add, last_seq=upto) for add in upload.files.adds]
     actions += [Applied(WRITER.ingester_id, handle.epoch, spec_id, values, upto)]
@@ -100,7 +102,7 @@ def _adopt(stage: Stage, upto: int | None) -> None:
 
 def adopt_half(stage: Stage) -> None:
     """The first of the buffer's two operations."""
-    _adopt(stage, _handle(stage).first_seq)
+    _adopt(stage, _job(stage).handle.first_seq)
 
 
 def adopt_all(stage: Stage) -> None:
@@ -110,7 +112,7 @@ def adopt_all(stage: Stage) -> None:
 
 def adopt_replayed_half(stage: Stage) -> None:
     """The same, of a buffer that we have from our log, too."""
-    stage.catalog.commits.adopted.note_replayed(_handle(stage))
+    stage.catalog.commits.adopted.note_replayed(stage.table, _job(stage).handle)
     adopt_half(stage)
 
 
@@ -133,12 +135,13 @@ def take_over(stage: Stage) -> None:
 
 
 def _add(stage: Stage, further: list[Action]) -> None:
-    handle, state = _handle(stage), _manifest(stage).load()
-    partitions = state.partitions.delete(handle.partition.key)
-    uploader = Uploader(stage.store, OTHER, target_file_bytes=500_000)
-    upload = uploader.upload(handle, replace(state, partitions=partitions))
+    job, state = _job(stage), _manifest(stage).load()
+    handle = job.handle
+    partitions = state.partitions.delete(handle.partition)
+    uploader = Uploader(stage.store, OTHER, RewriteLimits(500_000))
+    upload = uploader.upload(job.rows, replace(state, partitions=partitions))
     assert not upload.replaces
-    spec_id, values = handle.partition.key
+    spec_id, values = handle.partition
     applied = Applied(OTHER.ingester_id, handle.epoch, spec_id, values, handle.last_seq)
     writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
     _put_in(stage, OTHER, [writer, *upload.files.adds, applied, *further])
@@ -223,15 +226,15 @@ def _files(folder: Path, partition: int) -> list[Path]:
 def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
     """Of a new epoch, where buffers of the old one are left."""
     stage = Stage(tmp_path, KEYED_PARTITIONED)
-    frozen: list[BufferHandle] = []
+    frozen: list[FlushJob] = []
 
     async def run() -> None:
         await stage.create()
-        stage.tree.on_freeze = lambda handle, why: frozen.append(handle)
+        stage.tree.on_freeze = lambda job, why: frozen.append(job)
         stage.write(PARTITIONS, messages=1)
         for partition in list(stage.table.partitions.values())[:-1]:
             stage.tree.freeze(partition)
-        assert len({handle.together for handle in frozen}) == 1
+        assert len({job.atomic for job in frozen}) == 1
         stage.write(1, messages=1)  # of the first partition
         stage.epoch = 2
         stage.write(2, messages=1)  # of the others
@@ -239,7 +242,7 @@ def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
 
     trio.run(run)
     assert len(frozen) == PARTITIONS + 1
-    assert {handle.epoch for handle in frozen} == {1}
+    assert {job.handle.epoch for job in frozen} == {1}
     active = [handle for handle in stage.table.handles() if not handle.frozen]
     assert [handle.epoch for handle in active] == [2] * PARTITIONS
 
@@ -259,7 +262,7 @@ def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Pat
                 for partition in list(stage.table.partitions.values()):
                     stage.tree.freeze(partition)
             with trio.fail_after(20):
-                while {h.partition.key[1] for h in stage.table.handles()} != {(TOUCHED,)}:
+                while {h.partition[1] for h in stage.table.handles()} != {(TOUCHED,)}:
                     await trio.sleep(0.001)
             damaged.write_bytes(whole)
             await stage.persist()
