@@ -52,11 +52,12 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import Ownership
-from ingester.write.admission import AdmissionGate, AdmissionState, DiskRoom
+from ingester.write.admission import AdmissionGate, DiskRoom
 from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import OriginSink
 from ingester.write.metrics_sink import MetricsSink
 from ingester.write.operation_maker import OperationMaker
+from ingester.write.stream import WritePath
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
 from ingester.write.wal_sink import EntryCollector, WalSink
@@ -208,34 +209,28 @@ class Runtime:
             self.wal,
             self.tree,
             epoch=self.writer.epoch,
-            on_disk_full=self.lifecycle.relieve_disk,
+            relief=self.lifecycle,
+            on_group=self._group_applied,
         )
-        self.wal_sink.on_group = self._group_applied
-        self.admission = AdmissionState()
         self.gate = AdmissionGate(
             self.ledger,
-            self.admission,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
             queued_bytes=lambda: self.persister.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
         self._schema_numbers = itertools.count(1)
-        self.sink = self._observed(
-            OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
-        )
-        self.writes = Writes(
-            self.catalog,
-            self.tree,
-            self.sink,
-            self.ownership,
-            self.gate,
-            offer=self.wal_sink.offer,
-            tell=self.wal.tell,
+        path = WritePath(
+            gate=self.gate,
+            sink=self._observed(
+                OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
+            ),
+            wal_sink=self.wal_sink,
+            origins=self.origins,
+            relief=self.lifecycle,
             epoch=self.writer.epoch,
-            shapes=self._schema_numbers,
+            newest_seq=lambda: self.tree.applied_seq,
         )
-        self.writes.on_disk_full = self.lifecycle.relieve_disk
-        self.writes.on_memory_full = self.lifecycle.relieve_memory
+        self.writes = Writes(self.catalog, self.ownership, path, self._schema_numbers)
 
     def _make_replication(self, replication: ReplicationSettings) -> None:
         self.replication = Replication(
@@ -321,7 +316,7 @@ class Runtime:
         self.replaying_segment = segment
 
     def _fenced(self, fence: Fenced) -> None:
-        self.admission.fenced = True
+        self.gate.fence()
         self.state = "fenced"
         self.fence = fence
         self.fenced.set()

@@ -52,7 +52,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
     """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.writes.stopping = runtime.replication.stopping = True
+    runtime.replication.stopping = True
     runtime.gate.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:

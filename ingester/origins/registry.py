@@ -87,8 +87,6 @@ class Origins:
     """All origins the daemon knows."""
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
-        self.on_lost: Callable[[str, TableKey], None] = lambda name, table: None
-        """Called when another daemon has taken an origin over in a table."""
         self._clock = clock
         self._origins: dict[str, Origin] = {}
         self._lanes: dict[tuple[str, TableKey], OriginTable] = {}

@@ -154,7 +154,6 @@ class OriginClaims:
                     owner=owner,
                     runbook="origin-taken-over",
                 )
-                self._origins.on_lost(lane.name, table)
 
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]

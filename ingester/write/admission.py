@@ -15,8 +15,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ingester.errors import DiskFull, FencedOff, IngesterError, MemoryFull, Saturated, Stopping
 from ingester.memory.ledger import MemoryLedger
@@ -35,12 +35,14 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 """What a batch may cost in the log beside its rows: headers, padding, a schema."""
 
 
-@dataclass(slots=True)
-class AdmissionState:
-    """What the rest of the daemon tells the gate; ``stopping`` by :meth:`AdmissionGate.stop`."""
+class Relief(Protocol):
+    """Makes room soon; what it is called for is refused all the same."""
 
-    stopping: bool = False
-    fenced: bool = False
+    def relieve_memory(self) -> None:
+        """A batch found no room in memory."""
+
+    def relieve_disk(self) -> None:
+        """The log's disk is full."""
 
 
 class DiskRoom:
@@ -80,18 +82,19 @@ class AdmissionGate:
     def __init__(
         self,
         ledger: MemoryLedger,
-        state: AdmissionState,
         disk: DiskRoom,
         *,
         queued_bytes: Callable[[], int],
         queue_bytes: int,
     ) -> None:
         self._ledger = ledger
-        self._state = state
         self._disk = disk
         self._queued_bytes = queued_bytes
         self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
+        self.stopping = False
+        """Whether nothing more is let in, as the daemon stops."""
+        self._fenced = False
         self._others_at = (-math.inf, 0)
         # So many bytes are let in without a look until then.
         self._clear_bytes = 0
@@ -99,9 +102,9 @@ class AdmissionGate:
 
     def enter(self, nbytes: int) -> IngesterError | None:
         """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
-        state, ledger = self._state, self._ledger
+        ledger = self._ledger
         with self._lock:
-            clear = nbytes <= self._clear_bytes and not (state.stopping or state.fenced)
+            clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
             if clear and time.monotonic() < self._clear_until:
                 self._clear_bytes -= nbytes
                 ledger.pending += nbytes
@@ -122,7 +125,11 @@ class AdmissionGate:
     def stop(self) -> None:
         """Let nothing more in: what is in by now is counted as pending."""
         with self._lock:
-            self._state.stopping = True
+            self.stopping = True
+
+    def fence(self) -> None:
+        """Let nothing more in: another process runs under this ingester's id."""
+        self._fenced = True
 
     def leave(self, nbytes: int) -> None:
         """What was let in is answered: in a buffer by now, or nowhere."""
@@ -134,10 +141,10 @@ class AdmissionGate:
         return self._reasons(nbytes, self._disk.lacks(nbytes))
 
     def _reasons(self, nbytes: int, disk_lacks: bool) -> list[IngesterError]:
-        state, ledger, found = self._state, self._ledger, list[IngesterError]()
-        if state.fenced:
+        ledger, found = self._ledger, list[IngesterError]()
+        if self._fenced:
             found.append(FencedOff("a later process runs under this ingester's id"))
-        if state.stopping:
+        if self.stopping:
             found.append(Stopping("the daemon is stopping", retry_after_s=1.0))
         used, high = ledger.own + self._others(), ledger.watermarks.high
         if used + nbytes > high and ledger.pending + ledger.buffered + ledger.frozen:

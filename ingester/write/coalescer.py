@@ -23,7 +23,7 @@ from ingester.errors import Stopping
 from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Post
-from ingester.write.stream import Outcome, WriteStream
+from ingester.write.stream import Slot, WriteStream
 from ingester.write.wal_sink import EntryCollector, log_refusal
 from wal import Draft, Entry, LogError
 
@@ -39,10 +39,10 @@ class Arrival(Draft):
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
         """``nbytes``: what it was admitted for, and has at most."""
-        super().__init__(nbytes, (stream.line,))
+        super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
-        self.slot: list[Outcome] = []
+        self.slot: Slot = []
         """For its outcome; see :meth:`WriteStream.offer`."""
         self.judged: threading.Event | None = None
         """Set when it is known whether it is good."""
@@ -103,7 +103,7 @@ class Coalescer:
 
     def _coalesce(self, arrivals: list[Arrival]) -> None:
         plan = arrivals[0].stream.plan
-        if len(arrivals) > 1 and not any(each.stream.line.refusal for each in arrivals):
+        if len(arrivals) > 1 and not any(each.stream.session.refusal for each in arrivals):
             try:
                 most_bytes = sum(each.stored_bytes for each in arrivals)
                 operation = self._operations.coalesce(
@@ -119,15 +119,15 @@ class Coalescer:
 
     def _make_one(self, arrival: Arrival) -> None:
         stream = arrival.stream
-        if stream.line.refusal is not None:
-            self._refuse(arrival, stream.line.refusal)
+        if stream.session.refusal is not None:
+            self._refuse(arrival, stream.session.refusal)
             return
         try:
             known = Known(most_bytes=arrival.stored_bytes)
             operation = self._operations.make(stream.plan, arrival.batch, known=known)
         except Exception as exc:
-            stream.line.refusal = Unfit(exc)
-            self._refuse(arrival, stream.line.refusal)
+            stream.session.refusal = Unfit(exc)
+            self._refuse(arrival, stream.session.refusal)
         else:
             self._submit(operation, [arrival])
 
@@ -139,7 +139,7 @@ class Coalescer:
         entry = operation.entry
         assert entry is not None, "it was made just now"
         streams = {each.stream for each in arrivals}
-        entry.lines = tuple(stream.line for stream in streams)
+        entry.lines = tuple(stream.session for stream in streams)
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
 
         def logged(sequence: int) -> None:

@@ -23,7 +23,7 @@ from ingester.dml.operation import Operation
 from ingester.write.combiner import Combiner, Kind, Known, Pace, Pending
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Outcome, WriteStream
+from ingester.write.stream import Slot, WriteStream
 
 Post = Callable[..., None]
 """Calls a function on the loop, soon and in order, without waiting for it."""
@@ -104,7 +104,7 @@ class Preparation:
     def _submit(
         self,
         stream: WriteStream,
-        slot: list[Outcome],
+        slot: Slot,
         admitted_bytes: int,
         operation: Operation | None,
         error: BaseException | None,
@@ -121,9 +121,7 @@ class Preparation:
         except BaseException as exc:  # nobody else's batches suffer from it
             self._refuse(stream, slot, exc)
 
-    def _refuse(
-        self, stream: WriteStream, slot: list[Outcome], error: BaseException | None
-    ) -> None:
+    def _refuse(self, stream: WriteStream, slot: Slot, error: BaseException | None) -> None:
         if not self._refused:
             self._refused = True
             self._post(stream.refuse, error, slot)

@@ -11,29 +11,26 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
+from ingester.buffer import TableBuffer
 from ingester.dml.ipc import MessageTemplate
 from ingester.dml.operation import Operation
 from ingester.dml.sink import DmlSink
-from ingester.errors import DiskFull, MemoryFull
+from ingester.errors import DiskFull, MemoryFull, Superseded
+from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
-from ingester.write.admission import AdmissionGate
+from ingester.write.admission import AdmissionGate, Relief
 from ingester.write.answer import PutAnswer
+from ingester.write.dedup_sink import taken_away
+from ingester.write.wal_sink import WalSink
 from wal import Draft, OrderedSession, Preamble
 
-if TYPE_CHECKING:
-    from ingester.buffer import TableBuffer
-
 Outcome = PutAnswer | BaseException
-
-
-class Offer(Protocol):
-    """Takes what becomes operations when its turn comes; see :meth:`WalSink.offer`."""
-
-    def __call__(self, draft: Draft, *, here: bool = ...) -> None:
-        """Take it."""
+Slot = list[Outcome]
+"""The place of a batch among its stream's answers: empty until its outcome is known."""
+Deliver = Callable[[list[Outcome]], None]
+"""Hands outcomes to the stream's own thread. Any thread calls it; it must not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,90 +42,133 @@ class WritePlan:
     shape: int
     preamble: Preamble
     template: MessageTemplate = field(default_factory=MessageTemplate)
-    """Of the batches that ``normalise`` makes."""
+    """The template of the batches that ``normalise`` makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePath:
+    """The way of a batch into the log and the buffers, which all streams of a daemon share."""
+
+    gate: AdmissionGate
+    sink: DmlSink
+    wal_sink: WalSink
+    origins: Origins
+    relief: Relief
+    epoch: int
+    newest_seq: Callable[[], int]
+    """The newest sequence that is applied."""
+
+    def relieve(self, refusal: BaseException) -> None:
+        """Have room made for what was refused for the want of it."""
+        if isinstance(refusal, DiskFull):
+            self.relief.relieve_disk()
+        elif isinstance(refusal, MemoryFull):
+            self.relief.relieve_memory()
 
 
 class WriteStream:
-    """One DoPut stream. Loop only, but for what says otherwise.
-
-    ``deliver`` hands outcomes to the stream's own thread.
-    """
+    """One DoPut stream. Loop only, but for what says otherwise."""
 
     def __init__(
         self,
-        sink: DmlSink,
-        origins: Origins,
-        gate: AdmissionGate,
+        path: WritePath,
         plan: WritePlan,
-        *,
-        offer: Offer,
-        tell: Callable[[], None],
         origin: str | None,
-        epoch: int,
-        newest_seq: Callable[[], int],
+        deliver: Deliver,
+        on_closed: Callable[[WriteStream], None],
     ) -> None:
         self.plan = plan
-        self.gate = gate
-        self._order = plan.table.order if plan.table.definition.keyed else None
         self.origin = origin
-        self.first_sequence: int | None = None
-        """From which on the origin is this daemon's; None until a batch has one."""
+        self.origin_table: OriginTable | None = None
+        """What this daemon has of the origin in the table; None until a batch has a sequence."""
         self.refusal: BaseException | None = None
         """Why a batch of this stream failed: nothing later from it is applied."""
-        self.ended_by: BaseException | None = None
-        """Why batches that the loop has not seen yet are refused; those on their way go on."""
-        self.deliver: Callable[[list[Outcome]], None] = lambda outcomes: None
-        self.on_disk_full: Callable[[], None] = lambda: None
-        self.on_memory_full: Callable[[], None] = lambda: None
-        self.on_closed: Callable[[WriteStream], None] = lambda stream: None
-        self._sink = sink
-        self._offer = offer
-        self.answered_here = tell
-        """To be called by who offered ``here``, when it has sent the answer."""
-        self._origins = origins
-        self._epoch = epoch
-        # A duplicate has no sequence of its own: all of its rows are visible up to the newest one.
-        self._newest_seq = newest_seq
+        self.superseded: Superseded | None = None
+        """Why a newer stream's batches go in instead of this one's."""
+        self.session = OrderedSession()
+        """None of the stream's operations stands in the log behind a refused one."""
+        self._path = path
+        self._latch = plan.table.order if plan.table.definition.keyed else None
+        self._deliver = deliver
+        self._on_closed = on_closed
         # One thread adds to it; the loop and the log's thread take from it, under the lock.
-        self._slots: deque[list[Outcome]] = deque()
+        self._slots: deque[Slot] = deque()
         self._handing_out = threading.Lock()
-        self.line = OrderedSession()
-        """Of its operations in the log: none stands there behind a refused one."""
         self._on_drained: Callable[[], None] | None = None
 
-    def reserve(self) -> list[Outcome]:
-        """A slot for the batch that was read, for when it is known what becomes of it.
+    def admit(self, nbytes: int, sequence: int | None) -> int:
+        """The bytes that the next batch counts for until it is answered. Any thread.
 
-        In the thread that reads the stream.
+        What is known to be written already costs nothing and is let in always.
+
+        Raises:
+            IngesterError: why it is refused; it ends the stream.
         """
-        slot: list[Outcome] = []
+        if self._is_known(sequence):
+            nbytes = 0
+        elif (refusal := self._path.gate.enter(nbytes)) is not None:
+            raise refusal
+        if self._latch is not None:
+            self._latch.enter()
+        return nbytes
+
+    def leave(self, nbytes: int, batches: int = 1) -> None:
+        """What was admitted is applied, or never will be."""
+        self._path.gate.leave(nbytes)
+        if self._latch is not None:
+            self._latch.leave(batches)
+
+    def would_admit(self, nbytes: int, sequence: int | None) -> None:
+        """Raise what :meth:`admit` would raise now, before anything is asked of the store.
+
+        Raises:
+            IngesterError
+        """
+        if not self._is_known(sequence) and (reasons := self._path.gate.reasons(nbytes)):
+            raise reasons[0]
+
+    def _is_known(self, sequence: int | None) -> bool:
+        """Whether the batch is known to be written already. Raises what has ended the stream."""
+        refusal = self._ended_by() or self.refusal
+        if refusal is not None:
+            raise refusal
+        return (
+            self.origin is not None
+            and sequence is not None
+            and self._path.origins.is_applied(self.origin, self.plan.table.key, sequence)
+        )
+
+    def reserve(self) -> Slot:
+        """A slot for the batch that was read. In the thread that reads the stream."""
+        slot: Slot = []
         self._slots.append(slot)
         return slot
 
-    def submit(self, operation: Operation, slot: list[Outcome] | None = None) -> None:
-        """Send one batch on its way; its answer comes through ``deliver``.
+    def submit(self, operation: Operation, slot: Slot | None = None) -> None:
+        """Send one batch on its way, to be answered in its turn.
 
         With an origin on the loop, without one in the thread that reads the stream, or in that to
         which it is passed on: nothing can fail there but the log, which keeps the stream's order by
-        its line.
+        its session.
 
         Args:
             slot: what was reserved for it.
         """
         slot = self.reserve() if slot is None else slot
-        if self.origin is None and operation.entry is not None:
-            operation.entry.lines = (self.line,)
+        if self.origin is None:
+            assert operation.entry is not None, "it was made just now"
+            operation.entry.lines = (self.session,)
             operation.on_logged = lambda seq: self._logged(slot, seq)
         # What was let in before a newer stream was opened, and comes to the loop after that, would
         # stand behind it: whoever has asked in between how far the origin is was told less.
-        refusal = self.refusal or self.ended_by
-        if self.origin is not None and refusal is not None:
+        elif (refusal := self.refusal or self._ended_by()) is not None:
             self.leave(operation.admitted_bytes)
-            self._fill(slot, refusal)
+            self.reject(slot, refusal)
+            self.hand_out()
             return
-        self._sink.submit(operation, lambda op, error: self._answered(slot, op, error))
+        self._path.sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 
-    def offer(self, draft: Draft, slot: list[Outcome], *, here: bool = False) -> None:
+    def offer(self, draft: Draft, slot: Slot, *, here: bool = False) -> None:
         """Send what will be an operation on its way, to be answered in its turn. Any thread.
 
         Only without an origin.
@@ -141,80 +181,43 @@ class WriteStream:
             Stopping
         """
         self._slots.append(slot)
-        self._offer(draft, here=here)
+        self._path.wal_sink.offer(draft, here=here)
 
-    def accept(self, slot: list[Outcome], sequence: int) -> None:
-        """What was offered is in the log under this sequence. :meth:`hand_out` has to follow.
+    def answered_here(self) -> None:
+        """To be called by who offered ``here``, when it has sent the answer."""
+        self._path.wal_sink.tell()
+
+    def accept(self, slot: Slot, sequence: int) -> None:
+        """What was sent is in the log under this sequence. :meth:`hand_out` has to follow.
 
         Any thread; whoever asks the daemon for it from now on finds it.
         """
-        slot.append(
-            PutAnswer(
-                accepted=True,
-                sequence=sequence,
-                epoch=self._epoch,
-                duplicate=False,
-                memory_sequence=None,
-                durable_sequence=None,
-                first=False,
-            )
-        )
+        slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
 
-    def reject(self, slot: list[Outcome], error: BaseException) -> None:
-        """What was offered is refused, or what stood before it. :meth:`hand_out` has to follow."""
+    def reject(self, slot: Slot, error: BaseException) -> None:
+        """What was sent is refused, or what stood before it. :meth:`hand_out` has to follow."""
         self.refusal = self.refusal or error
         slot.append(error)
 
-    def admit(self, nbytes: int, sequence: int | None) -> int:
-        """The bytes that the next batch counts for until it is answered. Any thread.
-
-        What is known to be written already costs nothing and is let in always.
-
-        Raises:
-            IngesterError: why it is refused; it ends the stream.
-        """
-        if self._is_known(sequence):
-            nbytes = 0
-        elif (refusal := self.gate.enter(nbytes)) is not None:
-            raise refusal
-        if self._order is not None:
-            self._order.enter()
-        return nbytes
-
-    def leave(self, nbytes: int, batches: int = 1) -> None:
-        """What was admitted is applied, or never will be."""
-        self.gate.leave(nbytes)
-        if self._order is not None:
-            self._order.leave(batches)
-
-    def would_admit(self, nbytes: int, sequence: int | None) -> None:
-        """Raise what :meth:`admit` would raise now, before anything is asked of the store.
-
-        Raises:
-            IngesterError
-        """
-        if not self._is_known(sequence) and (reasons := self.gate.reasons(nbytes)):
-            raise reasons[0]
-
-    def _is_known(self, sequence: int | None) -> bool:
-        """Whether the batch is known to be written already. Raises what has ended the stream."""
-        refusal = self.ended_by or self.refusal
-        if refusal is not None:
-            raise refusal
-        return (
-            self.origin is not None
-            and sequence is not None
-            and self._origins.is_applied(self.origin, self.plan.table.key, sequence)
-        )
-
-    def refuse(self, error: BaseException, slot: list[Outcome] | None = None) -> None:
+    def refuse(self, error: BaseException, slot: Slot | None = None) -> None:
         """A batch that never became an operation; it ends the stream in its turn."""
-        if isinstance(error, DiskFull):
-            self.on_disk_full()
-        elif isinstance(error, MemoryFull):
-            self.on_memory_full()
-        self.refusal = self.refusal or error
-        self._fill(self.reserve() if slot is None else slot, error)
+        self._path.relieve(error)
+        self.reject(self.reserve() if slot is None else slot, error)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """Deliver what is known and has nothing before it that is not. Any thread."""
+        with self._handing_out:
+            outcomes = []
+            while self._slots and self._slots[0]:
+                outcomes.append(self._slots.popleft()[0])
+            if outcomes:
+                self._deliver(outcomes)
+            drained = None
+            if not self._slots:
+                drained, self._on_drained = self._on_drained, None
+        if drained is not None:
+            drained()
 
     def finish(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything submitted so far has been answered."""
@@ -227,11 +230,21 @@ class WriteStream:
 
     def close(self) -> None:
         """The client has gone or has finished."""
-        self.on_closed(self)
+        self._on_closed(self)
 
-    def _answered(
-        self, slot: list[Outcome], operation: Operation, error: BaseException | None
-    ) -> None:
+    def _ended_by(self) -> BaseException | None:
+        """Why batches that the loop has not seen yet are refused; those on their way go on."""
+        table = self.origin_table
+        if self.superseded is None and table is not None and table.lost:
+            return taken_away(table.name, table.table)
+        return self.superseded
+
+    def _logged(self, slot: Slot, sequence: int) -> None:
+        """In the log's thread."""
+        self.accept(slot, sequence)
+        self.hand_out()
+
+    def _answered(self, slot: Slot, operation: Operation, error: BaseException | None) -> None:
         self.leave(operation.admitted_bytes)
         if slot:
             return  # it was answered when it was in the log
@@ -241,42 +254,20 @@ class WriteStream:
             slot.append(self._answer(operation))
         self.hand_out()
 
-    def _logged(self, slot: list[Outcome], sequence: int) -> None:
-        """In the log's thread."""
-        self.accept(slot, sequence)
-        self.hand_out()
-
     def _answer(self, operation: Operation) -> PutAnswer:
         memory = durable = None
         first = False
         if self.origin is not None:
-            origin = self._origins.get(self.origin)
+            origin = self._path.origins.get(self.origin)
             memory, durable = origin.memory_sequence, origin.durable_sequence
             first, origin.answered = not origin.answered, True
         return PutAnswer(
             accepted=True,
-            sequence=operation.seq or self._newest_seq(),
-            epoch=self._epoch,
+            # A duplicate has no sequence of its own: its rows are visible up to the newest one.
+            sequence=operation.seq or self._path.newest_seq(),
+            epoch=self._path.epoch,
             duplicate=operation.duplicate,
             memory_sequence=memory,
             durable_sequence=durable,
             first=first,
         )
-
-    def _fill(self, slot: list[Outcome], outcome: Outcome) -> None:
-        slot.append(outcome)
-        self.hand_out()
-
-    def hand_out(self) -> None:
-        """Deliver what is known and has nothing before it that is not. Any thread."""
-        with self._handing_out:
-            outcomes = []
-            while self._slots and self._slots[0]:
-                outcomes.append(self._slots.popleft()[0])
-            if outcomes:
-                self.deliver(outcomes)
-            drained = None
-            if not self._slots:
-                drained, self._on_drained = self._on_drained, None
-        if drained is not None:
-            drained()

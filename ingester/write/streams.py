@@ -5,82 +5,70 @@ Law of this file: there is one open stream per (origin, table); a newer one ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from ingester.buffer import TableBuffer
 from ingester.dml.record import encode_schema
-from ingester.dml.sink import DmlSink
-from ingester.errors import DiskFull, MemoryFull, Stopping, Superseded
+from ingester.errors import Stopping, Superseded
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
-from ingester.write.admission import AdmissionGate
-from ingester.write.dedup_sink import taken_away
-from ingester.write.stream import Offer, WritePlan, WriteStream
-from persist.table import TableDefinition
+from ingester.write.stream import Deliver, WritePath, WritePlan, WriteStream
+from persist.table import TableDefinition, TableKey
 from wal import Preamble, RecordKind
-
-if TYPE_CHECKING:
-    from ingester.buffer import BufferTree, TableBuffer
-
 
 MAX_PLANS_BYTES = 8 << 20
 PLAN_BYTES = 512
 """What a plan counts for at least; beside it, the schema that was sent."""
 
-_PlanKey = tuple[tuple[str, str], type[Normaliser], int, int, bytes]
+_PlanKey = tuple[TableKey, type[Normaliser], int, int, bytes]
 """Table, how its rows are made, schema and spec of the table, the schema that was sent."""
 
 
+class Target(NamedTuple):
+    """Where the batches of a stream go."""
+
+    namespace: str
+    table: str
+    origin: str | None = None
+    deletes: bool = False
+    """Whether the batches are keys to be deleted."""
+
+
 class Writes:
-    """Opens write streams. Loop only."""
+    """Opens write streams. Loop only.
+
+    Args:
+        schema_numbers: one for each schema that rows come in, whoever writes them.
+    """
 
     def __init__(
         self,
         catalog: Catalog,
-        tree: BufferTree,
-        sink: DmlSink,
         ownership: Ownership,
-        gate: AdmissionGate,
-        *,
-        offer: Offer,
-        tell: Callable[[], None],
-        epoch: int,
-        shapes: Iterator[int],
+        path: WritePath,
+        schema_numbers: Iterator[int],
     ) -> None:
-        self.stopping = False
-        self.on_disk_full: Callable[[], None] = lambda: None
-        self.on_memory_full: Callable[[], None] = lambda: None
-        self._gate = gate
         self._catalog = catalog
-        self._tree = tree
-        self._sink = sink
-        self._offer = offer
-        self._tell = tell
         self._ownership = ownership
-        self._origins = ownership.origins
-        self._origins.on_lost = self._lost
-        self._epoch = epoch
-        self._shapes = shapes
+        self._path = path
+        self._origins = path.origins
+        self._schema_numbers = schema_numbers
         self._plans: dict[_PlanKey, WritePlan] = {}
         self._plans_bytes = 0
-        self._open: dict[tuple[str, tuple[str, str]], WriteStream] = {}
+        self._open: dict[tuple[str, TableKey], WriteStream] = {}
 
     async def open(
-        self,
-        namespace: str,
-        table: str,
-        origin: str | None,
-        sent: pa.Schema,
-        checked: int | None,
-        deletes: bool = False,
+        self, target: Target, sent: pa.Schema, deliver: Deliver, checked: int | None = None
     ) -> WriteStream | TableDefinition:
         """A stream of batches of one schema into one table.
 
         Args:
-            deletes: the batches are keys to be deleted.
+            sent: the schema of the batches as they come.
+            deliver: takes the outcomes of the batches, in order.
             checked: bytes of the first batch, which is known to fit. Without it, a table or columns
                 that are new are not made, and the definition that they would have is returned.
 
@@ -88,42 +76,23 @@ class Writes:
             InvalidRequest, UnknownTable, StoreAway, Stopping
             Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
-        if self.stopping:
+        namespace, name, origin, deletes = target
+        if self._path.gate.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
         if checked is not None:
             self._check_room(checked)
         elif not deletes:
-            draft = await self._catalog.draft(namespace, table, sent)
+            draft = await self._catalog.draft(namespace, name, sent)
             if draft is not None:
                 return draft
         if deletes:
-            buffer = await self._catalog.prepare_delete(namespace, table)
+            table = await self._catalog.prepare_delete(namespace, name)
         else:
-            buffer = await self._catalog.prepare_write(namespace, table, sent)
-        stream = WriteStream(
-            self._sink,
-            self._origins,
-            self._gate,
-            self._plan(buffer, sent, DeleteNormaliser if deletes else Normaliser, origin),
-            offer=self._offer,
-            tell=self._tell,
-            origin=origin,
-            epoch=self._epoch,
-            newest_seq=lambda: self._tree.applied_seq,
-        )
-        stream.on_disk_full = self.on_disk_full
-        stream.on_memory_full = self.on_memory_full
+            table = await self._catalog.prepare_write(namespace, name, sent)
+        plan = self._plan(table, sent, DeleteNormaliser if deletes else Normaliser, origin)
+        stream = WriteStream(self._path, plan, origin, deliver, self._closed)
         if origin is not None:
-            key = (origin, buffer.key)
-            older = self._open.get(key)
-            if older is not None:
-                older.ended_by = Superseded(
-                    f"a newer stream of origin {origin!r} into {namespace}/{table} has taken over"
-                )
-            else:
-                self._origins.get(origin).open_streams += 1
-            self._open[key] = stream
-            stream.on_closed = lambda closed: self._closed(key, closed)
+            self._supersede(origin, table.key, stream)
         return stream
 
     async def begin(self, stream: WriteStream, sequence: int) -> None:
@@ -133,27 +102,33 @@ class Writes:
             StoreAway
         """
         assert stream.origin is not None
-        await self._ownership.take(stream.plan.table, stream.origin, sequence)
-        stream.first_sequence = sequence
+        table = stream.plan.table
+        await self._ownership.take(table, stream.origin, sequence)
+        stream.origin_table = self._origins.lane(stream.origin, table.key)
 
     def _check_room(self, nbytes: int) -> None:
-        if reasons := self._gate.reasons(nbytes):
-            if isinstance(reasons[0], MemoryFull):
-                self.on_memory_full()
-            elif isinstance(reasons[0], DiskFull):
-                self.on_disk_full()
+        if reasons := self._path.gate.reasons(nbytes):
+            self._path.relieve(reasons[0])
             raise reasons[0]
 
-    def _lost(self, origin: str, table: tuple[str, str]) -> None:
-        stream = self._open.get((origin, table))
-        # One that is about to begin takes it back.
-        if stream is not None and stream.first_sequence is not None:
-            stream.ended_by = taken_away(origin, table)
+    def _supersede(self, origin: str, table: TableKey, stream: WriteStream) -> None:
+        """End the open stream of the same origin and table, if there is one, for a newer one."""
+        older = self._open.get((origin, table))
+        if older is not None:
+            older.superseded = Superseded(
+                f"a newer stream of origin {origin!r} into {table[0]}/{table[1]} has taken over"
+            )
+        else:
+            self._origins.get(origin).open_streams += 1
+        self._open[origin, table] = stream
 
-    def _closed(self, key: tuple[str, tuple[str, str]], stream: WriteStream) -> None:
+    def _closed(self, stream: WriteStream) -> None:
+        if stream.origin is None:
+            return
+        key = (stream.origin, stream.plan.table.key)
         if self._open.get(key) is stream:
             del self._open[key]
-            self._origins.get(key[0]).open_streams -= 1
+            self._origins.get(stream.origin).open_streams -= 1
 
     def _plan(
         self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser], origin: str | None
@@ -176,7 +151,7 @@ class Writes:
             if self._plans_bytes > MAX_PLANS_BYTES:
                 self._plans.clear()
                 self._plans_bytes = PLAN_BYTES + len(key[-1])
-            shape = next(self._shapes)
+            shape = next(self._schema_numbers)
             record = encode_schema(shape, table.key, normalise.schema)
             plan = WritePlan(table, normalise, shape, Preamble(RecordKind.SCHEMA, (record,)))
             self._plans[key] = plan

@@ -16,7 +16,7 @@ import trio
 from ingester.dml.operation import Operation, Transaction
 from ingester.dml.sink import Answer, DmlSink
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
-from ingester.write.admission import DISK_RETRY_S
+from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
 
 
@@ -28,7 +28,11 @@ class Innermost(DmlSink, Protocol):
 
 
 class WalSink:
-    """Logs operations, then hands them on; a :class:`ingester.dml.DmlSink`."""
+    """Logs operations, then hands them on; a :class:`ingester.dml.DmlSink`.
+
+    Args:
+        on_group: called with the operations and bytes of each group, when it is applied.
+    """
 
     def __init__(
         self,
@@ -36,14 +40,15 @@ class WalSink:
         inner: Innermost,
         *,
         epoch: int,
-        on_disk_full: Callable[[], None],
+        relief: Relief,
+        on_group: Callable[[int, int], None],
     ) -> None:
         self._log = log
         self._inner = inner
         self._epoch = epoch
-        self._on_disk_full = on_disk_full
+        self._relief = relief
+        self._on_group = on_group
         self._loop = trio.lowlevel.current_trio_token()
-        self.on_group: Callable[[int, int], None] = lambda operations, nbytes: None
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Queue the operation for the next group commit."""
@@ -104,6 +109,10 @@ class WalSink:
             except trio.RunFinishedError:
                 raise Stopping("the log is closed: the daemon is stopping") from None
 
+    def tell(self) -> None:
+        """See that what was written ``here`` is applied soon; see `Log.tell`. Any thread."""
+        self._log.tell()
+
     def apply(self, entries: Sequence[Entry]) -> None:
         """Called by the log with a durable group. Atomic: no await until all are in the tree."""
         nbytes = operations = 0
@@ -121,7 +130,7 @@ class WalSink:
             assert isinstance(tag, Operation)
             self._number(tag, entry)
             self._inner.submit(tag, _nobody)
-        self.on_group(operations, nbytes)
+        self._on_group(operations, nbytes)
 
     def _number(self, operation: Operation, entry: Entry, number: int = 0) -> None:
         operation.seq = entry.seq + number
@@ -130,9 +139,7 @@ class WalSink:
 
     def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
         operation.entry = operation.on_logged = None
-        if isinstance(error, LogFull):
-            self._on_disk_full()
-        answer(operation, None if error is None else log_refusal(error))
+        answer(operation, self._refusal(error))
 
     def _ended(
         self,
@@ -141,9 +148,12 @@ class WalSink:
         error: BaseException | None,
     ) -> None:
         transaction.entry = None
+        answer(self._refusal(error))
+
+    def _refusal(self, error: BaseException | None) -> IngesterError | None:
         if isinstance(error, LogFull):
-            self._on_disk_full()
-        answer(None if error is None else log_refusal(error))
+            self._relief.relieve_disk()
+        return None if error is None else log_refusal(error)
 
 
 class EntryCollector:

@@ -10,7 +10,7 @@ signals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from ingester.query.ticket import Ticket
 from ingester.write.coalescer import Arrival
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WriteStream
+from ingester.write.streams import Target
 from persist.manifest import (
     Manifest,
     Retention,
@@ -127,6 +128,7 @@ class _Life:
         )
         self.runtime: Runtime
         self.stream: WriteStream | None = None
+        self._deliver: Callable[[list[Outcome]], None]
 
     async def live(self, script: Sequence[Step], end: str) -> None:
         self.runtime = runtime = await self._assembled()
@@ -192,7 +194,14 @@ class _Life:
         if self.stream is None:
             if self.machine.keyed:
                 await self.runtime.catalog.create(*TABLE, KEYED)
-            opened = await self.runtime.writes.open(*TABLE, None, SCHEMA, checked=0)
+            # The log's thread answers, before the loop has applied what it logged.
+            token = trio.lowlevel.current_trio_token()
+            opened = await self.runtime.writes.open(
+                Target(*TABLE),
+                SCHEMA,
+                lambda some: token.run_sync_soon(lambda: self._deliver(some)),
+                checked=0,
+            )
             assert isinstance(opened, WriteStream)
             self.stream = opened
         stream, model = self.stream, self.machine.model
@@ -208,9 +217,7 @@ class _Life:
             if len(outcomes) == len(sent):
                 answered.set()
 
-        # The log's thread answers, before the loop has applied what it logged.
-        token = trio.lowlevel.current_trio_token()
-        stream.deliver = lambda some: token.run_sync_soon(deliver, some)
+        self._deliver = deliver
         for numbers in sent:
             if len(numbers) % 3:
                 arrival = Arrival(stream, _batch(numbers), stream.admit(100 * len(numbers), None))

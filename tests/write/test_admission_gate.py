@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.write.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, AdmissionState, DiskRoom
+from ingester.write.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, DiskRoom
 
 FOLDER = Path(__file__).parent
 NO_SUCH_DISK_BYTES = 1 << 62
@@ -21,13 +21,10 @@ class Gate:
 
     def __init__(self, high: int, certain_bytes: int = NO_SUCH_DISK_BYTES) -> None:
         self.ledger = MemoryLedger(Watermarks(limit=high, low=high, high=high))
-        self.state = AdmissionState()
         self.certain_bytes = certain_bytes
         self.looks = 0
         disk = DiskRoom(FOLDER, NO_SUCH_DISK_BYTES, lambda: self.certain_bytes)
-        self.gate = AdmissionGate(
-            self.ledger, self.state, disk, queued_bytes=self._look, queue_bytes=0
-        )
+        self.gate = AdmissionGate(self.ledger, disk, queued_bytes=self._look, queue_bytes=0)
 
     def _look(self) -> int:
         self.looks += 1
@@ -87,5 +84,5 @@ def test_a_stop_and_a_fence_hold_at_once() -> None:
     made.gate.stop()
     assert made.ledger.pending == 100
     assert isinstance(made.gate.enter(100), Stopping)
-    made.state.fenced = True
+    made.gate.fence()
     assert isinstance(made.gate.enter(100), FencedOff)

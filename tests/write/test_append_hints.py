@@ -20,7 +20,7 @@ class Stream:
     """Takes what is offered, and judges it at once."""
 
     def __init__(self) -> None:
-        self.line = OrderedSession()
+        self.session = OrderedSession()
         self.offered: list[tuple[Arrival, bool]] = []
 
     def admit(self, nbytes: int, sequence: int | None) -> int:

@@ -192,7 +192,7 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
         plan=plan,
-        line=OrderedSession(),
+        session=OrderedSession(),
         leave=lambda *_: None,
         accept=lambda *_: None,
         hand_out=lambda: None,

@@ -17,7 +17,7 @@ from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Outcome, WritePlan, WriteStream
+from ingester.write.stream import Outcome, WritePath, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 from wal import Preamble, RecordKind
@@ -56,19 +56,17 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition, order=None))
     plan = WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
     gate, log = Gate(), Log()
-    stream = WriteStream(
-        log,
-        Origins(),
-        cast(AdmissionGate, gate),
-        plan,
-        offer=cast(Any, None),
-        tell=lambda: None,
-        origin="o",
+    path = WritePath(
+        gate=cast(AdmissionGate, gate),
+        sink=log,
+        wal_sink=cast(Any, None),
+        origins=Origins(),
+        relief=cast(Any, None),
         epoch=1,
         newest_seq=lambda: 7,
     )
     delivered: list[Outcome] = []
-    stream.deliver = delivered.extend
+    stream = WriteStream(path, plan, "o", delivered.extend, lambda closed: None)
     maker = OperationMaker(1 << 20)
     operations = []
     for sequence in (1, 2):
@@ -77,7 +75,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
         operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
         operations.append(operation)
     stream.submit(operations[0])
-    stream.ended_by = Superseded("a newer stream")
+    stream.superseded = Superseded("a newer stream")
     stream.submit(operations[1])
     # The first one was on its way, and goes on.
     [(operation, answer)] = log.taken
@@ -85,5 +83,5 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     answer(operation, None)
     assert not isinstance(delivered[0], BaseException)
     assert delivered[0].sequence == 5
-    assert delivered[1:] == [stream.ended_by]
+    assert delivered[1:] == [stream.superseded]
     assert gate.inside == 0

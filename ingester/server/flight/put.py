@@ -44,7 +44,7 @@ from ingester.write.metadata import RisingSequences
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WriteStream
-from ingester.write.streams import Writes
+from ingester.write.streams import Target, Writes
 
 SMALL_BYTES = 96 << 10
 """Batches that cannot become larger than this are made into runs: who does that serves all."""
@@ -88,7 +88,6 @@ class PutCall:
         self._reader_left = threading.Event()
         self._answers = 0
         self._sequences = RisingSequences()
-        self._deletes = command.type == "delete"
         self._first: Any = None
         self.refused_bytes = 0  # of messages that were received for nothing
 
@@ -101,7 +100,6 @@ class PutCall:
         stream = self._open(reader)
         if stream is None:
             return
-        stream.deliver = self._outcomes.put
         try:
             self._take_turns(reader, writer, stream)
         finally:
@@ -114,8 +112,13 @@ class PutCall:
         refused batch leaves nothing behind.
         """
         command, schema = self._command, schema_of(reader)
-        names = (command.namespace, command.table, command.origin)
-        opened = self._portal.call(self._writes.open, *names, schema, None, self._deletes)
+        deletes = command.type == "delete"
+        opening = (
+            Target(command.namespace, command.table, command.origin, deletes),
+            schema,
+            self._outcomes.put,
+        )
+        opened = self._portal.call(self._writes.open, *opening)
         if isinstance(opened, WriteStream):
             return opened
         first = next_chunk(reader, self._reading)
@@ -123,7 +126,7 @@ class PutCall:
             return None
         metadata_of(first, command.origin).checkpoint_bytes()
         self._operations.split(Normaliser(opened, schema), batch_of(first))
-        opened = self._portal.call(self._writes.open, *names, schema, bytes_of(first))
+        opened = self._portal.call(self._writes.open, *opening, bytes_of(first))
         assert isinstance(opened, WriteStream)
         self._first = first
         return opened
@@ -286,11 +289,11 @@ class PutCall:
         if arrival.judged is None:
             return True
         arrival.judged.wait()
-        return stream.line.refusal is None
+        return stream.session.refusal is None
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:
         sequence = operation.origin_sequence
-        if sequence is not None and stream.first_sequence is None:
+        if sequence is not None and stream.origin_table is None:
             stream.would_admit(operation.nbytes, sequence)
             self._portal.call(self._writes.begin, stream, sequence)
 
