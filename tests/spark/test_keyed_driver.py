@@ -20,8 +20,9 @@ import ingester.spark.sink.upsert as module
 from ingester.client import Client, RetryPolicy, Unreachable
 from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from ingester.spark.options import SourceOptions
-from ingester.spark.sink.staging import staged_rows
-from ingester.spark.sink.upsert import KeyedWriter, Staged
+from ingester.spark.sink.staging import StagedFile, staged_rows
+from ingester.spark.sink.upsert import UpsertSink
+from ingester.spark.sink.writers import BatchWriter, Written
 from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -56,10 +57,10 @@ def test_a_write_of_many_messages_becomes_visible_at_once(
     writer.commit([kept, None])
     assert sorted(rows(client, table)) == list(range(500))
     # What a loser has put aside is clean-up's.
-    assert isinstance(lost, Staged)
-    assert all(manifest.store.exists(one.path) for one in lost.files)
+    assert isinstance(lost, Written)
+    assert all(manifest.store.exists(one.path) for one in lost.parts)
     clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
-    assert not any(manifest.store.exists(one.path) for one in lost.files)
+    assert not any(manifest.store.exists(one.path) for one in lost.parts)
 
 
 def test_a_daemon_that_stays_away_is_told_with_its_option(
@@ -194,9 +195,9 @@ def writer_in_this_process(
 
 def keyed_writer(
     schema: StructType, url: str, table: Table, endpoint: str, **more: object
-) -> KeyedWriter:
+) -> BatchWriter[StagedFile]:
     given = {"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint}
     options = SourceOptions.write(given | {name: str(value) for name, value in more.items()})
     manifest = options.manifest()
     definition = TableDefinition.of_state(manifest.load())
-    return KeyedWriter(options, schema, definition, manifest.root)
+    return BatchWriter(UpsertSink(options, schema, definition, manifest.root), options)

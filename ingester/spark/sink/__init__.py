@@ -1,8 +1,10 @@
 """DataFrames into tables, all of a write or nothing, each batch once.
 
-    ``append`` ─▶ ``data_files`` ─▶ ``commits``          a table without a key: files, one commit
-    ``upsert`` ─▶ ``staging`` ─▶ the table's daemon       a keyed table: rows, one transaction
-    ``columns``: which column goes where
+    ``writers`` (batch, stream) ─┬▶ ``append`` ─▶ ``data_files`` ─▶ ``commits``
+                                 │     a table without a key: files in its layout, one commit
+                                 └▶ ``upsert`` ─▶ ``staging`` ─▶ the daemon that owns the table
+                                       a table with a key: staged rows, one transaction
+    ``columns``: which column goes where, or why not
 
-Start reading at ``append``.
+It deletes no file that a commit may list. Start reading at ``writers``.
 """

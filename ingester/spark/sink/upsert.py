@@ -1,7 +1,4 @@
-"""``df.write`` and ``df.writeStream`` to ``format("ingester")`` of a table with a primary key.
-
-    tasks    rows ─▶ put aside in the store (staged_files) ─▶ message ─┐
-    driver   winners' rows ─▶ one transaction of an origin ─▶ daemon ◀─┘ the table's owner
+"""Rows for a table with a primary key: staged files, and one transaction at the table's owner.
 
 Law of this file: the rows of a write become visible together, once, as one operation of the
 daemon's log. The origin is the query and the sequence its batch: what the daemon has is not sent
@@ -12,32 +9,23 @@ the last row counts; between tasks there is no order.
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.client.sync_stream import SyncColumn, SyncStream
-from ingester.spark.errors import WriteRefused, plainly
+from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.merge import OPERATION
-from ingester.spark.sink.append import QUERY_ID
 from ingester.spark.sink.columns import check_columns
 from ingester.spark.sink.staging import StagedFile, Staging, forget, staged_rows
-from ingester.spark.versions import StreamArrowWriter
+from ingester.spark.sink.writers import WriteId, tell_committed
 from persist.backoff import Backoff
 from persist.store import NotFound, open_store
 from persist.table import TableDefinition
@@ -48,16 +36,12 @@ PATIENCE_S = 120.0
 """How long a daemon may be away, or too busy, before the write fails."""
 
 
-class Staged(WriterCommitMessage):
-    """What one task has put aside."""
+class UpsertSink:
+    """A table with a primary key, as a :class:`Sink` whose parts are staged files.
 
-    def __init__(self, files: Sequence[StagedFile], query_id: str | None) -> None:
-        self.files = tuple(files)
-        self.query_id = query_id
-
-
-class _Upserting:
-    """What both kinds of write have in common."""
+    Raises:
+        WriteRefused: No daemon is named, or the table does not take the columns of ``schema``.
+    """
 
     def __init__(
         self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
@@ -83,31 +67,31 @@ class _Upserting:
         store = open_store(self._options.url, **self._options.storage)
         return Staging(store, self._root, self._definition, self._marked)
 
-    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return Staged(self._staging().write(iterator), query_id)
+    def write(self, rows: Iterator[pa.RecordBatch]) -> list[StagedFile]:
+        """The staged files that one task's rows became."""
+        return self._staging().write(rows)
 
-    def _commit(self, files: Sequence[StagedFile], app_id: str, sequence: int) -> None:
-        if not files:
+    def commit(self, parts: Sequence[StagedFile], write: WriteId | None) -> None:
+        """Send the rows of all files to the daemon in one transaction, unless it has them."""
+        if not parts:
             return
+        app_id, number = write or (uuid.uuid4().hex, 0)
+        sequence = number + 1
         staging, options = self._staging(), self._options
-        paths = [file.path for file in files]
+        paths = [file.path for file in parts]
         with Client(options.given["endpoint"]) as client:
             rows = self._handed_over(client, staging, paths, app_id, sequence)
             if self._persist:
                 client.persist(options.namespace, options.table)
         forget(staging.store, paths)
-        told = {
-            "event": "committed",
-            "table": f"{options.namespace}/{options.table}",
-            "sequence": sequence,
-            "again": rows == 0,
-            "rows": rows,
-            "files": len(files),
-            "bytes": sum(file.bytes for file in files),
-        }
-        print(json.dumps(told), file=sys.stderr, flush=True)
+        tell_committed(
+            options,
+            sequence=sequence,
+            again=rows == 0,
+            rows=rows,
+            files=len(parts),
+            bytes=sum(file.bytes for file in parts),
+        )
 
     def _handed_over(
         self, client: Client, staging: Staging, paths: Sequence[str], app_id: str, sequence: int
@@ -179,52 +163,7 @@ class _Upserting:
         yield columns, pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-class KeyedWriter(_Upserting, DataSourceArrowWriter):
-    """A batch write: once, or once for each ``txn_version`` where that is given."""
-
-    def __init__(
-        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
-    ) -> None:
-        super().__init__(options, schema, definition, root)
-        app_id, version = options.txn()
-        self._app_id = uuid.uuid4().hex if app_id is None else app_id
-        self._sequence = 1 if version is None else version + 1
-
-    @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task's rows. On an executor."""
-        return self._write(iterator)
-
-    @plainly
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all rows visible."""
-        self._commit(_all(messages), self._app_id, self._sequence)
-
-
-class KeyedStreamWriter(_Upserting, StreamArrowWriter):
-    """A streaming write: each batch once."""
-
-    @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task's rows. On an executor."""
-        return self._write(iterator)
-
-    @plainly
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch's rows become visible, unless they are."""
-        files = _all(messages)
-        query_ids = {one.query_id for one in messages if isinstance(one, Staged)}
-        if files:
-            query_id = query_ids.pop()
-            assert query_id is not None, "Spark tells tasks of a stream whose they are"
-            self._commit(files, query_id, batchId + 1)
-
-
 def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
     """The values where the mask is true, null elsewhere; all null without one."""
     nothing = pa.nulls(len(column), column.type)
     return nothing if mask is None else pc.if_else(mask, column, nothing)
-
-
-def _all(messages: Sequence[Any]) -> list[StagedFile]:
-    return [file for one in messages if isinstance(one, Staged) for file in one.files]

@@ -14,7 +14,7 @@ Spark plans queries in a Python process of its own: what only some of them need 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -38,6 +38,9 @@ from ingester.spark.source.rows import SourceRows
 from ingester.spark.versions import COUNTS_BARE_ROWS, NAME, PUSHES_FILTERS
 from persist.manifest import TableState
 from persist.table import TableDefinition
+
+if TYPE_CHECKING:
+    from ingester.spark.sink.writers import Sink
 
 FORMAT = "ingester"
 
@@ -129,22 +132,17 @@ class IngesterSource(DataSource):
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows of this schema."""
-        from ingester.spark.sink.append import TableWriter
-        from ingester.spark.sink.upsert import KeyedWriter
+        from ingester.spark.sink.writers import BatchWriter
 
-        options, definition, root = _writing(self.options, overwrite)
-        kind = KeyedWriter if definition.keyed else TableWriter
-        return kind(options, schema, definition, root)
+        options, sink = _sink(self.options, schema, overwrite)
+        return BatchWriter(sink, options)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write of rows of this schema."""
-        from ingester.spark.sink.append import TableStreamWriter
-        from ingester.spark.sink.upsert import KeyedStreamWriter
+        from ingester.spark.sink.writers import StreamWriter
 
-        options, definition, root = _writing(self.options, overwrite)
-        kind = KeyedStreamWriter if definition.keyed else TableStreamWriter
-        return kind(options, schema, definition, root)
+        return StreamWriter(_sink(self.options, schema, overwrite)[1])
 
     def _settle(self) -> int:
         if self._version is None:
@@ -162,9 +160,12 @@ def _rows(state: TableState, schema: StructType, options: SourceOptions) -> Sour
     return SourceRows.of_schema(state, schema, options.filter)
 
 
-def _writing(
-    options: Mapping[str, str], overwrite: bool
-) -> tuple[SourceOptions, TableDefinition, str]:
+def _sink(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> tuple[SourceOptions, Sink[Any]]:
+    from ingester.spark.sink.append import AppendSink
+    from ingester.spark.sink.upsert import UpsertSink
+
     if overwrite:
         raise WriteRefused(
             "mode overwrite (or output mode complete) is not possible: rows are added to a table,"
@@ -173,4 +174,6 @@ def _writing(
         )
     said = SourceOptions.write(options)
     manifest, head = said.existing()
-    return said, TableDefinition.of_state(manifest.load(head)), manifest.root
+    definition = TableDefinition.of_state(manifest.load(head))
+    kind = UpsertSink if definition.keyed else AppendSink
+    return said, kind(said, schema, definition, manifest.root)

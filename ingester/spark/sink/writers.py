@@ -1,0 +1,109 @@
+"""The two kinds of write that Spark knows, a batch and a stream's batch, over one kind of sink.
+
+    tasks    rows ─▶ ``Sink.write`` ─▶ message ─┐
+    driver   ``Sink.commit`` of the winners' ◀──┘  all of a write becomes visible, once
+
+Law of this file: a streaming batch is known by the query's id, which its checkpoint keeps, and the
+batch's number; a batch write by ``txn_app_id`` and ``txn_version``, where they are given.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from ingester.spark.errors import plainly
+from ingester.spark.options import SourceOptions
+from ingester.spark.versions import StreamArrowWriter
+
+_QUERY_ID = "sql.streaming.queryId"
+T = TypeVar("T")
+
+
+class WriteId(NamedTuple):
+    """The name by which a write is known when it comes again."""
+
+    app_id: str
+    number: int
+
+
+class Sink(Protocol[T]):
+    """The place that rows go to: what tasks do with them, and what makes them visible."""
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Sequence[T]:
+        """What one task's rows became. On an executor."""
+        ...
+
+    def commit(self, parts: Sequence[T], write: WriteId | None) -> None:
+        """Make all parts visible, unless this write's are. On the driver."""
+        ...
+
+
+class Written(WriterCommitMessage, Generic[T]):
+    """What one task's rows became, and the streaming query that they are of."""
+
+    def __init__(self, parts: Sequence[T], query_id: str | None) -> None:
+        self.parts = tuple(parts)
+        self.query_id = query_id
+
+
+class BatchWriter(DataSourceArrowWriter, Generic[T]):
+    """A batch write: once, or once for each ``txn_version`` where that is given."""
+
+    def __init__(self, sink: Sink[T], options: SourceOptions) -> None:
+        app_id, version = options.txn()
+        self._sink = sink
+        self._write = None if app_id is None or version is None else WriteId(app_id, version)
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        return Written(self._sink.write(iterator), None)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all of the tasks' rows visible."""
+        self._sink.commit([part for one in _written(messages) for part in one.parts], self._write)
+
+
+class StreamWriter(StreamArrowWriter, Generic[T]):
+    """A streaming write: each batch once."""
+
+    def __init__(self, sink: Sink[T]) -> None:
+        self._sink = sink
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows. On an executor."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+        return Written(self._sink.write(iterator), query_id)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make all of the batch's rows visible, unless they are."""
+        written = _written(messages)
+        parts = [part for one in written for part in one.parts]
+        if parts:
+            query_id = written[0].query_id
+            assert query_id is not None, "Spark tells tasks of a stream whose they are"
+            self._sink.commit(parts, WriteId(query_id, batchId))
+
+
+def tell_committed(options: SourceOptions, **facts: object) -> None:
+    """Say on standard error what was committed.
+
+    A data source has no metrics, and the worker that commits no log but this.
+    """
+    told = {"event": "committed", "table": f"{options.namespace}/{options.table}", **facts}
+    print(json.dumps(told), file=sys.stderr, flush=True)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written[Any]]:
+    return [one for one in messages if isinstance(one, Written)]
