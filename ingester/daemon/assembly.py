@@ -43,7 +43,7 @@ from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.result_spill import ResultSpill
-from ingester.query.row_group_cache import CACHE_BYTES, RowGroups
+from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.service import Replication
 from ingester.server.portal import Portal
@@ -154,7 +154,7 @@ class Runtime:
 
     def _make_queries(self, settings: Settings) -> None:
         self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)
-        self.row_groups = RowGroups(
+        self.row_groups = RowGroupCache(
             self.store,
             cache_bytes=min(CACHE_BYTES, settings.memory.limit // 16),
             result_spill=self.result_spill,

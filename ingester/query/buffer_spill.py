@@ -1,7 +1,8 @@
 """What readers in the middle of a released buffer still need, on local disk.
 
-    RowsFile    a keyed table's rows, in log order, cut into parts as they are sent
-    OrderFile   which row of the buffer each row of its files is: four bytes a row
+    RowsFile      a keyed table's rows, in log order, cut into parts as they are sent
+    OrderFile     which row of the buffer each row of its files is: four bytes a row
+    RowSelection  those of a file's rows that the reader has not sent yet, by that order
 
 Law of this file: a file has lost its name as soon as it is written, so it is gone with its last
 reader, and with the process whatever happens. It is read piece by piece, not mapped: mapped pages
@@ -94,6 +95,34 @@ class OrderFile(_Nameless):
         """The buffer's row numbers of ``rows`` rows of the files, from their ``row`` on."""
         width = np.dtype(np.uint32).itemsize
         return np.frombuffer(self.read(row * width, (row + rows) * width), np.uint32)
+
+
+class RowSelection:
+    """The rows of one of a buffer's files whose numbers in the buffer are in a reader's range.
+
+    Args:
+        order: of the rows of all the buffer's files; None where they lie in the buffer's order.
+        first: the file's first row among those.
+    """
+
+    def __init__(self, order: OrderFile | None, first: int, numbers: range) -> None:
+        self._order = order
+        self._first = first
+        self._numbers = numbers
+
+    def numbers(self, row: int, rows: int) -> Arrivals:
+        """The buffer's numbers of ``rows`` rows of the file from its ``row`` on. Reads the disk."""
+        begin = self._first + row
+        if self._order is None:
+            return np.arange(begin, begin + rows, dtype=np.uint32)
+        return self._order.at(begin, rows)
+
+    def of(self, view: pa.RecordBatch, numbers: Arrivals) -> tuple[pa.RecordBatch, bool]:
+        """The selected ones of the rows with these numbers, and whether they were copied."""
+        mask = (numbers >= self._numbers.start) & (numbers < self._numbers.stop)
+        if mask.all():
+            return view, False
+        return view.filter(pa.array(mask)), True
 
 
 def spill_handle(folder: Path, handle: BufferHandle) -> int:

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+TURN_S = 0.01
+"""How long an answer is worked on before others have a turn, where no part comes of it."""
 _MOMENT_S = 0.0002
 """Long enough for a waiting thread to get the interpreter lock."""
 
@@ -53,11 +55,6 @@ class FairScheduler:
         finally:
             self.take()
 
-    def let_others(self) -> None:
-        """Have others at it for a moment, in the middle of a long piece of work."""
-        with self.given_back():
-            time.sleep(_MOMENT_S)
-
     def take(self) -> None:
         """Have a turn until :meth:`give`."""
         with self._lock:
@@ -77,3 +74,22 @@ class FairScheduler:
                 self._waiting.popleft().release()
             else:
                 self._free += 1
+
+
+class Pace:
+    """Lets others have a turn in the middle of much work that no part comes of."""
+
+    def __init__(self, scheduler: FairScheduler) -> None:
+        self._scheduler = scheduler
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: a turn has begun."""
+        self._working_since = time.monotonic()
+
+    def let_others(self) -> None:
+        """Have others at it for a moment, if this answer was worked on for long."""
+        if time.monotonic() - self._working_since > TURN_S:
+            with self._scheduler.given_back():
+                time.sleep(_MOMENT_S)
+            self.restart()

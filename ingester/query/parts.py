@@ -5,6 +5,7 @@ Law of this file: a part is at most :data:`PART_BYTES`, or one row.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -60,6 +61,11 @@ def sent_bytes(batch: pa.RecordBatch) -> int:
     """
     size: int = pa.ipc.get_record_batch_size(batch)
     return size
+
+
+def chunk_at(chunks: Sequence[Chunk], row: int) -> int:
+    """The index of the chunk that holds a row."""
+    return bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
 
 
 def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:

@@ -21,14 +21,14 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import Stopping, TooManyStreams
 from ingester.observability.status import StreamStatus
-from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES
-from ingester.query.reader import PartReader, Selection
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.read_context import Selection
+from ingester.query.reader import PartReader
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream
-from ingester.query.ticket import Ticket
-from ingester.query.version_tail import Versions
+from ingester.query.ticket import Ticket, predicate_of
+from ingester.query.version_tail import VersionTail
 from ingester.schema.align import projected
 from ingester.tables.catalog import Catalog
 from persist.manifest import (
@@ -73,7 +73,7 @@ class Queries:
         tree: BufferTree,
         writer: WriterIdentity,
         limits: QueryLimits,
-        row_groups: RowGroups,
+        row_groups: RowGroupCache,
         hooks: QueryHooks = QueryHooks(),
     ) -> None:
         self.row_groups = row_groups
@@ -81,7 +81,7 @@ class Queries:
         """No new answers: those under way are waited for."""
         self._catalog = catalog
         self._tree = tree
-        self.versions = Versions(catalog, tree, writer, retain_s=limits.tail_retain_s)
+        self._version_tail = VersionTail(catalog, tree, writer, retain_s=limits.tail_retain_s)
         self._limits = limits
         self._hooks = hooks
         # Counted, not asked of the set: admission looks at it for every batch.
@@ -141,7 +141,7 @@ class Queries:
         await self.refresh(table)
         if ticket.scope == "version":
             assert ticket.version is not None
-            state = await self.versions.files(table, ticket.version)
+            state = await self._version_tail.files(table, ticket.version)
             definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
         else:
             definition, rows, nbytes = table.definition, table.rows, table.nbytes
@@ -152,7 +152,7 @@ class Queries:
             if definition.keyed and table.rows:
                 # What is buffered may replace, or delete, what is there already.
                 rows, nbytes = -1, -1
-        parse_filter(ticket.filter, definition.schema)
+        predicate_of(ticket.filter, definition.schema)
         marks = ticket.scope == "buffered" and definition.keyed
         schema = projected(definition.schema, ticket.columns, marks)
         if ticket.limit is not None and rows >= 0:
@@ -240,19 +240,19 @@ class Queries:
         if ticket.scope == "version":
             assert ticket.version is not None
             return snapshot_version(
-                await self.versions.files(table, ticket.version), self._tree.applied_seq
+                await self._version_tail.files(table, ticket.version), self._tree.applied_seq
             )
         await self.refresh(table)
         if ticket.scope == "all":
             return snapshot_all(table, self._applied_seq)
-        return await self.versions.buffered(table, ticket.version)
+        return await self._version_tail.buffered(table, ticket.version)
 
     def _stream(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
         schema = snapshot.definition.schema
         marks = ticket.scope == "buffered" and snapshot.definition.keyed
         selection = Selection(
             schema=projected(schema, ticket.columns, marks),
-            predicate=parse_filter(ticket.filter, schema),
+            predicate=predicate_of(ticket.filter, schema),
             limit=ticket.limit,
             marks_operations=marks,
         )

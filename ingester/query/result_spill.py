@@ -30,7 +30,7 @@ MOST_FILES = 256
 
 
 class ResultSpill:
-    """Puts rows aside for answers. Any thread.
+    """Keeps the rows of answers until they are sent. Any thread.
 
     Args:
         folder: for their files; None where they stay in memory.
@@ -44,11 +44,11 @@ class ResultSpill:
     ) -> None:
         self.folder = folder
         self.nbytes = 0
-        """What answers hold in memory."""
+        """Bytes that answers hold in memory."""
         self.files = 0
-        """That they have on disk."""
+        """How many files answers have on disk."""
         self.file_bytes = 0
-        """Of these, at most."""
+        """Bytes of these files, at most."""
         self._on_written = on_written
         self._lock = threading.Lock()
 
@@ -113,17 +113,17 @@ def _stay_in_memory(why: OSError) -> None:
     log.warning("merged rows stay in memory", error=str(why), runbook="spill-failed")
 
 
-class RowsAside:
-    """Rows of one answer that wait to be sent; to be closed by whoever has put them there."""
+class SpilledResult:
+    """Rows of one answer that wait to be sent; to be closed by whoever has made it."""
 
-    def __init__(self, aside: ResultSpill, batches: Sequence[pa.RecordBatch]) -> None:
-        self._aside = aside
+    def __init__(self, spill: ResultSpill, batches: Sequence[pa.RecordBatch]) -> None:
+        self._spill = spill
         self._rows = sum(batch.num_rows for batch in batches)
-        self._file, self._file_bytes = aside.written(batches)
+        self._file, self._file_bytes = spill.written(batches)
         # Not even a slice of none of their rows: it would hold all.
         self._batches = list(batches) if self._file is None else []
         self._nbytes = sum(batch.nbytes for batch in self._batches)
-        aside.count(self._nbytes)
+        spill.count(self._nbytes)
 
     def parts(
         self, reading: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -153,7 +153,7 @@ class RowsAside:
     def close(self) -> None:
         """Nobody wants them any more."""
         nbytes, self._nbytes = self._nbytes, 0
-        self._aside.count(-nbytes)
+        self._spill.count(-nbytes)
         if self._file is not None and not self._file.closed:
             self._file.close()
-            self._aside.give_back(self._file_bytes)
+            self._spill.give_back(self._file_bytes)

@@ -78,7 +78,7 @@ class _Entry:
         return max(self.leases.values(), default=0.0)
 
 
-class RowGroups:
+class RowGroupCache:
     """Reads and caches footers and row groups of one store."""
 
     def __init__(
@@ -88,14 +88,14 @@ class RowGroups:
         cache_bytes: int = CACHE_BYTES,
         result_spill: ResultSpill | None = None,
     ) -> None:
-        self.turns = FairScheduler()
-        """Of those who read here."""
+        self.scheduler = FairScheduler()
+        """Gives turns to the answers that read here."""
         self.views = Views()
-        """Of those who send from here."""
+        """Counts what the parts of these answers are views of."""
         self.result_spill = result_spill or ResultSpill()
-        """Where they put what they send later."""
+        """Keeps what these answers have merged and send later."""
         self.nbytes = 0
-        """Of all decoded row groups, and of those that are being decoded."""
+        """Bytes of all decoded row groups, and of those that are being decoded."""
         self._store = store
         self._cache_bytes = cache_bytes
         # Reentrant: a collection inside it may free a stream, whose reader is done then.
@@ -133,7 +133,7 @@ class RowGroups:
             if footer is not None:
                 self._footers.move_to_end(path)
                 return footer
-        with self.turns.given_back():
+        with self.scheduler.given_back():
             footer = self._reading(path, lambda: read_footer(self._store.open(path), file))
         with self._lock:
             self._footers[path] = footer
@@ -163,7 +163,7 @@ class RowGroups:
                 return group
             footer = self.footer(file)
             # No reference is kept while the next turn is waited for: the cache alone holds it.
-            with self.turns.given_back():
+            with self.scheduler.given_back():
                 self._load(key, footer, reader)
 
     def prefetch(self, file: DataFile, index: int, columns: tuple[str, ...], reader: int) -> bool:
@@ -171,7 +171,7 @@ class RowGroups:
 
         False where there is no room for it, or too much to do already; it may be asked again.
         """
-        if self.turns.waiting > MAX_WAITING:
+        if self.scheduler.waiting > MAX_WAITING:
             return False
         key = (file.path, index, columns)
         footer = self.footer(file)

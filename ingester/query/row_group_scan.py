@@ -10,12 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.read_context import ReadContext
 from persist.manifest import Add
 from persist.parquet.footer import DataFile
-from persist.predicate.predicate import Predicate
 
 AHEAD = 2
 """Row groups that are decoded before they are asked for, by who has come through a whole one."""
@@ -31,31 +28,11 @@ class Visit(NamedTuple):
     rows: int
 
 
-class FileWalk:
-    """Walks files for one reader.
+class RowGroupScan:
+    """Goes through files for one answer."""
 
-    Args:
-        folder: the files' folder in the store.
-        schema: the table's.
-        columns: what is read of them.
-        reader: who reads; see :meth:`RowGroups.group`.
-    """
-
-    def __init__(
-        self,
-        groups: RowGroups,
-        folder: str,
-        schema: pa.Schema,
-        predicate: Predicate,
-        columns: tuple[str, ...],
-        reader: int,
-    ) -> None:
-        self._groups = groups
-        self._folder = folder
-        self._schema = schema
-        self._predicate = predicate
-        self._columns = columns
-        self._reader = reader
+    def __init__(self, context: ReadContext) -> None:
+        self._context = context
         self._left: Iterator[Visit] = iter(())
         self._next: deque[Visit] = deque()
         self._under_way = 0
@@ -76,7 +53,7 @@ class FileWalk:
                     return
                 self._next.append(visit)
             visit = self._next[self._under_way]
-            if not self._groups.prefetch(visit.file, visit.group, self._columns, self._reader):
+            if not self._context.prefetch(visit.file, visit.group):
                 return
             self._under_way += 1
 
@@ -87,17 +64,17 @@ class FileWalk:
         return self._next.popleft()
 
     def _groups_of(self, adds: Iterable[Add]) -> Iterator[Visit]:
-        predicate = self._predicate
+        context, predicate = self._context, self._context.selection.predicate
         for add in adds:
             if not predicate.may_match(add.stats, add.rows):
                 continue
-            file = DataFile.of(add, self._folder)
-            footer = self._groups.footer(file)
+            file = DataFile.of(add, context.folder)
+            footer = context.groups.footer(file)
             stop = 0
             for index in range(footer.num_row_groups):
                 rows = footer.row_group(index).num_rows
                 start, stop = stop, stop + rows
                 if not predicate.conjunctions or predicate.may_match(
-                    self._groups.bounds(file, index, self._schema), rows
+                    context.groups.bounds(file, index, context.definition.schema), rows
                 ):
                     yield Visit(file, index, start, rows)

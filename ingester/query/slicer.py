@@ -53,7 +53,7 @@ class Views:
             self.nbytes -= nbytes
 
 
-class Cutter:
+class Slicer:
     """Cuts one answer's parts.
 
     Args:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 from ingester.errors import TooSlow
-from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.read_context import Part, Selection
+from ingester.query.reader import PartReader
 
 
 class AnswerStream:
@@ -34,7 +35,7 @@ class AnswerStream:
         """When the last part was handed over; None while the next one is made."""
         self.expired = False
         self._on_close = on_close
-        self._turns = reader.turns
+        self._scheduler = reader.scheduler
         self._lock = threading.Lock()
         self._closed = False
         self._reader = reader
@@ -52,11 +53,11 @@ class AnswerStream:
                 )
             self.sending_since = None
         try:
-            self._turns.take()
+            self._scheduler.take()
             try:
                 part = next(self._parts)
             finally:
-                self._turns.give()
+                self._scheduler.give()
         except BaseException:
             self.close()
             raise

@@ -1,4 +1,4 @@
-"""What a query asks for: the JSON ticket of DoGet.
+"""What a query asks for: the JSON ticket of DoGet, and its filter checked against the table.
 
 Law of this file: pure; unknown fields and impossible combinations are refused by name before any
 work is done.
@@ -7,11 +7,15 @@ work is done.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
+import pyarrow as pa
 
 from ingester.errors import InvalidRequest, NotAvailable
+from persist.predicate.parse import BadFilter, parse_filter
+from persist.predicate.predicate import Predicate
 
 Comparison = list[Any]
 """``[column, operator]`` or ``[column, operator, value]``."""
@@ -65,6 +69,18 @@ def parse_ticket(body: bytes) -> Ticket:
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
     return ticket
+
+
+def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:
+    """The predicate that a ticket's filter stands for in a table of this schema.
+
+    Raises:
+        InvalidRequest: unknown column or operator, or a value that is not of the column's type.
+    """
+    try:
+        return parse_filter(filter_, schema)
+    except BadFilter as exc:
+        raise InvalidRequest(str(exc)) from exc
 
 
 def refuse_flight_sql(body: bytes) -> None:

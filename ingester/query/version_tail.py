@@ -29,7 +29,7 @@ from persist.store import StoreError
 _MAX_VERSION = 10**18
 
 
-class Versions:
+class VersionTail:
     """Reads versions of open tables. Loop only."""
 
     def __init__(

@@ -24,7 +24,7 @@ from ingester.dml.origin_record import encode_opened
 from ingester.dml.record import as_parts, encode_schema
 from ingester.dml.transaction_record import TableRows, make_transaction
 from ingester.errors import InvalidRequest
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import snapshot_all
 from ingester.replication.fill_unchanged import resolve, wanted_keys
 from ingester.replication.fold import Changes, Folded, fold
@@ -79,7 +79,7 @@ class TransactionCommit:
     def __init__(
         self,
         sink: WalSink,
-        row_groups: RowGroups,
+        row_groups: RowGroupCache,
         shapes: Iterator[int],
         applied_seq: Callable[[], int],
     ) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.query.filters import parse_filter
-from ingester.query.reader import PartReader, Selection
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.read_context import Selection
+from ingester.query.reader import PartReader
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot
 from ingester.query.stream import AnswerStream
+from ingester.query.ticket import predicate_of
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.table import TableDefinition
 
@@ -27,7 +28,7 @@ FEW = 256
 
 
 def rows_with_keys(
-    table: tuple[str, str], snapshot: Snapshot, row_groups: RowGroups, keys: pa.Table
+    table: tuple[str, str], snapshot: Snapshot, row_groups: RowGroupCache, keys: pa.Table
 ) -> pa.Table:
     """The rows with these keys, whole, in any order; less those that there are none of.
 
@@ -42,7 +43,7 @@ def rows_with_keys(
     key = list(definition.primary_key)
     selection = Selection(
         schema=definition.schema,
-        predicate=parse_filter(_around(keys, definition), definition.schema),
+        predicate=predicate_of(_around(keys, definition), definition.schema),
         limit=None,
     )
     reader = PartReader(snapshot, selection, row_groups, f"{table[0]}/{table[1]}/v1")

@@ -19,7 +19,7 @@ from ingester.schema.definition import automatic_definition, check_same, keyed_d
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.tables.commits import Commits
-from ingester.tables.ddl import HeldTables
+from ingester.tables.ddl import TableSteps
 from ingester.tables.pending_commit import held_back
 from persist.manifest import Manifest, WriterIdentity, list_tables
 from persist.store import StoreError
@@ -42,7 +42,7 @@ class Catalog:
     ) -> None:
         self.store = commits.store
         self.commits = commits
-        self._held = HeldTables(commits, tree, writer, endpoint)
+        self._held = TableSteps(commits, tree, writer, endpoint)
         self._tree = tree
         self._auto_create = auto_create
 

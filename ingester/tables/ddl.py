@@ -31,7 +31,7 @@ from persist.table import TableDefinition, TableKey
 log = structlog.get_logger(__name__)
 
 
-class HeldTables:
+class TableSteps:
     """Takes one table at a time from step to step, for whoever holds its gate.
 
     Args:

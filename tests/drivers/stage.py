@@ -24,11 +24,12 @@ from ingester.flush.flusher import Persister
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
-from ingester.query.filters import parse_filter
-from ingester.query.reader import Part, PartReader, Selection
+from ingester.query.read_context import Part, Selection
+from ingester.query.reader import PartReader
 from ingester.query.result_spill import ResultSpill
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all
+from ingester.query.ticket import predicate_of
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
 from persist.manifest import WriterIdentity
@@ -90,7 +91,7 @@ class Stage:
         self.uploader = uploader(self.store, WRITER, RewriteLimits(500_000))
         self.persister = Persister(self.catalog, ledger, self.uploader, workers=2)
         self.tree.on_freeze = lambda job, why: self.persister.enqueue(job)
-        self.groups = RowGroups(self.store, result_spill=ResultSpill(folder / "spill"))
+        self.groups = RowGroupCache(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
         self.epoch = 1
@@ -152,7 +153,7 @@ class Stage:
         wanted = sorted(expected) if self.kind == KEYED else [n for n, _ in self.rows]
         half = len(self.rows) // 2
         predicate: list[Any] = [[["n", ">=", half]]] if filtered else []
-        selection = Selection(SCHEMA, parse_filter(predicate, SCHEMA), None)
+        selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
         snapshot = snapshot_all(self.table, lambda: len(self.rows))
         reader = PartReader(snapshot, selection, self.groups, "ns/t/v1")
         return Reader(

@@ -19,9 +19,8 @@ from ingester.dml.origin_record import decode_opened, decode_origins
 from ingester.dml.record import DamagedRecord, decode_schema
 from ingester.dml.transaction_record import decode_record
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
-from ingester.query.filters import parse_filter
-from ingester.query.row_group_cache import RowGroups
-from ingester.query.ticket import encode_ticket, parse_ticket
+from ingester.query.row_group_cache import RowGroupCache
+from ingester.query.ticket import encode_ticket, parse_ticket, predicate_of
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, define_table
 from ingester.schema.validation import validate_fully
@@ -109,7 +108,7 @@ def _ticket(data: bytes) -> int:
     try:
         ticket = parse_ticket(data)
         assert parse_ticket(encode_ticket(ticket)) == ticket
-        predicate = parse_filter(ticket.filter, seeds.PLAIN.schema)
+        predicate = predicate_of(ticket.filter, seeds.PLAIN.schema)
         assert predicate.select(seeds.PLAIN).num_rows <= 3
         predicate.may_match({}, 3)
     except InvalidRequest:
@@ -230,7 +229,7 @@ def _parquet(data: bytes) -> int:
     ends = [end for end in _footers() if data.endswith(end)] or _footers()
     end = ends[len(data) % len(ends)]
     file = DataFile("file", None, crc32c(end))
-    groups = RowGroups(one_file_store(data))
+    groups = RowGroupCache(one_file_store(data))
     of_its_size = len(data) == len(seeds.parquet_files()[_footers().index(end)])
     try:
         found = groups.footer(file)

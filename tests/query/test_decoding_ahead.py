@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.row_group_cache import RowGroupCache
 from persist.parquet.footer import DataFile
 from tests.drivers.stage import AS_THEY_CAME, Reader, Stage
 
@@ -15,7 +15,7 @@ FILES, ROWS = 5, 40
 """Four of 60 KB make a part: ten parts a file, of one row group."""
 
 
-class Watched(RowGroups):
+class Watched(RowGroupCache):
     """Remembers which files were wanted ahead, and says that they are on their way."""
 
     def __init__(self, stage: Stage) -> None:

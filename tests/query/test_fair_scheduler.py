@@ -13,8 +13,8 @@ from tests.drivers.waiting import until
 PATIENCE_S = 10.0
 
 
-def _waits(turns: FairScheduler, count: int) -> bool:
-    return turns.waiting == count
+def _waits(scheduler: FairScheduler, count: int) -> bool:
+    return scheduler.waiting == count
 
 
 def _all(threads: list[threading.Thread]) -> None:
@@ -26,14 +26,14 @@ def _all(threads: list[threading.Thread]) -> None:
 
 
 def test_no_more_are_at_work_than_there_are_turns() -> None:
-    turns = FairScheduler(2)
+    scheduler = FairScheduler(2)
     lock = threading.Lock()
     at_work, most = 0, 0
 
     def work() -> None:
         nonlocal at_work, most
         for _ in range(200):
-            with turns.taken():
+            with scheduler.taken():
                 with lock:
                     at_work += 1
                     most = max(most, at_work)
@@ -45,34 +45,34 @@ def test_no_more_are_at_work_than_there_are_turns() -> None:
 
 
 def test_whoever_waits_lets_others_work() -> None:
-    turns = FairScheduler(1)
+    scheduler = FairScheduler(1)
     other_worked = threading.Event()
 
     def wait() -> None:
-        with turns.taken(), turns.given_back():
+        with scheduler.taken(), scheduler.given_back():
             assert other_worked.wait(PATIENCE_S)
 
     def work() -> None:
-        with turns.taken():
+        with scheduler.taken():
             other_worked.set()
 
     _all([threading.Thread(target=wait), threading.Thread(target=work)])
 
 
 def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -> None:
-    turns = FairScheduler(1)
+    scheduler = FairScheduler(1)
     order: list[int] = []
 
     def work(number: int) -> None:
-        with turns.taken():
+        with scheduler.taken():
             order.append(number)
 
     waiting = [threading.Thread(target=work, args=(number,)) for number in range(5)]
-    with turns.taken():
+    with scheduler.taken():
         for already, thread in enumerate(waiting):
             thread.start()
-            until(partial(_waits, turns, already + 1), f"{already + 1} to wait")
-        with turns.given_back():
+            until(partial(_waits, scheduler, already + 1), f"{already + 1} to wait")
+        with scheduler.given_back():
             pass
         order.append(-1)
     for thread in waiting:
@@ -81,11 +81,11 @@ def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -
 
 
 def test_a_turn_that_fails_is_not_lost() -> None:
-    turns = FairScheduler(1)
+    scheduler = FairScheduler(1)
     for _ in range(3):
-        with pytest.raises(RuntimeError), turns.taken(), turns.given_back():
+        with pytest.raises(RuntimeError), scheduler.taken(), scheduler.given_back():
             raise RuntimeError
-    _all([threading.Thread(target=lambda: turns.taken().__enter__())])
+    _all([threading.Thread(target=lambda: scheduler.taken().__enter__())])
 
 
 def test_there_is_always_a_turn() -> None:

@@ -12,7 +12,7 @@ from ingester.errors import TooManyStreams
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.query.queries import Queries, QueryLimits
-from ingester.query.row_group_cache import RowGroups
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.tables.catalog import Catalog
@@ -33,7 +33,7 @@ async def _queries(folder: Path) -> Queries:
     await creating.create("ns", "t", TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED))
     catalog, tree = _catalog(store)
     limits = QueryLimits(max_streams=MOST, client_timeout_s=60, tail_retain_s=60, refresh_s=1)
-    return Queries(catalog, tree, WRITER, limits, RowGroups(store))
+    return Queries(catalog, tree, WRITER, limits, RowGroupCache(store))
 
 
 def _catalog(store: LocalStore) -> tuple[Catalog, BufferTree]:

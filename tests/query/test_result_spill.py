@@ -14,12 +14,13 @@ import trio
 
 from ingester.errors import TooSlow
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.query import result_spill as aside_module
-from ingester.query.filters import parse_filter
-from ingester.query.reader import PartReader, Selection
-from ingester.query.result_spill import FEW_BYTES, ResultSpill, RowsAside
+from ingester.query import result_spill as result_spill_module
+from ingester.query.read_context import Selection
+from ingester.query.reader import PartReader
+from ingester.query.result_spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
+from ingester.query.ticket import predicate_of
 from tests.drivers.stage import KEYED, KEYS, SCHEMA, Stage
 
 
@@ -35,26 +36,26 @@ ROWS = pa.record_batch({"n": pa.array(range(50_000)), "s": ["x" * 50] * 50_000})
 @pytest.mark.parametrize("where", ["on disk", "in memory", "few"])
 def test_all_rows_come_back_in_order(tmp_path: Path, where: str) -> None:
     rows = ROWS.slice(0, 100) if where == "few" else ROWS
-    aside = ResultSpill(None if where == "in memory" else tmp_path / "spill")
-    waiting = RowsAside(aside, [rows.slice(0, 30), rows.slice(30)])
-    assert aside.nbytes == pytest.approx(0 if where == "on disk" else rows.nbytes, abs=16)
-    assert (aside.files, aside.file_bytes > 0) == ((1, True) if where == "on disk" else (0, False))
+    spill = ResultSpill(None if where == "in memory" else tmp_path / "spill")
+    waiting = SpilledResult(spill, [rows.slice(0, 30), rows.slice(30)])
+    assert spill.nbytes == pytest.approx(0 if where == "on disk" else rows.nbytes, abs=16)
+    assert (spill.files, spill.file_bytes > 0) == ((1, True) if where == "on disk" else (0, False))
     assert pa.Table.from_batches(waiting.parts()).combine_chunks().to_batches() == [rows]
     waiting.close()
     waiting.close()
-    assert (aside.nbytes, aside.files, aside.file_bytes) == (0, 0, 0)
+    assert (spill.nbytes, spill.files, spill.file_bytes) == (0, 0, 0)
     if where == "on disk":
         assert not list((tmp_path / "spill").iterdir()), "it has a name"
 
 
 def test_without_room_on_the_disk_rows_stay_in_memory_and_count(tmp_path: Path) -> None:
     (tmp_path / "spill").write_bytes(b"a file where the folder would be")
-    aside = ResultSpill(tmp_path / "spill")
-    waiting = RowsAside(aside, [ROWS])
-    assert aside.nbytes == ROWS.nbytes > FEW_BYTES
+    spill = ResultSpill(tmp_path / "spill")
+    waiting = SpilledResult(spill, [ROWS])
+    assert spill.nbytes == ROWS.nbytes > FEW_BYTES
     assert sum(part.num_rows for part in waiting.parts()) == ROWS.num_rows
     waiting.close()
-    assert aside.nbytes == 0
+    assert spill.nbytes == 0
 
 
 @pytest.mark.parametrize("what", ["DISK_SHARE", "MOST_FILES"])
@@ -63,23 +64,23 @@ def test_files_of_answers_leave_the_disk_to_the_log(
 ) -> None:
     free = shutil.disk_usage(tmp_path).free
     share = int(free / (1.5 * ROWS.nbytes))  # room for one, not for two
-    monkeypatch.setattr(aside_module, what, share if what == "DISK_SHARE" else 1)
-    aside = ResultSpill(tmp_path / "spill")
-    first, second = RowsAside(aside, [ROWS]), RowsAside(aside, [ROWS])
-    assert (aside.files, aside.nbytes) == (1, ROWS.nbytes)
+    monkeypatch.setattr(result_spill_module, what, share if what == "DISK_SHARE" else 1)
+    spill = ResultSpill(tmp_path / "spill")
+    first, second = SpilledResult(spill, [ROWS]), SpilledResult(spill, [ROWS])
+    assert (spill.files, spill.nbytes) == (1, ROWS.nbytes)
     first.close()
-    third = RowsAside(aside, [ROWS])
-    assert (aside.files, aside.nbytes) == (1, ROWS.nbytes)
+    third = SpilledResult(spill, [ROWS])
+    assert (spill.files, spill.nbytes) == (1, ROWS.nbytes)
     second.close()
     third.close()
-    assert (aside.files, aside.nbytes) == (0, 0)
+    assert (spill.files, spill.nbytes) == (0, 0)
 
 
 def test_rows_on_disk_are_in_no_memory(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     rows = pa.record_batch({"n": pc.random(1_000_000)})
     assert pa.total_allocated_bytes() >= before + rows.nbytes > before + FEW_BYTES
-    waiting = RowsAside(ResultSpill(tmp_path / "spill"), [rows])
+    waiting = SpilledResult(ResultSpill(tmp_path / "spill"), [rows])
     del rows
     assert pa.total_allocated_bytes() < before + FEW_BYTES
     assert sum(part.num_rows for part in waiting.parts()) == 1_000_000
@@ -89,7 +90,7 @@ def test_rows_on_disk_are_in_no_memory(tmp_path: Path) -> None:
 def stream(stage: Stage) -> AnswerStream:
     """An answer with all rows."""
     predicate: list[Any] = []
-    selection = Selection(SCHEMA, parse_filter(predicate, SCHEMA), None)
+    selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
     snapshot = snapshot_all(stage.table, lambda: len(stage.rows))
     reader = PartReader(snapshot, selection, stage.groups, "ns/t/v1")
     return AnswerStream(stage.table.key, reader, on_close=lambda stream: None)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import StoreAway
-from ingester.query.row_group_cache import LEASE_S, ROOM_PATIENCE_S, RowGroups
+from ingester.query.row_group_cache import LEASE_S, ROOM_PATIENCE_S, RowGroupCache
 from persist.parquet.encode import encode
 from persist.parquet.footer import DataFile
 from persist.parquet.row_group_stats import decoded_bytes
@@ -29,7 +29,7 @@ def file(number: int) -> DataFile:
     return DataFile(PATH.format(number))
 
 
-class CountedGroups(RowGroups):
+class CountedGroups(RowGroupCache):
     """Remembers what was decoded."""
 
     def __init__(self, store: LocalStore, **options: Any) -> None:
@@ -183,7 +183,7 @@ def test_decoded_sizes_are_foreseen_where_dictionaries_hide_them(tmp_path: Path)
     tags = pa.array([f"a-rather-long-tag-{n % 5}" for n in range(ROWS)])
     table = pa.table({"x": pa.array(range(ROWS)), "s": tags, "t": tags.dictionary_encode()})
     store.put(PATH.format(0), encode([table], {}))
-    groups = RowGroups(store)
+    groups = RowGroupCache(store)
     footer = groups.footer(file(0))
     for columns in (("x",), ("s",), ("x", "s", "t"), ("nowhere",)):
         expected = decoded_bytes(footer, 0, columns)
@@ -203,8 +203,8 @@ def test_groups_are_decoded_ahead_once_and_by_another_thread(store: LocalStore) 
 
 
 def test_what_is_decoded_ahead_does_not_push_out_what_is_being_read(store: LocalStore) -> None:
-    nbytes = RowGroups(store).group(file(0), 0, ("x",)).nbytes
-    groups = RowGroups(store, cache_bytes=nbytes * 3)
+    nbytes = RowGroupCache(store).group(file(0), 0, ("x",)).nbytes
+    groups = RowGroupCache(store, cache_bytes=nbytes * 3)
     groups.group(file(0), 0, ("x",), 1)
     assert not groups.prefetch(file(1), 0, ("x",), 1), "two of three would be leased"
     groups.done(PATH.format(0), 0, ("x",), 1)

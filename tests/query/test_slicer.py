@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.query.filters import parse_filter
 from ingester.query.parts import PART_BYTES, sent_bytes
-from ingester.query.slicer import Cutter, Views
+from ingester.query.slicer import Slicer, Views
+from ingester.query.ticket import predicate_of
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 
@@ -21,13 +21,13 @@ def _batch(sizes: list[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(len(sizes)), pa.int64()), texts], schema=SCHEMA)
 
 
-def _cutter(views: Views, wanted: Any = None, columns: tuple[str, ...] = ("n", "text")) -> Cutter:
-    predicate = parse_filter(wanted, SCHEMA)
+def _slicer(views: Views, wanted: Any = None, columns: tuple[str, ...] = ("n", "text")) -> Slicer:
+    predicate = predicate_of(wanted, SCHEMA)
     looked_at = pa.schema([SCHEMA.field(name) for name in predicate.columns])
-    return Cutter(pa.schema([SCHEMA.field(c) for c in columns]), looked_at, predicate, views)
+    return Slicer(pa.schema([SCHEMA.field(c) for c in columns]), looked_at, predicate, views)
 
 
-def _all(cutter: Cutter, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def _all(cutter: Slicer, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     found, row = [], 0
     while row < batch.num_rows:
         rows, part = cutter.part(batch, row, batch.num_rows)
@@ -52,10 +52,10 @@ def test_every_matching_row_comes_once_and_in_order(
     found: list[int], view_bytes: int, every: int
 ) -> None:
     batch, views = _batch(found), Views(view_bytes)
-    numbers = [n for part in _all(_cutter(views), batch) for n in part["n"].to_pylist()]
+    numbers = [n for part in _all(_slicer(views), batch) for n in part["n"].to_pylist()]
     assert numbers == list(range(len(found)))
     chosen = list(range(0, len(found), every))
-    cutter = _cutter(views, [[["n", "in", chosen]]], ("text", "n"))
+    cutter = _slicer(views, [[["n", "in", chosen]]], ("text", "n"))
     parts = _all(cutter, batch)
     assert [n for part in parts for n in part["n"].to_pylist()] == chosen
     assert all(part.schema.names == ["text", "n"] for part in parts)
@@ -64,8 +64,8 @@ def test_every_matching_row_comes_once_and_in_order(
 
 def test_where_few_rows_match_more_are_looked_at_for_a_part() -> None:
     batch = _batch([100] * 50_000)
-    few = _all(_cutter(Views(), [[["n", "in", list(range(0, 50_000, 100))]]]), batch)
-    everything = _all(_cutter(Views()), batch)
+    few = _all(_slicer(Views(), [[["n", "in", list(range(0, 50_000, 100))]]]), batch)
+    everything = _all(_slicer(Views()), batch)
     assert sum(part.num_rows for part in few) == 500
     assert len(few) < len(everything) / 4
 
@@ -81,7 +81,7 @@ def test_views_are_sent_while_all_of_them_together_keep_little() -> None:
 
     nbytes = sent_bytes(batch)
     views = Views(nbytes + 1)
-    first, second = _cutter(views), _cutter(views)
+    first, second = _slicer(views), _slicer(views)
     assert is_view(first.part(batch, 0, 2000)[1].batch)
     assert views.nbytes == nbytes
     stalled = second.part(batch, 0, 2000)[1].batch
@@ -100,7 +100,7 @@ def test_views_are_sent_while_all_of_them_together_keep_little() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_what_is_not_its_own_is_copied_whole(own: bool) -> None:
     batch = _batch([10] * 100)
-    part = _cutter(Views()).whole(batch, own=own)
+    part = _slicer(Views()).whole(batch, own=own)
     assert part.batch.equals(batch)
     same = part.batch["text"].buffers()[2].address == batch["text"].buffers()[2].address
     assert same == own
@@ -115,8 +115,8 @@ WIDE = pa.schema(
 def test_parts_with_absent_columns_are_no_larger_than_others(found: list[int], every: int) -> None:
     batch, views = _batch(found), Views()
     for wanted in (None, [[["n", "in", list(range(0, len(found), every))]]]):
-        predicate = parse_filter(wanted, WIDE)
-        cutter = Cutter(
+        predicate = predicate_of(wanted, WIDE)
+        cutter = Slicer(
             WIDE, pa.schema([WIDE.field(c) for c in predicate.columns]), predicate, views
         )
         parts = _all(cutter, batch)
@@ -135,7 +135,7 @@ def test_absent_columns_are_looked_at_as_nulls() -> None:
         ([[["a7", "is null"], ["n", "<", 10]]], 10),
     ]
     for wanted, rows in filters:
-        predicate = parse_filter(wanted, WIDE)
+        predicate = predicate_of(wanted, WIDE)
         looked_at = pa.schema([WIDE.field(c) for c in predicate.columns])
-        parts = _all(Cutter(WIDE, looked_at, predicate, Views()), batch)
+        parts = _all(Slicer(WIDE, looked_at, predicate, Views()), batch)
         assert sum(part.num_rows for part in parts) == rows

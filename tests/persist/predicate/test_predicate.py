@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
-from ingester.query.filters import parse_filter
+from ingester.query.ticket import predicate_of
 from persist.parquet.encode import encode
 from persist.parquet.row_group_stats import group_bounds
 from persist.parquet.stats import column_stats
@@ -126,7 +126,7 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 def test_a_filter_selects_what_the_model_selects(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
-    predicate = parse_filter(_wire(filter_), SCHEMA)
+    predicate = predicate_of(_wire(filter_), SCHEMA)
     batch = _batch(rows)
     assert predicate.select(batch) == _batch(_expected(batch.to_pylist(), filter_))
 
@@ -135,7 +135,7 @@ def test_a_filter_selects_what_the_model_selects(
 def test_bounds_of_a_file_never_prune_a_row_that_matches(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
-    predicate = parse_filter(_wire(filter_), SCHEMA)
+    predicate = predicate_of(_wire(filter_), SCHEMA)
     batch = _batch(rows)
     if _expected(batch.to_pylist(), filter_):
         assert predicate.may_match(column_stats(pa.Table.from_batches([batch])), len(rows))
@@ -145,7 +145,7 @@ def test_bounds_of_a_file_never_prune_a_row_that_matches(
 def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
-    predicate = parse_filter(_wire(filter_), SCHEMA)
+    predicate = predicate_of(_wire(filter_), SCHEMA)
     batch = _batch(rows)
     if _expected(batch.to_pylist(), filter_):
         file = pq.ParquetFile(encode([pa.Table.from_batches([batch])], {}))
@@ -157,23 +157,23 @@ def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
 def test_bounds_do_prune_what_cannot_match(count: int, wanted: int) -> None:
     stats = column_stats(pa.table({"i": pa.array(range(count), pa.int64())}))
     schema = pa.schema({"i": pa.int64()})
-    assert parse_filter([[["i", "=", wanted]]], schema).may_match(stats, count) == (
+    assert predicate_of([[["i", "=", wanted]]], schema).may_match(stats, count) == (
         0 <= wanted < count
     )
-    assert parse_filter([[["i", "<", wanted]]], schema).may_match(stats, count) == (wanted > 0)
-    assert parse_filter([[["i", ">", wanted]]], schema).may_match(stats, count) == (
+    assert predicate_of([[["i", "<", wanted]]], schema).may_match(stats, count) == (wanted > 0)
+    assert predicate_of([[["i", ">", wanted]]], schema).may_match(stats, count) == (
         wanted < count - 1
     )
-    assert not parse_filter([[["i", "is null"]]], schema).may_match(stats, count)
+    assert not predicate_of([[["i", "is null"]]], schema).may_match(stats, count)
 
 
 def test_a_column_without_bounds_prunes_nothing() -> None:
-    assert parse_filter([[["i", "=", 7]]], SCHEMA).may_match({}, 5)
+    assert predicate_of([[["i", "=", 7]]], SCHEMA).may_match({}, 5)
 
 
 def test_one_conjunction_without_terms_matches_everything() -> None:
     batch = _batch([dict.fromkeys(COLUMNS)])
-    assert parse_filter([[["i", "=", 7]], []], SCHEMA).select(batch) == batch
+    assert predicate_of([[["i", "=", 7]], []], SCHEMA).select(batch) == batch
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_one_conjunction_without_terms_matches_everything() -> None:
 )
 def test_what_is_no_term_is_refused(raw: list[Any]) -> None:
     with pytest.raises(InvalidRequest, match="filter"):
-        parse_filter([[raw]], SCHEMA)
+        predicate_of([[raw]], SCHEMA)
 
 
 def test_a_zone_in_a_filter_is_an_offset_or_z_and_a_column_without_one_takes_none() -> None:
@@ -190,8 +190,8 @@ def test_a_zone_in_a_filter_is_an_offset_or_z_and_a_column_without_one_takes_non
     noon = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
     rows = pa.table({"t": [noon], "n": [noon.replace(tzinfo=None)]}, schema=schema)
     for text in ("12:00:00Z", "12:00:00z", "12:00:00", "13:00:00+01:00", "08:30:00-0330"):
-        predicate = parse_filter([[["t", "=", f"2026-11-21T{text}"]]], schema)
+        predicate = predicate_of([[["t", "=", f"2026-11-21T{text}"]]], schema)
         assert predicate.select(rows.to_batches()[0]).num_rows == 1
     for text in ("12:00:00Z", "13:00:00+01:00"):
         with pytest.raises(InvalidRequest, match=r"'n'.*without a zone"):
-            parse_filter([[["n", "=", f"2026-11-21T{text}"]]], schema)
+            predicate_of([[["n", "=", f"2026-11-21T{text}"]]], schema)

@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from ingester.query.filters import parse_filter
+from ingester.query.ticket import predicate_of
 
 
 def test_a_null_comparison_over_no_rows_selects_none() -> None:
     schema = pa.schema({"i": pa.int64()})
     empty = pa.RecordBatch.from_pylist([], schema)
     for raw in (["i", "=", None], ["i", "not in", [None]]):
-        assert parse_filter([[raw]], schema).select(empty) == empty
+        assert predicate_of([[raw]], schema).select(empty) == empty

@@ -1,0 +1,166 @@
+"""The parts of a keyed partition: of files and buffers, only the rows that are the newest of a key.
+
+    buffers ──▶ newest row of each key ──▶ spilled ─────────────────────────▶ sent
+    files ────▶ rows whose keys no buffer has ──▶ sent           (first)
+
+Law of this file: between two parts there are keys in memory, and no rows. Runs in the gRPC thread
+that asks for the next part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+
+from ingester.buffer import BufferedRows, Pin
+from ingester.query.buffer_spill import RowsFile
+from ingester.query.merge_on_read import MergeOnRead, TailDeletes
+from ingester.query.parts import chunk_at, copied, cut, sent_bytes, window
+from ingester.query.read_context import Part, ReadContext
+from ingester.query.result_spill import SpilledResult
+from ingester.query.snapshot import PartitionView, Replaced
+from ingester.schema.align import align_table
+from persist.manifest import Add
+from persist.parquet.footer import DataFile
+
+
+class MergeReader:
+    """Reads the keyed partitions of one answer."""
+
+    def __init__(self, context: ReadContext) -> None:
+        self._context = context
+        self._slicer = context.slicer
+        self._spill = context.groups.result_spill
+        selection = context.selection
+        self._tail_deletes = (
+            TailDeletes(context.definition, selection.schema, selection.predicate)
+            if selection.marks_operations
+            else None
+        )
+
+    def parts(self, view: PartitionView, name: str) -> Iterator[Part]:
+        """All parts of a partition, and in a tail what its rows take away."""
+        context, tail_deletes = self._context, self._tail_deletes
+        merge = MergeOnRead(context.definition, context.columns)
+        for pin in view.pins:
+            self._add_rows(pin, merge)
+        with context.scheduler.given_back():  # one long computation, outside the interpreter
+            newest, deleted = merge.newest()
+            if tail_deletes is None:
+                newest, deleted = [self._slicer.matching(batch) for batch in newest], []
+            waiting = SpilledResult(self._spill, newest)
+            del newest
+        held = merge.nbytes + sum(batch.nbytes for batch in deleted)
+        with closing(waiting), self._spill.held(held):
+            for piece in self._pieces(view.files, merge.columns):
+                parts = self._surviving([merge.without_newer(piece)], name, "file")
+                del piece
+                yield from parts
+            for piece in waiting.parts(context.scheduler.given_back):
+                parts = self._surviving([piece], name, "buffer")
+                del piece
+                yield from parts
+            if tail_deletes is not None:
+                for batch in deleted:
+                    yield from self._deletes(
+                        tail_deletes, tail_deletes.of_keys(batch), name, "buffer"
+                    )
+                if view.replaced is not None:
+                    yield from self._deleted_since(view.replaced, merge, tail_deletes, name)
+
+    def _add_rows(self, pin: Pin, merge: MergeOnRead) -> None:
+        """Put a buffer's rows into the merge, in log order."""
+        row = 0
+        while row < pin.rows:
+            batch = self._rows_at(pin.source(), row, pin.rows)
+            merge.add(batch)
+            row += batch.num_rows
+            del batch  # a slice holds all of its buffer
+            self._context.pace.let_others()
+
+    def _rows_at(self, source: object, row: int, stop: int) -> pa.RecordBatch:
+        """The rows from ``row`` on, before ``stop``, that lie together."""
+        if isinstance(source, RowsFile):
+            return self._context.spilled(source, row, stop)
+        assert isinstance(source, BufferedRows)
+        chunks = source.chunks()
+        start, batch = chunks[chunk_at(chunks, row)][:2]
+        return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
+
+    def _surviving(self, given: list[pa.RecordBatch], name: str, source: str) -> Iterator[Part]:
+        """Rows that are the newest of their keys, and in a tail what they take away.
+
+        Args:
+            given: one batch, which is taken out: it is not held while the client has a part.
+        """
+        rows = given.pop()
+        tail_deletes = self._tail_deletes
+        missed = None if tail_deletes is None else tail_deletes.of_misses(rows)
+        if rows.num_rows and self._slicer.lacks(rows):
+            yield from self._widened(rows, name, source)
+        else:
+            piece = self._slicer.whole(rows, own=False)
+            del rows
+            if piece.batch.num_rows:
+                yield Part(self._context.marked(piece.batch), name, source, piece.nbytes)
+            else:
+                self._context.pace.let_others()
+            del piece
+        if tail_deletes is not None and missed is not None:
+            yield from self._deletes(tail_deletes, missed, name, source)
+
+    def _widened(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
+        """Those of the rows that match, which lack columns of the answer."""
+        found, row = copied(self._slicer.matching(rows)), 0
+        del rows
+        with self._spill.held(found.nbytes):
+            while row < found.num_rows:
+                view = self._slicer.fitting(found, row, found.num_rows)
+                row += view.num_rows
+                piece = self._slicer.whole(view, own=True)
+                yield Part(self._context.marked(piece.batch), name, source, piece.nbytes)
+                del piece
+        self._context.pace.let_others()
+
+    def _deleted_since(
+        self, replaced: Replaced, merge: MergeOnRead, tail_deletes: TailDeletes, name: str
+    ) -> Iterator[Part]:
+        """Deletes of a version's keys that neither today's files nor the buffers have."""
+        definition = self._context.definition
+        key = definition.primary_key
+        there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
+        with self._spill.held(there.nbytes):
+            for piece in self._pieces(replaced.removed, key):
+                gone = merge.without(merge.without_newer(piece), there)
+                del piece
+                yield from self._deletes(tail_deletes, tail_deletes.of_keys(gone), name, "file")
+
+    def _deletes(
+        self, tail_deletes: TailDeletes, keys: pa.RecordBatch, name: str, source: str
+    ) -> Iterator[Part]:
+        row = 0
+        while row < keys.num_rows:
+            some = self._slicer.fitting(keys, row, keys.num_rows)
+            row += some.num_rows
+            for part in cut(tail_deletes.deletes(some)):
+                yield Part(copied(part), name, source, sent_bytes(part))
+
+    def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """The rows of files, each time as many as make a part."""
+        context = self._context
+        for add in adds:
+            file = DataFile.of(add, context.folder)
+            footer = context.groups.footer(file)
+            for index in range(footer.num_row_groups):
+                row, rows = 0, footer.row_group(index).num_rows
+                while row < rows:
+                    group = context.group(file, index, columns).batch
+                    # Not by a name: the whole group would be held until the next one is wanted.
+                    piece = [window(group, row, rows).batch]
+                    row += piece[0].num_rows
+                    del group
+                    if row == rows:
+                        context.group_read(file, index, columns)
+                    yield piece.pop()
