@@ -73,3 +73,10 @@ def test_chapters_lead_to_the_next_and_back() -> None:
         last = (CHAPTERS / name).read_text().rstrip().splitlines()[-1]
         around = ([ORDER[at - 1]] if at else []) + ORDER[at + 1 : at + 2]
         assert re.findall(r"\((\w+\.md)\)", last) == around, name
+
+
+def test_the_glossary_has_every_term_once() -> None:
+    rows = re.findall(r"^\| ([a-z][^|]*) \|", (ROOT / "docs" / "glossary.md").read_text(), re.M)
+    terms = [term for term in rows if term != "term"]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
