@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.dml.part import Members
+from ingester.dml.part import RowCounts
 
 FAN_OUT = 16
 CHUNK_ROWS = 4096
@@ -42,7 +42,7 @@ class Chunk(NamedTuple):
 
     start: int
     batch: pa.RecordBatch
-    shape: int
+    schema_number: int
     """Equal for batches of equal schema; :data:`MIXED` for a merge of different ones."""
     nbytes: int
     level: int
@@ -67,30 +67,30 @@ class BufferedRows:
         *,
         seq: int,
         nbytes: int,
-        shape: int,
-        members: Members | None = None,
+        schema_number: int,
+        row_counts: RowCounts | None = None,
     ) -> None:
-        """Add the rows of one operation, or of a run.
+        """Add the rows of one operation, or of a coalesced batch.
 
         Atomic: no await, and readers see all of it or nothing.
 
         Args:
             nbytes: the batch's own size, computed off the loop.
-            shape: a number that stands for the batch's schema.
-            members: of a run, the first of which has ``seq``.
+            schema_number: a number that stands for the batch's schema.
+            row_counts: those of a coalesced batch, whose first operation has ``seq``.
         """
         rows = batch.num_rows
-        chunk = Chunk(self.rows, batch, shape, nbytes, _level(rows, nbytes))
-        if self._chunks and shape != self._chunks[-1].shape:
+        chunk = Chunk(self.rows, batch, schema_number, nbytes, _level(rows, nbytes))
+        if self._chunks and schema_number != self._chunks[-1].schema_number:
             self.mixed = True
         operations = 1
-        if members is None:
+        if row_counts is None:
             self._sequences.append(seq)
             self._ends.append(self.rows + rows)
         else:
-            operations = len(members)
-            self._sequences.extend([seq + number for number, _ in members])
-            ends = accumulate((count for _, count in members), initial=self.rows)
+            operations = len(row_counts)
+            self._sequences.extend([seq + number for number, _ in row_counts])
+            ends = accumulate((count for _, count in row_counts), initial=self.rows)
             self._ends.extend(islice(ends, 1, None))
         smaller = self._smaller_than(chunk.level)
         if chunk.level == TOP_LEVEL and len(self._chunks) - smaller > 1:
@@ -112,19 +112,19 @@ class BufferedRows:
         return [chunk.batch for chunk in self.chunks()]
 
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
-        """Make chunks of this size of neighbours of one shape; a step at a time, in any one thread.
+        """Join neighbours of one schema to chunks of this size, a step at a time.
 
-        Only once no rows come any more. The size that is counted stays what it was.
+        In any one thread, and only once no rows come any more. The size that is counted stays.
 
         Yields:
             How many bytes have been copied in the step: what was let go of as well.
         """
         chunks, start = self._chunks, 0
         while start < len(chunks):
-            shape, nbytes, stop = chunks[start].shape, chunks[start].nbytes, start + 1
+            first, nbytes, stop = chunks[start], chunks[start].nbytes, start + 1
             while (
                 stop < len(chunks)
-                and chunks[stop].shape == shape != MIXED
+                and chunks[stop].schema_number == first.schema_number != MIXED
                 and nbytes + chunks[stop].nbytes <= chunk_bytes
             ):
                 nbytes += chunks[stop].nbytes
@@ -132,7 +132,7 @@ class BufferedRows:
             if stop - start > 1:
                 batch = _joined(chunks[start:stop])
                 size = int(batch.nbytes)
-                chunks[start:stop] = [Chunk(chunks[start].start, batch, shape, size, TOP_LEVEL)]
+                chunks[start:stop] = [first._replace(batch=batch, nbytes=size, level=TOP_LEVEL)]
                 yield nbytes
             start += 1
 
@@ -192,15 +192,20 @@ class BufferedRows:
         old = self._chunks[first:]
         batch = _joined(old)
         nbytes = int(batch.get_total_buffer_size())
-        shape = old[0].shape if all(c.shape == old[0].shape for c in old) else MIXED
-        new = Chunk(old[0].start, batch, shape, nbytes, _level(batch.num_rows, nbytes))
+        new = Chunk(old[0].start, batch, _common(old), nbytes, _level(batch.num_rows, nbytes))
         saved = sum(chunk.nbytes for chunk in old) - nbytes
         self.nbytes -= saved + (len(old) - 1) * CHUNK_OVERHEAD_BYTES
         self._chunks[first:] = [new]
 
 
+def _common(run: list[Chunk]) -> int:
+    """The schema number of all of these chunks; MIXED where they differ."""
+    first = run[0].schema_number
+    return first if all(chunk.schema_number == first for chunk in run) else MIXED
+
+
 def _joined(run: list[Chunk]) -> pa.RecordBatch:
-    if run[0].shape != MIXED and all(chunk.shape == run[0].shape for chunk in run):
+    if _common(run) != MIXED:
         return pa.concat_batches([chunk.batch for chunk in run])
     tables = [pa.Table.from_batches([chunk.batch]) for chunk in run]
     return pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]

@@ -100,13 +100,17 @@ class BufferTree:
         if operation.messages:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
-        for values, batch, nbytes, members in operation.parts:
+        for values, batch, nbytes, row_counts in operation.parts:
             handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
             handle.rows.append(
-                batch, seq=operation.seq, nbytes=nbytes, shape=operation.shape, members=members
+                batch,
+                seq=operation.seq,
+                nbytes=nbytes,
+                schema_number=operation.schema_number,
+                row_counts=row_counts,
             )
-            handle.last_seq = operation.seq + (members[-1][0] if members else 0)
+            handle.last_seq = operation.seq + (row_counts[-1][0] if row_counts else 0)
             handle.messages += operation.messages
             grown = handle.rows.nbytes - before
             table.nbytes += grown

@@ -30,7 +30,7 @@ class Operation:
     parts: tuple[Part, ...]
     rows: int
     nbytes: int
-    shape: int
+    schema_number: int
     """Stands for the batches' schema: equal numbers, equal schemas."""
     spec_id: int
     """The partition spec that the parts were told apart by; the table may have another by now."""

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from persist.partitioning import PartitionValues
 
-Members = tuple[tuple[int, int], ...]
-"""(number of the operation within its coalesced batch, its rows), ascending; one without rows is
-left out."""
+RowCounts = tuple[tuple[int, int], ...]
+"""The rows of each operation of a coalesced batch, in order: (its number in the batch, its rows).
+An operation without rows is left out."""
 
 
 class Part(NamedTuple):
@@ -22,5 +22,5 @@ class Part(NamedTuple):
     values: PartitionValues
     batch: pa.RecordBatch
     nbytes: int
-    members: Members | None = None
-    """Of a run: which of its operations the rows are of, in order; None where there is one."""
+    row_counts: RowCounts | None = None
+    """Whose the rows are in a coalesced batch, in their order; None for a single operation."""

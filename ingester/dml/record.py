@@ -1,10 +1,11 @@
 """An operation as a log record and back. The log itself sees opaque bytes.
 
     operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
-    schema payload    ─ msgpack {shape, namespace, table, schema (Arrow IPC)}
+    schema payload    ─ msgpack {shape (the schema number), namespace, table, schema (Arrow IPC)}
 
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
-once per segment and shape, in a record that the log puts before the first operation that needs it.
+once per segment, under its schema number, in a record that the log puts before the first operation
+that needs it.
 A run of small operations is one such record; its parts say whose their rows are.
 Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation
-from ingester.dml.part import Members, Part
+from ingester.dml.part import Part, RowCounts
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
@@ -42,13 +43,13 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
     values: PartitionValues
     nbytes: int
-    members: Members | None = None
+    row_counts: RowCounts | None = None
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
     """Everything of an operation but its rows. Fields are only ever added at the end."""
 
-    shape: int
+    schema_number: int
     namespace: str
     table: str
     spec_id: int
@@ -61,9 +62,9 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
-    """The columns that a shape number stands for, within one segment."""
+    """The columns that a schema number stands for, within one segment."""
 
-    shape: int
+    schema_number: int = msgspec.field(name="shape")
     namespace: str
     table: str
     schema: bytes
@@ -94,7 +95,7 @@ _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
 
 def encode_operation(
     *,
-    shape: int,
+    schema_number: int,
     table: TableKey,
     spec_id: int,
     parts: Sequence[Part],
@@ -106,12 +107,12 @@ def encode_operation(
     """The payload's buffers, in order; ``messages`` are those of the parts' rows."""
     header = _encode(
         OperationHeader(
-            shape=shape,
+            schema_number=schema_number,
             namespace=table[0],
             table=table[1],
             spec_id=spec_id,
             parts=tuple(
-                PartHeader(part.values, message.size, part.members)
+                PartHeader(part.values, message.size, part.row_counts)
                 for part, message in zip(parts, messages, strict=True)
             ),
             origin=origin[0] if origin else None,
@@ -170,7 +171,7 @@ def make_operation(
     parts: tuple[Part, ...],
     messages: Sequence[IpcMessage],
     *,
-    shape: int,
+    schema_number: int,
     spec_id: int,
     preambles: tuple[Preamble, ...],
     operations: int = 1,
@@ -185,7 +186,7 @@ def make_operation(
         origin: its name and the sequence that it gave the operation.
     """
     payload = encode_operation(
-        shape=shape,
+        schema_number=schema_number,
         table=table,
         spec_id=spec_id,
         parts=parts,
@@ -199,7 +200,7 @@ def make_operation(
         parts=parts,
         rows=sum(part.batch.num_rows for part in parts),
         nbytes=entry.payload_bytes,
-        shape=shape,
+        schema_number=schema_number,
         spec_id=spec_id,
         operations=operations,
         origin=origin[0] if origin else None,
@@ -217,7 +218,7 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
         operation.table,
         left,
         [IpcMessage.serialized(part.batch) for part in left],
-        shape=operation.shape,
+        schema_number=operation.schema_number,
         spec_id=operation.spec_id,
         preambles=operation.entry.preambles,
         origin=None if name is None or sequence is None else (name, sequence),
@@ -227,10 +228,12 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
 
 
-def encode_schema(shape: int, table: TableKey, schema: pa.Schema) -> bytes:
+def encode_schema(schema_number: int, table: TableKey, schema: pa.Schema) -> bytes:
     """The payload of a schema record."""
     return _encode(
-        SchemaRecord(shape, table[0], table[1], schema.remove_metadata().serialize().to_pybytes())
+        SchemaRecord(
+            schema_number, table[0], table[1], schema.remove_metadata().serialize().to_pybytes()
+        )
     )
 
 
@@ -248,10 +251,10 @@ def decode_operation(
     try:
         (size,) = _LENGTH.unpack_from(payload, 0)
         header = _header_of(memoryview(payload)[_LENGTH.size : _LENGTH.size + size])
-        schema = schemas.get(header.shape)
+        schema = schemas.get(header.schema_number)
         if schema is None:
             raise DamagedRecord(
-                f"operation refers to shape {header.shape}, no schema record has it"
+                f"operation refers to schema number {header.schema_number}, no schema record has it"
             )
         offset = _LENGTH.size + size
         offset += -offset % 8
@@ -261,8 +264,8 @@ def decode_operation(
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
             # Offsets that lead elsewhere would end the process when the rows are read.
             validate_fully([batch])
-            _check_members(part.members, batch.num_rows, operations)
-            parts.append(Part(part.values, batch, int(batch.nbytes), part.members))
+            _check_row_counts(part.row_counts, batch.num_rows, operations)
+            parts.append(Part(part.values, batch, int(batch.nbytes), part.row_counts))
             offset += part.nbytes
     except DamagedRecord:
         raise
@@ -273,19 +276,19 @@ def decode_operation(
     return LoggedOperation(header, tuple(parts))
 
 
-def _check_members(members: Members | None, rows: int, operations: int) -> None:
-    if members is None:
+def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) -> None:
+    if row_counts is None:
         if operations > 1:
             raise DamagedRecord(f"{operations} operations, and no word of whose the rows are")
         return
-    numbers = [number for number, _ in members]
-    counts = [count for _, count in members]
+    numbers = [number for number, _ in row_counts]
+    counts = [count for _, count in row_counts]
     if (
         any(low >= high for low, high in pairwise([-1, *numbers, operations]))
         or any(count < 1 for count in counts)
         or sum(counts) != rows
     ):
-        raise DamagedRecord(f"{rows} rows cannot be of operations {members} out of {operations}")
+        raise DamagedRecord(f"{rows} rows cannot be of operations {row_counts} out of {operations}")
 
 
 def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:

@@ -34,7 +34,7 @@ class TableRows(NamedTuple):
     parts: tuple[Part, ...]
     messages: Sequence[IpcMessage]
     """Those of the parts' rows."""
-    shape: int
+    schema_number: int
     spec_id: int
     preamble: Preamble
     messages_of_origin: int
@@ -52,7 +52,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
     """A transaction with its record for the log, which holds the preambles before it."""
     payloads = [
         encode_operation(
-            shape=rows.shape,
+            schema_number=rows.schema_number,
             table=rows.table,
             spec_id=rows.spec_id,
             parts=rows.parts,
@@ -75,7 +75,7 @@ def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Tr
             parts=rows.parts,
             rows=sum(part.batch.num_rows for part in rows.parts),
             nbytes=size,
-            shape=rows.shape,
+            schema_number=rows.schema_number,
             spec_id=rows.spec_id,
             origin=origin[0],
             origin_sequence=origin[1],

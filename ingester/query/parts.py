@@ -69,7 +69,7 @@ def chunk_at(chunks: Sequence[Chunk], row: int) -> int:
 
 
 def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
-    """The first chunks joined into one part, where there are several small ones of one shape.
+    """The first chunks joined into one part, where there are several small ones of one schema.
 
     Freshly written rows lie in many small chunks, and each part costs the same whatever its size.
     """
@@ -78,10 +78,10 @@ def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
     for chunk in chunks:
         nbytes += chunk.nbytes
         ends_inside = chunk.start + chunk.batch.num_rows <= stop
-        if nbytes > PART_BYTES or chunk.shape != chunks[0].shape or not ends_inside:
+        if nbytes > PART_BYTES or chunk.schema_number != chunks[0].schema_number or not ends_inside:
             break
         batches.append(chunk.batch)
-    if len(batches) < 2 or chunks[0].shape == MIXED:
+    if len(batches) < 2 or chunks[0].schema_number == MIXED:
         return None
     return pa.concat_batches(batches)
 

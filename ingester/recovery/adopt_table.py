@@ -103,7 +103,7 @@ class TableAdoption:
         for part in operation.logged.parts:
             key = OldKey(operation.writer, header.spec_id, part.values)
             old = OldPart(
-                operation.seq, part.batch, header.origin, header.origin_sequence, part.members
+                operation.seq, part.batch, header.origin, header.origin_sequence, part.row_counts
             )
             self._pending.setdefault(key, []).append(old)
         return sum(part.nbytes for part in operation.logged.parts)
@@ -212,7 +212,13 @@ class TableAdoption:
         rows = BufferedRows()
         for part in parts:
             nbytes = int(part.batch.nbytes)
-            rows.append(part.batch, seq=part.seq, nbytes=nbytes, shape=MIXED, members=part.members)
+            rows.append(
+                part.batch,
+                seq=part.seq,
+                nbytes=nbytes,
+                schema_number=MIXED,
+                row_counts=part.row_counts,
+            )
         table = (self._manifest.namespace, self._manifest.table)
         partition = (key.spec_id, key.values)
         first_seq, last_seq = parts[0].seq, parts[-1].last_seq

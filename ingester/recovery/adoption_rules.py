@@ -31,20 +31,20 @@ class OldKey(NamedTuple):
 
 
 class OldPart(NamedTuple):
-    """The rows of one operation, or of a run, that belong to one partition."""
+    """The rows of one operation, or of a coalesced batch, that belong to one partition."""
 
     seq: int
     """Of the first operation of the run."""
     batch: pa.RecordBatch
     origin: str | None
     origin_sequence: int | None
-    members: tuple[tuple[int, int], ...] | None = None
-    """Whose the rows are in a run; see :class:`ingester.dml.Part`."""
+    row_counts: tuple[tuple[int, int], ...] | None = None
+    """Whose the rows are in a coalesced batch; see :class:`ingester.dml.Part`."""
 
     @property
     def last_seq(self) -> int:
         """Of the last one that has rows here, as a daemon commits it."""
-        return self.seq + (self.members[-1][0] if self.members else 0)
+        return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
 
 
 Pending = Mapping[OldKey, list[OldPart]]

@@ -85,7 +85,7 @@ class OldLog:
     def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OldOperation]:
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
-            schemas[header.shape] = schema
+            schemas[header.schema_number] = schema
         if record.kind != RecordKind.OPERATION:
             return []
         writer = _identity(self._facts[record.segment])

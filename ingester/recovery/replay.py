@@ -113,11 +113,11 @@ class Replay:
             self.on_segment(record.segment)
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
-            self._schemas[header.shape] = schema
+            self._schemas[header.schema_number] = schema
             key = schema.serialize().to_pybytes()
             if key not in self._shapes:
                 self._shapes[key] = next(self._next_shape)
-            self._shape_of[header.shape] = self._shapes[key]
+            self._shape_of[header.schema_number] = self._shapes[key]
         elif record.kind == RecordKind.ORIGINS:
             for name, namespace, table, sequence in decode_origins(record.payload):
                 process = (self._ingester_id, record.epoch)
@@ -137,7 +137,7 @@ class Replay:
         return found
 
     def _apply(self, record: Record, found: list[tuple[TableBuffer, LoggedOperation]]) -> None:
-        """One operation, a run, or a transaction: of several tables, with a sequence each."""
+        """Apply an operation, a coalesced batch, or a transaction over several tables."""
         self.interrupted -= {logged.header.origin for _, logged in found}
         self.report.operations += record.operations
         each = record.operations if len(found) == 1 else 1
@@ -162,7 +162,7 @@ class Replay:
         table: TableBuffer,
         logged: LoggedOperation,
     ) -> Operation | None:
-        """What files lack of the record's operation of this number, or of a run of so many."""
+        """What files lack of the record's operation of this number, or of a coalesced batch."""
         header, epoch, seq = logged.header, record.epoch, record.first_seq + number
         parts = tuple(
             part
@@ -183,7 +183,7 @@ class Replay:
             parts=parts,
             rows=rows,
             nbytes=sum(part.nbytes for part in parts),
-            shape=self._shape_of[header.shape],
+            schema_number=self._shape_of[header.schema_number],
             spec_id=header.spec_id,
             operations=operations,
             origin=header.origin,

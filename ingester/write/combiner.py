@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     """What batches have in common that are looked at together."""
 
     table: tuple[str, str]
-    shape: int
+    schema_number: int
     spec: PartitionSpec | None
     """How they are split; None where that cannot be told from the columns that were sent."""
 

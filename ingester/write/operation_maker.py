@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.dml.part import Members
+from ingester.dml.part import RowCounts
 from ingester.dml.record import as_parts, make_operation
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
@@ -69,7 +69,7 @@ class OperationMaker:
             plan.table.key,
             parts,
             messages,
-            shape=plan.shape,
+            schema_number=plan.schema_number,
             spec_id=plan.normalise.definition.spec_id,
             preambles=(plan.preamble,),
             origin=None if sequence is None or origin is None else (origin, sequence),
@@ -91,15 +91,17 @@ class OperationMaker:
         validate_fully(batches)
         known = Known(valid=True, most_bytes=most_bytes)
         rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
-        split, members = _split_coalesced(rows, counts, plan.normalise.definition.spec)
+        split, row_counts = _split_coalesced(rows, counts, plan.normalise.definition.spec)
         parts, messages = as_parts(
             split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
         )
         return make_operation(
             plan.table.key,
-            tuple(part._replace(members=each) for part, each in zip(parts, members, strict=True)),
+            tuple(
+                part._replace(row_counts=each) for part, each in zip(parts, row_counts, strict=True)
+            ),
             messages,
-            shape=plan.shape,
+            schema_number=plan.schema_number,
             spec_id=plan.normalise.definition.spec_id,
             preambles=(plan.preamble,),
             operations=len(batches),
@@ -168,7 +170,7 @@ def _not_valid(exc: pa.ArrowInvalid) -> InvalidRequest:
 
 def _split_coalesced(
     rows: pa.RecordBatch, counts: list[int], spec: PartitionSpec
-) -> tuple[Split, list[Members]]:
+) -> tuple[Split, list[RowCounts]]:
     """The rows of a coalesced batch by partition, and whose they are in each."""
     split = split_batch(rows, spec)
     if len(split) < 2:
@@ -177,10 +179,10 @@ def _split_coalesced(
     numbered = pa.RecordBatch.from_arrays(
         [*rows.columns, whose], names=[*rows.schema.names, _NUMBER]
     )
-    members: list[Members] = []
+    row_counts: list[RowCounts] = []
     parts: Split = []
     for values, part in split_batch(numbered, spec):
         numbers, times = np.unique(part.columns[-1].to_numpy(), return_counts=True)
-        members.append(tuple(zip(numbers.tolist(), times.tolist(), strict=True)))
+        row_counts.append(tuple(zip(numbers.tolist(), times.tolist(), strict=True)))
         parts.append((values, pa.RecordBatch.from_arrays(part.columns[:-1], schema=rows.schema)))
-    return parts, members
+    return parts, row_counts

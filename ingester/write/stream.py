@@ -39,7 +39,7 @@ class WritePlan:
 
     table: TableBuffer
     normalise: Normaliser
-    shape: int
+    schema_number: int
     preamble: Preamble
     template: MessageTemplate = field(default_factory=MessageTemplate)
     """The template of the batches that ``normalise`` makes."""

@@ -151,8 +151,10 @@ class Writes:
             if self._plans_bytes > MAX_PLANS_BYTES:
                 self._plans.clear()
                 self._plans_bytes = PLAN_BYTES + len(key[-1])
-            shape = next(self._schema_numbers)
-            record = encode_schema(shape, table.key, normalise.schema)
-            plan = WritePlan(table, normalise, shape, Preamble(RecordKind.SCHEMA, (record,)))
+            schema_number = next(self._schema_numbers)
+            record = encode_schema(schema_number, table.key, normalise.schema)
+            plan = WritePlan(
+                table, normalise, schema_number, Preamble(RecordKind.SCHEMA, (record,))
+            )
             self._plans[key] = plan
         return plan

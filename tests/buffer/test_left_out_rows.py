@@ -16,7 +16,7 @@ def test_what_is_left_out_is_missing_and_the_rest_is_in_its_order(
     rows = BufferedRows()
     for seq, count in enumerate(counts):
         batch = pa.record_batch({"seq": pa.array([seq] * count, pa.int64())})
-        rows.append(batch, seq=seq, nbytes=8 * count, shape=1)
+        rows.append(batch, seq=seq, nbytes=8 * count, schema_number=1)
     left_out = data.draw(st.sets(st.integers(0, 29)))
     after = data.draw(st.integers(-1, 30))
     table = pa.Table.from_batches(rows.batches(), pa.schema({"seq": pa.int64()}))

@@ -33,7 +33,7 @@ def _batch(first: int, count: int, shape: int) -> pa.RecordBatch:
 
 def _append(rows: BufferedRows, seq: int, count: int, shape: int) -> pa.RecordBatch:
     batch = _batch(rows.rows, count, shape)
-    rows.append(batch, seq=seq, nbytes=batch.nbytes, shape=shape)
+    rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=shape)
     return batch
 
 
@@ -119,7 +119,7 @@ def _cost(sizes: list[int], total: int) -> tuple[float, int]:
         count = min(sizes[seq % len(sizes)], total - rows.rows)
         # A copy: a slice would share the memory of the whole and count only its part.
         part = pa.ipc.read_record_batch(whole.slice(rows.rows, count).serialize(), whole.schema)
-        rows.append(part, seq=seq, nbytes=part.nbytes, shape=0)
+        rows.append(part, seq=seq, nbytes=part.nbytes, schema_number=0)
         seq += 1
     return rows.nbytes / whole.nbytes, len(rows.chunks())
 
@@ -168,7 +168,8 @@ def test_chunks_made_larger_have_the_same_rows_at_every_step(
     # No two neighbours are left that would have gone into one.
     left = rows.chunks()
     assert not any(
-        one.shape == next_one.shape >= 0 and one.nbytes + next_one.nbytes <= chunk_bytes // 2
+        one.schema_number == next_one.schema_number >= 0
+        and one.nbytes + next_one.nbytes <= chunk_bytes // 2
         for one, next_one in pairwise(left)
     )
     if sent:

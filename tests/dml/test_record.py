@@ -71,12 +71,12 @@ def test_an_operation_comes_back_whole(
     table: str,
     origin: tuple[str, int] | None,
     checkpoint: tuple[str, bytes] | None,
-    shape: int,
+    schema_number: int,
 ) -> None:
     encoded = [_part(*each) for each in sent]
     payload = _payload(
         encode_operation(
-            shape=shape,
+            schema_number=schema_number,
             table=(namespace, table),
             spec_id=3,
             parts=encoded,
@@ -85,7 +85,7 @@ def test_an_operation_comes_back_whole(
             checkpoint=checkpoint,
         )
     )
-    found = decode_operation(payload, {shape: SCHEMA})
+    found = decode_operation(payload, {schema_number: SCHEMA})
     header = found.header
     assert (header.namespace, header.table, header.spec_id) == (namespace, table, 3)
     assert (header.origin, header.origin_sequence) == (origin or (None, None))
@@ -104,7 +104,7 @@ _PARTS = [
 ]
 EXAMPLE = _payload(
     encode_operation(
-        shape=1,
+        schema_number=1,
         table=("n", "t"),
         spec_id=1,
         parts=_PARTS,
@@ -133,7 +133,7 @@ def test_a_flipped_byte_gives_damage_or_a_record_and_nothing_else(at: int, flip:
 
 
 def test_an_operation_of_a_shape_that_no_record_has_is_damaged() -> None:
-    with pytest.raises(DamagedRecord, match="shape 1"):
+    with pytest.raises(DamagedRecord, match="schema number 1"):
         decode_operation(pa.py_buffer(EXAMPLE), {2: SCHEMA})
 
 
@@ -146,7 +146,7 @@ def test_a_schema_comes_back_without_metadata() -> None:
     record, schema = decode_schema(
         pa.py_buffer(encode_schema(5, ("n", "t"), SCHEMA.with_metadata({"a": "b"})))
     )
-    assert (record.shape, record.namespace, record.table) == (5, "n", "t")
+    assert (record.schema_number, record.namespace, record.table) == (5, "n", "t")
     assert schema.equals(SCHEMA, check_metadata=True)
 
 

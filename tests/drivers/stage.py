@@ -139,7 +139,7 @@ class Stage:
             parts,
             count,
             batch.nbytes,
-            shape=1,
+            schema_number=1,
             spec_id=self.table.definition.spec_id,
             origin=origin,
             origin_sequence=sequence,

@@ -70,7 +70,7 @@ def put_in(
     for values, batches in parts.items():
         rows = BufferedRows()
         for seq, batch in batches:
-            rows.append(batch, seq=seq, nbytes=batch.nbytes, shape=1)
+            rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=1)
         first, last = batches[0][0], batches[-1][0]
         flushed = RowsToFlush(TABLE, (1, values), writer.epoch, first, last, rows)
         actions += uploader.upload(flushed, base).files.adds

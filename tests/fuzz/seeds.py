@@ -49,7 +49,7 @@ def operation(origin: tuple[str, int] | None = None) -> bytes:
     """An operation's payload, with two parts."""
     parts = [Part((day,), PLAIN, PLAIN.nbytes) for day in ("2026-11-21", None)]
     pieces = encode_operation(
-        shape=1,
+        schema_number=1,
         table=TABLE,
         spec_id=1,
         parts=parts,

@@ -87,7 +87,7 @@ def _by_number(operation: Operation) -> dict[int, dict[Any, list[dict[str, Any]]
     for part in operation.parts:
         part.batch.validate(full=True)
         rows_, start = part.batch.to_pylist(), 0
-        for number, count in part.members or ((0, part.batch.num_rows),):
+        for number, count in part.row_counts or ((0, part.batch.num_rows),):
             found.setdefault(number, {})[part.values] = rows_[start : start + count]
             start += count
         assert start == len(rows_)
@@ -119,16 +119,16 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
     assert run.entry.operations == len(found)
     payload = pa.py_buffer(b"".join(map(bytes, run.entry.body.pieces))[: run.entry.body.length])
     logged = decode_operation(payload, {1: plan.normalise.schema}, len(found))
-    assert [(part.values, part.batch.to_pylist(), part.members) for part in logged.parts] == [
-        (part.values, part.batch.to_pylist(), part.members) for part in run.parts
+    assert [(part.values, part.batch.to_pylist(), part.row_counts) for part in logged.parts] == [
+        (part.values, part.batch.to_pylist(), part.row_counts) for part in run.parts
     ]
     if run.parts:
         with pytest.raises(DamagedRecord):
-            decode_operation(payload, {1: plan.normalise.schema}, run.parts[0].members[-1][0])  # type: ignore[index]
+            decode_operation(payload, {1: plan.normalise.schema}, run.parts[0].row_counts[-1][0])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
-    ("members", "operations"),
+    ("row_counts", "operations"),
     [
         (None, 2),
         (((0, 1), (0, 1)), 2),
@@ -139,14 +139,14 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
         (((-1, 1), (1, 1)), 2),
     ],
 )
-def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> None:
+def test_members_that_cannot_be_are_damage(row_counts: Any, operations: int) -> None:
     plan = _plan([], KEPT)
     one = {"time": 1, "host": "a", "v": 0.5}
     run = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
-    parts = tuple(part._replace(members=members) for part in run.parts)
+    parts = tuple(part._replace(row_counts=row_counts) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
     made = make_operation(
-        plan.table.key, parts, messages, shape=1, spec_id=1, preambles=(), operations=2
+        plan.table.key, parts, messages, schema_number=1, spec_id=1, preambles=(), operations=2
     )
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
@@ -158,11 +158,11 @@ def test_members_that_cannot_be_are_damage(members: Any, operations: int) -> Non
 def test_a_buffer_knows_each_operation_of_a_run(runs: list[list[int]]) -> None:
     buffer, seq, ends = BufferedRows(), 10, {9: 0}
     for counts in runs:
-        members = tuple((number, count) for number, count in enumerate(counts) if count)
+        row_counts = tuple((number, count) for number, count in enumerate(counts) if count)
         total = sum(counts)
-        if members:
+        if row_counts:
             batch = pa.record_batch({"n": list(range(total))})
-            buffer.append(batch, seq=seq, nbytes=8 * total, shape=1, members=members)
+            buffer.append(batch, seq=seq, nbytes=8 * total, schema_number=1, row_counts=row_counts)
         for count in counts:
             ends[seq] = ends[seq - 1] + count
             seq += 1

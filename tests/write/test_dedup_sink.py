@@ -35,7 +35,7 @@ NAMED = TableDefinition(
 
 def operation(sequence: int) -> Operation:
     return Operation(
-        table=TABLE, parts=(), rows=1, nbytes=1, shape=1, spec_id=1, origin="o",
+        table=TABLE, parts=(), rows=1, nbytes=1, schema_number=1, spec_id=1, origin="o",
         origin_sequence=sequence,
     )  # fmt: skip
 
