@@ -119,17 +119,17 @@ class BufferTree:
         table.rows += operation.rows
         self.applied_seq = max(self.applied_seq, operation.last_seq)
         if operation.origin is not None and operation.origin_sequence is not None:
-            taken = self.origins.note_applied(
+            tenure = self.origins.note_applied(
                 operation.origin,
                 table.key,
                 operation.origin_sequence,
                 operation.seq,
                 holders,
                 (self.ingester_id, operation.epoch),
+                operation.spec_id,
             )
-            self.origins.lane_of(taken).spec_id = operation.spec_id
             for handle in holders:
-                handle.origins[taken] = operation.origin_sequence
+                handle.origins[tenure] = operation.origin_sequence
         for handle in holders:
             if handle.rows.nbytes >= self._max_partition_bytes:
                 self.freeze(table.partitions[handle.partition], "bytes")

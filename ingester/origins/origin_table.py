@@ -1,46 +1,72 @@
-"""One origin's sequences into one table: new, a duplicate, or not ours.
+"""One origin's sequences into one table: which are new, durable, or another daemon's.
 
-    new ──begin──▶ under way ──end──▶ applied
-                       │  ▲   └─────▶ failed ──┐
-                   repeat │                    │ nothing is under way any more
-                       ▼  └────────────────────┘
-                   waits: a duplicate, or the next copy
+    UNCLAIMED ──claim──▶ OURS ──lose──▶ LOST       claim: a version says that we take what comes
+        ▲                │  ▲             │        lose: a version says that another daemon does
+        └─────expire─────┘  └────claim────┘        expire: a version knows the origin no more
 
 Law of this file: sequences of an origin rise. What is not above the highest applied one is a
-duplicate; an operation under way is neither applied nor unknown, and its repeat waits for its fate.
-If that is a failure, the repeats take their places in the order of their sequences, and none goes
-in over one that failed and is not repeated: that could never come after it.
-
-What the manifest says of an origin comes in by :meth:`OriginTable.load`: which sequences are ours,
-and which parts of those are in files although we never had them. Loop only, but for
-:meth:`OriginTable.judge`.
+duplicate; beyond that :func:`persist.manifest.origins.verdict_of` decides by the manifest, which
+comes in by :meth:`OriginTable.load`. What is under way is in :mod:`ingester.origins.fates`. Loop
+only, but for :meth:`OriginTable.verdict`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from itertools import zip_longest
-from typing import Literal
+from collections.abc import Hashable
+from enum import Enum
 
+from ingester.errors import OwnedElsewhere
+from ingester.origins.fates import Fates
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
-    NO_END,
     Held,
     Process,
     Run,
-    end_of,
+    Verdict,
     fresh,
     owned,
     run_at,
     taken_over,
+    verdict_of,
+    with_ends,
 )
 from persist.table import TableKey
 
-Fate = Callable[[BaseException | None], None]
-Verdict = Literal["new", "duplicate", "foreign"]
 NOBODY: frozenset[Hashable] = frozenset()
+
+
+class Claim(Enum):
+    """Whether this daemon takes the origin's writes into the table."""
+
+    UNCLAIMED = "unclaimed"
+    """No version says so yet, or the last one that did has expired."""
+    OURS = "ours"
+    LOST = "lost"
+    """Another daemon has taken the origin over, and its writes are refused here."""
+
+
+class Event(Enum):
+    """What a manifest version says of the origin."""
+
+    CLAIM = "claim"
+    LOSE = "lose"
+    EXPIRE = "expire"
+
+
+TRANSITIONS: dict[tuple[Claim, Event], Claim] = {
+    (Claim.UNCLAIMED, Event.CLAIM): Claim.OURS,
+    (Claim.OURS, Event.CLAIM): Claim.OURS,
+    (Claim.LOST, Event.CLAIM): Claim.OURS,
+    (Claim.OURS, Event.LOSE): Claim.LOST,
+    (Claim.OURS, Event.EXPIRE): Claim.UNCLAIMED,
+}
+"""Any other event in a state is a fault of ours."""
+
+
+class IllegalTransition(Exception):
+    """An event came in a state that has no transition for it."""
 
 
 class OriginTable:
@@ -49,141 +75,134 @@ class OriginTable:
     def __init__(self, name: str, table: TableKey) -> None:
         self.name = name
         self.table = table
-        self.taken: tuple[Tenure, ...] = ()
-        """By rising first sequence."""
-        self.view: list[Run] | None = None
-        """What the manifest says, as of the last :meth:`load`."""
+        self.state = Claim.UNCLAIMED
         self.process: Process | None = None
-        """Ours, once the manifest says that this daemon takes the origin's writes."""
-        self.ours: Process | None = None
-        """What this daemon calls itself, once it has asked for the origin."""
+        """This daemon, while the state is ``OURS``."""
+        self.tenures: tuple[Tenure, ...] = ()
+        """What each process has applied, by rising first sequence."""
+        self.runs: list[Run] = []
+        """What the manifest says, as of the last :meth:`load`; empty where it knows nothing."""
         self.owner: Process | None = None
-        """Whoever takes its writes, as of the last :meth:`load`."""
-        self.lost = False
-        """Another daemon has taken the origin over."""
-        self.missing: int | None = None
-        """The lowest sequence that failed and that nobody repeats: nothing above it may go in."""
+        """The process that takes the origin's writes, as of the last :meth:`load`."""
+        self.fates = Fates()
         self.touched = 0.0
         self.spec_id: int | None = None
-        """Of the partition spec that its newest operation was laid out by."""
-        self._under_way: dict[int, list[Fate]] = {}
-        self._failed: set[int] = set()
-        self._again: list[tuple[int, Fate]] = []
+        """The partition spec that the newest operation was laid out by."""
 
-    def judge(self, sequence: int) -> Verdict:
-        """What a sequence is that is not under way."""
-        found = self._at(sequence)
-        if found is not None:
-            if sequence <= found.last:
-                return "duplicate"
-            if sequence < found.end and self.process in (None, (found.owner_id, found.epoch)):
-                return "new"
-        if self.view is None:
-            return "new"
-        run = run_at(self.view, sequence)
-        if run is None or (run.complete is not None and sequence <= run.complete):
-            return "duplicate"
-        held = any(one.first <= sequence <= one.last for one in self.held())
-        return "duplicate" if held else "foreign"
+    @property
+    def refusal(self) -> OwnedElsewhere | None:
+        """The error that refuses all writes here, where another daemon has the origin by now."""
+        if self.state is not Claim.LOST:
+            return None
+        return OwnedElsewhere(
+            f"origin {self.name!r} writes to {'/'.join(self.table)} through another daemon by now;"
+            " a new stream here takes it back"
+        )
+
+    def is_new(self, sequence: int) -> bool:
+        """Whether an operation is to be written; False for a duplicate of a durable one.
+
+        Raises:
+            OwnedElsewhere: another daemon has the origin, or this sequence of it.
+        """
+        if (refusal := self.refusal) is not None:
+            raise refusal
+        verdict = self.verdict(sequence)
+        if verdict is Verdict.FOREIGN:
+            raise OwnedElsewhere(
+                f"origin {self.name!r}: sequence {sequence} belongs to a daemon that had this"
+                " origin before; a stream that begins there takes it over"
+            )
+        return verdict is Verdict.NEW
+
+    def verdict(self, sequence: int) -> Verdict:
+        """Where a sequence that is not under way stands, by memory and manifest. Any thread."""
+        tenure = _tenure_at(self.tenures, sequence)
+        if tenure is not None:
+            if sequence <= tenure.last:
+                return Verdict.DUPLICATE
+            if sequence < tenure.end and self.process in (None, tenure.process):
+                return Verdict.NEW
+        verdict = verdict_of(self.runs, sequence, self.process)
+        if verdict is Verdict.FOREIGN and any(h.first <= sequence <= h.last for h in self.held()):
+            return Verdict.DUPLICATE
+        return verdict
+
+    def covered(self, sequence: int) -> frozenset[PartitionKey]:
+        """Partitions whose files have a new sequence, although we never had it; mostly none."""
+        tenure = _tenure_at(self.tenures, sequence)
+        if tenure is None or not tenure.ahead:
+            return frozenset()
+        return frozenset(key for key, last in tenure.ahead.items() if sequence <= last)
+
+    def begin(self, sequence: int, spec_id: int) -> bool:
+        """Note an operation under way; False if it, or one above it, already is."""
+        begun = self.fates.begin(sequence)
+        if begun:
+            self.spec_id = spec_id
+        return begun
 
     def owns(self, first: int) -> bool:
         """Whether all from ``first`` on can be judged without taking anything over."""
-        return self.process is not None and not self.lost and self.first_foreign(first) is None
+        return self.process is not None and self.first_foreign(first, self.process) is None
 
-    def first_foreign(self, first: int) -> int | None:
-        """The first sequence from ``first`` on that another process has, and no file.
+    def first_foreign(self, first: int, process: Process) -> int | None:
+        """The first sequence from ``first`` on that another than ``process`` has, and no file.
 
-        None where there is none: all is ours, a duplicate of what is ours, or in files.
+        None where there is none: all is the process's, a duplicate of what we have, or in files.
         """
-        for run, end in self._runs():
+        for run, end in with_ends(self.runs):
             start = max(first, run.first, -1 if run.complete is None else run.complete + 1)
-            if (last := self._held_to(run, end)) is not None:
+            if (last := _held_to(self.tenures, run, end)) is not None:
                 start = max(start, last + 1)
-            if run.owner != (self.process or self.ours) and start < end:
+            if run.owner != process and start < end:
                 return start
         return None
 
-    def ahead_at(self, sequence: int) -> dict[PartitionKey, int]:
-        """Partitions with files up to further sequences than we ever had; mostly none."""
-        found = self._at(sequence)
-        return {} if found is None else found.ahead
+    def tenure_of(self, sequence: int, process: Process) -> Tenure:
+        """The tenure that a process's sequence belongs to, made when it is new."""
+        for tenure in reversed(self.tenures):
+            if tenure.first <= sequence < tenure.end and tenure.epoch == process[1]:
+                tenure.owner_id = process[0]
+                return tenure
+        if not self.runs:
+            # No manifest knows it: what an earlier epoch of ours has lies below.
+            return self._add(sequence if self.tenures else 0, process)
+        run = run_at(self.runs, sequence)
+        tenure = self._add(0 if run is None else run.first, process)
+        # A process may have several runs, with those of others in between; what came too late for
+        # its run has none.
+        tenure.end = tenure.end_in(self.runs)
+        return tenure
 
-    @property
-    def newest_under_way(self) -> int:
-        """The highest sequence on its way into the log; -1 for none."""
-        return next(reversed(self._under_way), -1)
-
-    def begin(self, sequence: int) -> bool:
-        """Note an operation under way; False if it, or one above it, already is."""
-        if self._under_way and sequence <= self.newest_under_way:
-            return False
-        self._under_way[sequence] = []
-        return True
-
-    def await_first(self, sequence: int, fate: Fate) -> None:
-        """Call ``fate`` when the copy under way, or the next one above, is durable or failed."""
-        waited_for = sequence
-        if sequence not in self._under_way:
-            waited_for = min(seq for seq in self._under_way if seq > sequence)
-        self._under_way[waited_for].append(fate)
-
-    def end(self, sequence: int, error: BaseException | None) -> list[Fate]:
-        """The copy under way is durable (``error`` is None) or never will be.
+    def restore(self, sequence: int, upto: Process) -> bool:
+        """Take over that all up to a sequence was applied by ``upto`` or an earlier epoch of it.
 
         Returns:
-            Those to be told now, in the order of their sequences. After a failure that is when
-            nothing is under way any more: the log refuses all that waits behind what it refuses.
+            False where that is known, or the sequence is of another process by now.
         """
-        waiting = self._under_way.pop(sequence, [])
-        if error is None:
-            return waiting
-        self._failed.add(sequence)
-        self._again += [(sequence, fate) for fate in waiting]
-        if self._under_way:
-            return []
-        again, failed = sorted(self._again, key=lambda one: one[0]), self._failed
-        self._again, self._failed = [], set()
-        self.missing = min(failed - {seq for seq, _ in again}, default=None)
-        return [fate for _, fate in again]
-
-    def taken_by(self, sequence: int, process: Process) -> Tenure:
-        """Where a process's sequence is kept, made when it is new."""
-        for one in reversed(self.taken):
-            if one.first <= sequence < one.end and one.epoch == process[1]:
-                one.owner_id = process[0]
-                return one
-        if self.view is None:
-            # No manifest knows it: what an earlier epoch of ours has lies below.
-            first = sequence if self.taken else 0
-        else:
-            run = run_at(self.view, sequence)
-            first = 0 if run is None else run.first
-        made = self._add(Tenure(self.name, self.table, first, process))
-        if self.view is not None:
-            # A process may have several runs, with those of others in between; what came too late
-            # for its run has none.
-            made.end = self._end_of(made)
-        return made
-
-    def writer_of(self, sequence: int, upto: Process) -> Process | None:
-        """Which epoch of ours, up to this one, has taken a sequence; None where none has."""
-        if self.view is None:
-            return upto
-        run = run_at(self.view, sequence)
-        if run is None or run.owner is None:
-            return None
-        return run.owner if run.owner[0] == upto[0] and run.owner[1] <= upto[1] else None
+        writer = upto
+        if self.runs:
+            run = run_at(self.runs, sequence)
+            if run is None or run.owner is None:
+                return False
+            writer = run.owner
+            if writer[0] != upto[0] or writer[1] > upto[1]:
+                return False
+        if sequence < self.next_sequence:
+            return False
+        self.tenure_of(sequence, writer).restore(sequence)
+        return True
 
     def unknown_origin(self, process: Process) -> OriginAction:
         """What to start from where the manifest knows nothing: what is in buffers is ours."""
         found: OriginAction | None = None
         live = self.live()
-        for one in self.taken:
-            theirs = (one.owner_id, one.epoch)
-            if theirs in live and found is None:
-                found = fresh(self.name, theirs)
-            elif theirs in live and found is not None:
-                found = taken_over(found, theirs, one.first, None, live)
+        for tenure in self.tenures:
+            if tenure.process in live and found is None:
+                found = fresh(self.name, tenure.process)
+            elif tenure.process in live and found is not None:
+                found = taken_over(found, tenure.process, tenure.first, None, live)
         return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:
@@ -192,82 +211,69 @@ class OriginTable:
         The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.load`.
         """
         if known is None:
-            self.view = self.owner = None
+            self.runs, self.owner = [], None
             return
         self.owner = (known.owner_id, known.owner_epoch)
-        self.view = owned(known)
+        self.runs = owned(known)
         kept = []
-        for one in self.taken:
-            run = run_at(self.view, max(one.applied, one.first))
-            if one.carried and not one.adjust(run, ingester_id):
+        for tenure in self.tenures:
+            run = run_at(self.runs, max(tenure.applied, tenure.first))
+            if tenure.carried and not tenure.adjust(run, ingester_id):
                 continue
             # What was taken away stays so: later versions may not name it any more.
-            one.end = min(one.end, self._end_of(one))
-            kept.append(one)
-        self.taken = tuple(kept)
+            tenure.end = min(tenure.end, tenure.end_in(self.runs))
+            kept.append(tenure)
+        self.tenures = tuple(kept)
 
     def claim(self, known: OriginAction, process: Process) -> None:
-        """The manifest says that ``process``, which is us, takes what comes.
+        """The manifest says that ``process``, which is this daemon, takes what comes.
 
         The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.claim`.
         """
         self.load(known, process[0])
-        assert self.view is not None
-        for run in self.view:
+        for run in self.runs:
             if run.owner == process and not any(
-                one.first == run.first < one.end and one.epoch == process[1] for one in self.taken
+                one.first == run.first < one.end and one.epoch == process[1] for one in self.tenures
             ):
-                made = self._add(Tenure(self.name, self.table, run.first, process))
-                made.applied = -1 if run.complete is None else run.complete
-                made.ahead = dict(run.ahead)
-                made.end = self._end_of(made)
-        self.process, self.lost = process, False
+                tenure = self._add(run.first, process)
+                tenure.applied = -1 if run.complete is None else run.complete
+                tenure.ahead = dict(run.ahead)
+                tenure.end = tenure.end_in(self.runs)
+        self.move(Event.CLAIM, process)
 
-    def standing(self, known: OriginAction | None) -> tuple[int | None, list[int]]:
-        """Up to where everything is known to be here, and all marks.
-
-        Between two marks, and up to the first, all sequences are judged alike in every partition:
-        a client that puts its rows into other batches than before ends one at each mark.
+    def move(self, event: Event, process: Process | None = None) -> None:
+        """Change the state as :data:`TRANSITIONS` says.
 
         Args:
-            known: what the newest manifest version says.
+            process: this daemon, where it claims the origin.
+
+        Raises:
+            IllegalTransition: the event cannot come in this state.
         """
-        runs = [] if known is None else owned(known)
-        marks = set(self._under_way)
-        for run in runs:
-            marks.update((run.first - 1, -1 if run.complete is None else run.complete))
-            marks.update(run.ahead.values())
-        for one in self.taken:
-            marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
-        in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
-        upto = None
-        for mark in in_order:
-            if not (
-                any(one.first <= mark <= one.last for one in self.taken)
-                or (runs and _is_complete(run_at(runs, mark), mark))
-            ):
-                break
-            upto = mark
-        return upto, in_order
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise IllegalTransition(
+                f"origin {self.name!r} of table {'/'.join(self.table)}: {event.value} while"
+                f" {self.state.value}"
+            )
+        self.state, self.process = following, process
 
     @property
     def next_sequence(self) -> int:
-        """One above all that this daemon has taken and nobody took over since."""
-        return max((one.last for one in self.taken), default=-1) + 1
+        """One above all that this daemon has applied and nobody took over since."""
+        return max((tenure.last for tenure in self.tenures), default=-1) + 1
 
     def live(self, besides: frozenset[Hashable] = NOBODY) -> set[Process]:
         """Whose operations are in buffers, other than these."""
         return {
-            (one.owner_id, one.epoch)
-            for one in self.taken
-            if one.first_waiting(besides) is not None
+            tenure.process for tenure in self.tenures if tenure.first_waiting(besides) is not None
         }
 
     def held(self) -> list[Held]:
         """What this daemon has from its log, of whichever epoch."""
         found = []
-        for run, end in self._runs():
-            last = self._held_to(run, end)
+        for run, end in with_ends(self.runs):
+            last = _held_to(self.tenures, run, end)
             if last is not None and run.owner is not None:
                 found.append(Held(run.first, last, run.owner))
         return found
@@ -275,45 +281,31 @@ class OriginTable:
     @property
     def idle(self) -> bool:
         """Whether nothing is in buffers or on its way."""
-        return not self._under_way and not self.live()
+        return not self.fates.under_way and not self.live()
 
-    def _at(self, sequence: int) -> Tenure | None:
-        for one in reversed(self.taken):
-            if one.first <= sequence:
-                return one
-        return None
-
-    def _add(self, made: Tenure) -> Tenure:
-        self.taken = tuple(sorted((*self.taken, made), key=lambda one: (one.first, one.epoch)))
+    def _add(self, first: int, process: Process) -> Tenure:
+        made = Tenure(self.name, self.table, first, process)
+        self.tenures = tuple(sorted((*self.tenures, made), key=lambda one: (one.first, one.epoch)))
         return made
 
-    def _runs(self) -> Iterator[tuple[Run, int]]:
-        """What the manifest says, each run with the first sequence of the next."""
-        view = self.view or []
-        for run, following in zip_longest(view, view[1:]):
-            yield run, NO_END if following is None else following.first
 
-    def _held_to(self, run: Run, end: int) -> int | None:
-        """Up to where a run is in our log, or is not and lies below what we have of a later one."""
-        of_run = [
-            one
-            for one in self.taken
-            if (one.owner_id, one.epoch) == run.owner and run.first <= one.last and one.first < end
-        ]
-        if not of_run:
-            return None
-        own = max(min(one.last, end - 1) for one in of_run)
-        # Only what was begun afterwards shows that nothing was to come in between.
-        skipped = any(
-            one.first == end <= one.last and one.epoch > of_run[0].epoch for one in self.taken
-        )
-        return end - 1 if skipped else own
-
-    def _end_of(self, one: Tenure) -> int:
-        assert self.view is not None
-        return end_of(self.view, one.first, (one.owner_id, one.epoch))
+def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
+    for tenure in reversed(tenures):
+        if tenure.first <= sequence:
+            return tenure
+    return None
 
 
-def _is_complete(run: Run | None, sequence: int) -> bool:
-    """Whether all of a sequence is in files, by the run that it is of; below all runs it is."""
-    return run is None or (run.complete is not None and sequence <= run.complete)
+def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
+    """Up to where a run is in our log, or is not and lies below what we have of a later one."""
+    of_run = [
+        one
+        for one in tenures
+        if one.process == run.owner and run.first <= one.last and one.first < end
+    ]
+    if not of_run:
+        return None
+    own = max(min(one.last, end - 1) for one in of_run)
+    # Only what was begun afterwards shows that nothing was to come in between.
+    skipped = any(one.first == end <= one.last and one.epoch > of_run[0].epoch for one in tenures)
+    return end - 1 if skipped else own

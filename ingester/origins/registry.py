@@ -1,8 +1,8 @@
-"""What each origin has written: duplicates, what survives a crash, what is in object storage.
+"""All origins: what survives a crash, and what is in object storage.
 
-    Origin ──┬── Lane (one table) ──┬── Taken: sequences that one process took, in log order
-             │                      └── Taken
-             └── Lane …
+    Origin ──┬── OriginTable (one table) ──┬── Tenure: what one process has applied, in log order
+             │                             └── Tenure
+             └── OriginTable …
 
 Law of this file: an origin's durable sequence is the highest one such that it and everything before
 it has left the buffers for committed files. Loop only, but for :meth:`Origins.is_applied`. Two
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from ingester.origins.origin_table import NOBODY, OriginTable
+from ingester.origins.origin_table import NOBODY, Claim, OriginTable
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.origins import NO_END, Process, durable_of
@@ -28,7 +28,7 @@ class Origin:
         self.memory_sequence: int | None = None
         self.answered = False
         self.open_streams = 0
-        self.lanes: dict[TableKey, OriginTable] = {}
+        self.tables: dict[TableKey, OriginTable] = {}
         self._durable: int | None = None
         self._stale = False
 
@@ -62,9 +62,9 @@ class Origin:
         return min(
             (
                 found
-                for lane in self.lanes.values()
-                for one in lane.taken
-                if (found := one.first_waiting(besides)) is not None
+                for origin_table in self.tables.values()
+                for tenure in origin_table.tenures
+                if (found := tenure.first_waiting(besides)) is not None
             ),
             default=NO_END,
         )
@@ -72,15 +72,14 @@ class Origin:
     def _settle(self) -> None:
         self._stale = False
         limit = self.first_waiting()
-        for lane in self.lanes.values():
-            for one in lane.taken:
-                found = one.last_below(limit)
-                if found is not None and (self._durable is None or found > self._durable):
-                    self._durable = found
+        tenures = [tenure for each in self.tables.values() for tenure in each.tenures]
+        for tenure in tenures:
+            found = tenure.last_below(limit)
+            if found is not None and (self._durable is None or found > self._durable):
+                self._durable = found
         if self._durable is not None:
-            for lane in self.lanes.values():
-                for one in lane.taken:
-                    one.trim(self._durable)
+            for tenure in tenures:
+                tenure.trim(self._durable)
 
 
 class Origins:
@@ -89,8 +88,7 @@ class Origins:
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._clock = clock
         self._origins: dict[str, Origin] = {}
-        self._lanes: dict[tuple[str, TableKey], OriginTable] = {}
-        self._by_table: dict[TableKey, dict[str, OriginTable]] = {}
+        self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
     def get(self, name: str) -> Origin:
         """The origin, made when it is new."""
@@ -106,43 +104,47 @@ class Origins:
     def __iter__(self) -> Iterator[Origin]:
         return iter(list(self._origins.values()))
 
-    def lane(self, name: str, table: TableKey) -> OriginTable:
+    def table(self, name: str, key: TableKey) -> OriginTable:
         """The origin's sequences into the table, made when they are new."""
-        lane = self._lanes.get((name, table))
-        if lane is None:
-            lane = self._lanes[name, table] = OriginTable(name, table)
-            self.get(name).lanes[table] = lane
-            lane.touched = self._clock()
-            self._by_table.setdefault(table, {})[name] = lane
-        return lane
+        of_table = self._of_table.get(key)
+        if of_table is None:
+            of_table = self._of_table[key] = {}
+        found = of_table.get(name)
+        if found is None:
+            found = of_table[name] = self.get(name).tables[key] = OriginTable(name, key)
+            found.touched = self._clock()
+        return found
 
-    def lanes_of(self, table: TableKey) -> list[OriginTable]:
-        """All of a table."""
-        return list(self._by_table.get(table, {}).values())
+    def of_table(self, key: TableKey) -> list[OriginTable]:
+        """Every origin that has written to a table."""
+        return list(self._of_table.get(key, {}).values())
 
-    def is_applied(self, name: str, table: TableKey, sequence: int) -> bool:
+    def is_applied(self, name: str, key: TableKey, sequence: int) -> bool:
         """Whether this sequence is a duplicate of something durable. Any thread."""
-        lane = self._lanes.get((name, table))
-        if lane is None or lane.lost or (not lane.taken and lane.view is None):
+        found = self._of_table.get(key, {}).get(name)
+        if found is None or found.state is Claim.LOST or not (found.tenures or found.runs):
             return False
-        return lane.judge(sequence) == "duplicate"
+        return found.verdict(sequence).durable
 
     def note_applied(
         self,
         name: str,
-        table: TableKey,
+        key: TableKey,
         sequence: int,
         op_seq: int,
         holders: Sequence[Hashable],
         process: Process = ("", 0),
+        spec_id: int | None = None,
     ) -> Tenure:
         """An operation is applied to the buffers ``holders`` (none: already in files)."""
-        lane = self.lane(name, table)
-        lane.touched = self._clock()
-        taken = lane.taken_by(sequence, process)
-        taken.note_applied(sequence, op_seq, holders)
+        found = self.table(name, key)
+        found.touched = self._clock()
+        if spec_id is not None:
+            found.spec_id = spec_id
+        tenure = found.tenure_of(sequence, process)
+        tenure.note_applied(sequence, op_seq, holders)
         self.get(name).note_applied(sequence, bool(holders))
-        return taken
+        return tenure
 
     def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
         """The rows of a buffer, which are of these tenures, are in committed files."""
@@ -150,46 +152,39 @@ class Origins:
             tenure.note_released(holder)
             self.get(tenure.origin).note_settled()
 
-    def lane_of(self, tenure: Tenure) -> OriginTable:
-        """The sequences that a process's share is of."""
-        return self.lane(tenure.origin, tenure.table)
-
-    def load(self, lane: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
+    def load(self, found: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
         """Take over what a manifest version says of an origin in a table."""
-        lane.load(known, ingester_id)
+        found.load(known, ingester_id)
         if known is not None:
-            self.get(lane.name).note_known(durable_of(known))
+            self.get(found.name).note_known(durable_of(known))
 
-    def claim(self, lane: OriginTable, known: OriginAction, process: Process) -> None:
+    def claim(self, found: OriginTable, known: OriginAction, process: Process) -> None:
         """The manifest says that ``process``, which is us, takes what comes of an origin."""
-        lane.claim(known, process)
-        self.get(lane.name).note_known(durable_of(known))
+        found.claim(known, process)
+        self.get(found.name).note_known(durable_of(known))
 
-    def restore(self, name: str, table: TableKey, sequence: int, process: Process) -> None:
+    def restore(self, name: str, key: TableKey, sequence: int, process: Process) -> None:
         """Take over what a segment's carried record says, which ``process`` wrote."""
-        lane = self.lane(name, table)
-        writer = lane.writer_of(sequence, process)
-        if writer is None or sequence < lane.next_sequence:
-            return
-        lane.taken_by(sequence, writer).restore(sequence)
-        self.get(name).note_applied(sequence, waits=False)
+        if self.table(name, key).restore(sequence, process):
+            self.get(name).note_applied(sequence, waits=False)
 
     def carried(self) -> list[tuple[str, str, str, int]]:
         """(origin, namespace, table, applied sequence) for the head of a new segment."""
         return [
-            (name, table[0], table[1], lane.next_sequence - 1)
-            for (name, table), lane in self._lanes.items()
-            if lane.next_sequence > 0
+            (name, *key, found.next_sequence - 1)
+            for key, of_table in self._of_table.items()
+            for name, found in of_table.items()
+            if found.next_sequence > 0
         ]
 
     def forget_idle(self, for_s: float) -> None:
         """Forget what has not been written to for so long, unless it is in buffers."""
         before = self._clock() - for_s
-        for (name, table), lane in list(self._lanes.items()):
-            origin = self._origins[name]
-            if lane.touched < before and lane.idle and not origin.open_streams:
-                del self._lanes[name, table]
-                del origin.lanes[table]
-                del self._by_table[table][name]
-                if not origin.lanes:
-                    del self._origins[name]
+        for key, of_table in self._of_table.items():
+            for name, found in list(of_table.items()):
+                origin = self._origins[name]
+                if found.touched < before and found.idle and not origin.open_streams:
+                    del of_table[name]
+                    del origin.tables[key]
+                    if not origin.tables:
+                        del self._origins[name]

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable, Sequence
 
 from persist.manifest.actions import PartitionKey
-from persist.manifest.origins import NO_END, Process, Run
+from persist.manifest.origins import NO_END, Process, Run, end_of
 from persist.table import TableKey
 
 _TRIM_FROM = 4096
@@ -59,9 +59,18 @@ class Tenure:
         self._holders: dict[Hashable, int] = {}
 
     @property
+    def process(self) -> Process:
+        """The process whose share it is."""
+        return self.owner_id, self.epoch
+
+    @property
     def last(self) -> int:
         """The highest applied sequence that is still this process's."""
         return min(self.applied, self.end - 1)
+
+    def end_in(self, runs: list[Run]) -> int:
+        """The first sequence that is not the process's any more, by what a version says."""
+        return end_of(runs, self.first, self.process)
 
     def note_applied(self, sequence: int, op_seq: int, holders: Sequence[Hashable]) -> None:
         """An operation is in the buffers ``holders`` (none: already in files)."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from persist.manifest import Origin, TableState, Values, WriterIdentity
-from persist.manifest.origins import fresh, further, in_files, may_commit
+from persist.manifest.origins import Verdict, fresh, further, runs_of, verdict_of
 
 
 class OrderUnknown(Exception):
@@ -96,25 +96,24 @@ def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
     for key, parts in share.items():
         writer, spec_id, values = key
         upto = state.applied_to(writer.ingester_id, writer.epoch, spec_id, values)
-        kept = [p for p in parts if p.seq > upto and not _origin_has_it(state, key, p)]
+        kept = [p for p in parts if p.seq > upto and _is_to_adopt(state, key, p)]
         if kept:
             left[key] = kept
     return left
 
 
-def _origin_has_it(state: TableState, key: OldKey, part: OldPart) -> bool:
-    """Whether this part of an origin's operation is in files, by whichever way it came there.
+def _is_to_adopt(state: TableState, key: OldKey, part: OldPart) -> bool:
+    """Whether this part of an operation is in no file, and no other process brings it.
 
-    Or on its way there: another process took the origin over at this sequence or below, and whoever
-    wrote it sends it to that one.
+    Another does where it took the origin over at this sequence or below: whoever wrote the
+    operation sends it to that one.
     """
-    origin = state.origins.get(part.origin) if part.origin is not None else None
-    if origin is None or part.origin_sequence is None:
-        return False
-    if in_files(origin, part.origin_sequence, (key.spec_id, key.values)):
+    if part.origin is None or part.origin_sequence is None:
         return True
+    runs = runs_of(state.origins.get(part.origin))
     process = (key.writer.ingester_id, key.writer.epoch)
-    return not may_commit(origin, part.origin_sequence, process)
+    verdict = verdict_of(runs, part.origin_sequence, process, (key.spec_id, key.values))
+    return verdict is Verdict.NEW
 
 
 def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:

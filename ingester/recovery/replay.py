@@ -18,14 +18,14 @@ from ingester.buffer import BufferTree, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.origin_record import decode_opened, decode_origins
 from ingester.dml.part import Part
-from ingester.dml.record import DamagedRecord, LoggedOperation, OperationHeader, decode_schema
+from ingester.dml.record import DamagedRecord, LoggedOperation, decode_schema
 from ingester.dml.transaction_record import decode_record
 from ingester.errors import StoreAway, UnknownTable
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
-from persist.manifest.origins import in_files, may_commit
+from persist.manifest.origins import runs_of, verdict_of
 from persist.store import StoreRetry, retry_async
 from wal import Log, Record, RecordKind
 
@@ -172,7 +172,7 @@ class Replay:
         rows = sum(part.batch.num_rows for part in parts)
         if rows:
             self._check_owner(table)
-        if not self._is_ours(table, header, epoch) or _left_out(table, logged, parts):
+        if not self._is_to_apply(table, logged, parts, epoch):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
             return None
@@ -205,16 +205,33 @@ class Replay:
                 " log; then move its folder aside"
             )
 
-    def _is_ours(self, table: TableBuffer, header: OperationHeader, epoch: int) -> bool:
-        """Whether no other process has taken over what the operation's origin wrote here."""
+    def _is_to_apply(
+        self, table: TableBuffer, logged: LoggedOperation, left: tuple[Part, ...], epoch: int
+    ) -> bool:
+        """Whether an operation is still this daemon's, of which ``left`` is not applied yet.
+
+        It is not where another process has taken its origin over. Nor is it where a persist has
+        passed over rows of it because its origin was elsewhere; that may have come back since, then
+        whoever writes it sends the operation again.
+        """
+        header = logged.header
         name, sequence = header.origin, header.origin_sequence
         if name is None or sequence is None:
             return True
         known = table.state.origins.get(name)
-        lane = self._origins.lane(name, table.key)
-        if known is not None and lane.owner is None:
-            self._origins.load(lane, known, self._ingester_id)
-        return may_commit(known, sequence, (self._ingester_id, epoch))
+        origin_table = self._origins.table(name, table.key)
+        if known is not None and origin_table.owner is None:
+            self._origins.load(origin_table, known, self._ingester_id)
+        runs, process = runs_of(known), (self._ingester_id, epoch)
+        kept = {part.values for part in left}
+        return verdict_of(runs, sequence, process).own and (
+            known is None
+            or all(
+                verdict_of(runs, sequence, process, (header.spec_id, part.values)).durable
+                for part in logged.parts
+                if part.values not in kept
+            )
+        )
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
         """Our new epoch goes into the manifest first, then what is applied there counts."""
@@ -240,20 +257,3 @@ class Replay:
         self._limits.relieve()
         while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)
-
-
-def _left_out(table: TableBuffer, logged: LoggedOperation, left: tuple[Part, ...]) -> bool:
-    """Whether a persist has passed over rows of the operation, because its origin was elsewhere.
-
-    The origin may have come back since; then whoever writes it sends the operation again.
-    """
-    header = logged.header
-    if header.origin is None or header.origin_sequence is None:
-        return False
-    known = table.state.origins.get(header.origin)
-    kept = {part.values for part in left}
-    return known is not None and not all(
-        in_files(known, header.origin_sequence, (header.spec_id, part.values))
-        for part in logged.parts
-        if part.values not in kept
-    )

@@ -15,7 +15,6 @@ from ingester.replication.commit import NewChanges
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
-from ingester.write.dedup_sink import taken_away, too_low
 from persist.table import TableKey
 
 
@@ -44,12 +43,10 @@ class TransactionDedup:
                 f"sync: primary key {list(definition.primary_key)}, table {'/'.join(key)} has"
                 f" {list(table.definition.primary_key) or 'none'}"
             )
-        lane = await self._lane(table, origin, sequence)
-        if lane.judge(sequence) != "new":
+        origin_table = await self._owned(table, origin, sequence)
+        if not origin_table.is_new(sequence):
             return None
-        ahead = lane.ahead_at(sequence)
-        in_files = frozenset(one for one, last in ahead.items() if last >= sequence)
-        return NewChanges(table, changes, in_files)
+        return NewChanges(table, changes, origin_table.covered(sequence))
 
     def begin(self, tables: Sequence[NewChanges], origin: str, sequence: int) -> None:
         """In the step that submits a transaction: its sequence is under way.
@@ -57,18 +54,18 @@ class TransactionDedup:
         Raises:
             OwnedElsewhere, Superseded: somebody else has come in between; nothing has begun.
         """
-        lanes = [self._origins.lane(origin, one.table.key) for one in tables]
-        for lane in lanes:
-            if lane.lost:
-                raise taken_away(origin, lane.table)
-            if lane.newest_under_way >= sequence:
+        origin_tables = [self._origins.table(origin, one.table.key) for one in tables]
+        for origin_table in origin_tables:
+            if (refusal := origin_table.refusal) is not None:
+                raise refusal
+            if origin_table.fates.newest >= sequence:
                 raise Superseded(
-                    f"origin {origin!r} has a stream that writes to {'/'.join(lane.table)} at this"
-                    " moment",
+                    f"origin {origin!r} has a stream that writes to"
+                    f" {'/'.join(origin_table.table)} at this moment",
                     retry_after_s=1.0,
                 )
-        for lane in lanes:
-            lane.begin(sequence)
+        for origin_table in origin_tables:
+            origin_table.fates.begin(sequence)
 
     def end(
         self,
@@ -79,16 +76,14 @@ class TransactionDedup:
     ) -> None:
         """It is durable and visible, or never will be."""
         for one in tables:
-            for fate in self._origins.lane(origin, one.table.key).end(sequence, error):
+            for fate in self._origins.table(origin, one.table.key).fates.end(sequence, error):
                 fate(error)
 
-    async def _lane(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
-        """The origin's sequences into a table; this one is this daemon's to judge."""
-        lane = self._origins.lane(origin, table.key)
+    async def _owned(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
+        """The origin's sequences into a table, taken for this daemon from ``sequence`` on."""
+        origin_table = self._origins.table(origin, table.key)
         begun = self._begun.get((origin, table.key))
-        if begun is None or sequence < begun or not lane.owns(sequence):
+        if begun is None or sequence < begun or not origin_table.owns(sequence):
             await self._ownership.take(table, origin, sequence)
             self._begun[origin, table.key] = sequence
-        if lane.judge(sequence) == "foreign":
-            raise too_low(origin, sequence)
-        return lane
+        return origin_table

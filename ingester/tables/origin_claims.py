@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from ingester.buffer import BufferHandle, TableBuffer
-from ingester.origins.origin_table import OriginTable
+from ingester.origins.origin_table import Claim, Event, OriginTable
 from ingester.origins.registry import Origins
 from ingester.origins.tenure import Tenure
 from persist.manifest import (
@@ -28,7 +28,7 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
 )
-from persist.manifest.origins import NO_END, Process, end_of, origin_of, owned, run_at
+from persist.manifest.origins import origin_of, owned, run_at, with_ends
 from persist.manifest.times import is_before, parse_time
 from persist.table import TableKey
 
@@ -51,7 +51,7 @@ NO_CLAIMS = Claims((), {})
 
 
 class _Mark(NamedTuple):
-    taken: Tenure
+    tenure: Tenure
     partition: PartitionKey
     last: int
 
@@ -75,21 +75,21 @@ class OriginClaims:
         """What a commit of these buffers says of origins, on top of ``state``."""
         marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
-            for taken, last in handle.origins.items():
-                mark = _Mark(taken, handle.partition, last)
-                marks.setdefault(self._origins.lane_of(taken), []).append(mark)
+            for tenure, last in handle.origins.items():
+                mark = _Mark(tenure, handle.partition, last)
+                marks.setdefault(self._origins.table(tenure.origin, tenure.table), []).append(mark)
         if not marks:
             return NO_CLAIMS
         times = [action.at for action in adds if isinstance(action, Add)]
         besides = frozenset(handles)
         actions: list[Action] = []
         seen: Seen = {}
-        for lane, of_lane in marks.items():
-            name = lane.name
+        for origin_table, of_table in marks.items():
+            name = origin_table.name
             known = seen[name] = state.origins.get(name)
-            base = known or lane.unknown_origin(self._process(of_lane[0].taken))
+            base = known or origin_table.unknown_origin(of_table[0].tenure.process)
             at = max(times, default=base.at)
-            actions.append(self._advanced(lane, base, of_lane, besides, at))
+            actions.append(self._advanced(origin_table, base, of_table, besides, at))
         return Claims(tuple(actions), seen)
 
     def left_out(
@@ -101,15 +101,15 @@ class OriginClaims:
         of them, and a thousand origins in a hundred buffers do not hold up the loop.
         """
         ends = {
-            taken: self._end(state, taken)
-            for taken in {taken for handle in handles for taken in handle.origins}
+            tenure: _end(state, tenure)
+            for tenure in {tenure for handle in handles for tenure in handle.origins}
         }
         return [
             frozenset(
                 seq
-                for taken, last in handle.origins.items()
-                if last >= ends[taken]
-                for seq in taken.op_seqs(ends[taken], handle.first_seq, handle.last_seq)
+                for tenure, last in handle.origins.items()
+                if last >= ends[tenure]
+                for seq in tenure.op_seqs(ends[tenure], handle.first_seq, handle.last_seq)
             )
             for handle in handles
         ]
@@ -127,7 +127,7 @@ class OriginClaims:
         found = [
             handle
             for handle in table.handles()
-            if any(last >= taken.end for taken, last in handle.origins.items())
+            if any(last >= tenure.end for tenure, last in handle.origins.items())
         ]
         if not found:
             del self._contested[table.key]
@@ -135,25 +135,26 @@ class OriginClaims:
 
     def _notice(self, table: TableKey, state: TableState) -> None:
         """Look in a version, committed by whomever, for origins that have another owner."""
-        for lane in self._origins.lanes_of(table):
-            known = state.origins.get(lane.name)
+        for origin_table in self._origins.of_table(table):
+            known = state.origins.get(origin_table.name)
             if known is None:
-                lane.process = None  # expired: the next stream claims it anew
+                if origin_table.state is Claim.OURS:
+                    origin_table.move(Event.EXPIRE)  # the next stream claims it anew
                 continue
             owner = (known.owner_id, known.owner_epoch)
-            if owner == lane.owner:
+            if owner == origin_table.owner:
                 continue
-            self._origins.load(lane, known, self._writer.ingester_id)
-            self._contested.setdefault(table, set()).add(lane)
-            if lane.process is not None and lane.process != owner:
-                lane.process, lane.lost = None, True
+            self._origins.load(origin_table, known, self._writer.ingester_id)
+            self._contested.setdefault(table, set()).add(origin_table)
+            if origin_table.state is Claim.OURS and origin_table.process != owner:
                 log.warning(
                     "origin taken over by another daemon",
                     table=table,
-                    origin=lane.name,
+                    origin=origin_table.name,
                     owner=owner,
                     runbook="origin-taken-over",
                 )
+                origin_table.move(Event.LOSE)
 
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]
@@ -175,9 +176,9 @@ class OriginClaims:
         """What forgets the origins of a version that were last written before that time."""
         found: list[Action] = []
         busy = {
-            lane.name
-            for lane in self._origins.lanes_of(table)
-            if not lane.idle or self._origins.get(lane.name).open_streams
+            origin_table.name
+            for origin_table in self._origins.of_table(table)
+            if not origin_table.idle or self._origins.get(origin_table.name).open_streams
         }
         for name, origin in state.origins.items():
             if len(found) == EXPIRED_AT_ONCE:
@@ -188,43 +189,34 @@ class OriginClaims:
 
     def _advanced(
         self,
-        lane: OriginTable,
+        origin_table: OriginTable,
         base: Origin,
         marks: list[_Mark],
         besides: frozenset[BufferHandle],
         at: str | None,
     ) -> Origin:
         runs = owned(base)
-        limit = self._origins.get(lane.name).first_waiting(besides)
+        limit = self._origins.get(origin_table.name).first_waiting(besides)
         further: dict[int, dict[PartitionKey, int]] = {}
         complete: dict[int, int | None] = {}
-        ends = {
-            taken: min(taken.end, end_of(runs, taken.first, self._process(taken)))
-            for taken, *_ in marks
-        }
-        for taken, end in ends.items():
-            if (run := run_at(runs, min(taken.applied, end - 1))) is not None:
-                complete[runs.index(run)] = taken.last_below(min(limit, end), besides)
-        for taken, partition, last in marks:
-            last = min(last, ends[taken] - 1)
-            if last < taken.first:
+        ends = {mark.tenure: min(mark.tenure.end, mark.tenure.end_in(runs)) for mark in marks}
+        for tenure, end in ends.items():
+            if (run := run_at(runs, min(tenure.applied, end - 1))) is not None:
+                complete[runs.index(run)] = tenure.last_below(min(limit, end), besides)
+        for tenure, partition, last in marks:
+            last = min(last, ends[tenure] - 1)
+            if last < tenure.first:
                 continue
-            for index, run in enumerate(runs):
-                end = runs[index + 1].first if index + 1 < len(runs) else NO_END
-                if run.first <= last and taken.first < end and run.owner == self._process(taken):
+            for index, (run, end) in enumerate(with_ends(runs)):
+                if run.first <= last and tenure.first < end and run.owner == tenure.process:
                     ahead = further.setdefault(index, {})
                     ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
         for index, ahead in further.items():
             runs[index] = runs[index].advanced(complete.get(index), ahead)
-        live = lane.live(besides)
         owner = (base.owner_id, base.owner_epoch)
-        return origin_of(base.name, owner, runs, at, live)
+        return origin_of(base.name, owner, runs, at, origin_table.live(besides))
 
-    def _end(self, state: TableState, taken: Tenure) -> int:
-        known = state.origins.get(taken.origin)
-        if known is None:
-            return taken.end
-        return min(taken.end, end_of(owned(known), taken.first, self._process(taken)))
 
-    def _process(self, taken: Tenure) -> Process:
-        return (self._writer.ingester_id, taken.epoch)
+def _end(state: TableState, tenure: Tenure) -> int:
+    known = state.origins.get(tenure.origin)
+    return tenure.end if known is None else min(tenure.end, tenure.end_in(owned(known)))

@@ -13,12 +13,11 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.observability.status import OriginStatus
-from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from persist.manifest import Origin as OriginAction
 from persist.manifest import TableNotFound
-from persist.manifest.origins import durable_of
+from persist.manifest.origins import NO_END, durable_of, runs_of, verdict_of
 from persist.table import TableKey
 
 READ_AGAIN_S = 5.0
@@ -56,11 +55,29 @@ class KnownOrigins:
         return [facts for facts in self.listed() if name in (None, facts.origin)]
 
     def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
-        """How far one origin's writes into one table have come, as :meth:`OriginTable.standing`."""
-        known = table.state.origins.get(name)
+        """Up to where everything of an origin is known to be in a table, and all marks.
+
+        Between two marks, and up to the first, all sequences stand alike in every partition: a
+        client that puts its rows into other batches than before ends one at each mark.
+        """
         origin = self._origins.find(name)
-        lane = None if origin is None else origin.lanes.get(table.key)
-        return (lane or OriginTable(name, table.key)).standing(known)
+        origin_table = None if origin is None else origin.tables.get(table.key)
+        tenures = () if origin_table is None else origin_table.tenures
+        marks = set(() if origin_table is None else origin_table.fates.under_way)
+        runs = runs_of(table.state.origins.get(name))
+        for run in runs:
+            marks.update((run.first - 1, -1 if run.complete is None else run.complete))
+            marks.update(run.ahead.values())
+        for one in tenures:
+            marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
+        in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
+        upto = None
+        for mark in in_order:
+            in_memory = any(one.first <= mark <= one.last for one in tenures)
+            if not in_memory and not (runs and verdict_of(runs, mark, None).durable):
+                break
+            upto = mark
+        return upto, in_order
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
         origin = self._origins.find(name)

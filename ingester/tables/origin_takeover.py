@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Wish(NamedTuple):
-    lane: OriginTable
+    origin_table: OriginTable
     first: int
 
 
@@ -51,25 +51,26 @@ class Ownership:
             StoreAway: it has to be committed, and the store cannot be reached; or rows that came
                 from this daemon before it lost the origin are still on their way to files.
         """
-        lane = self.origins.lane(name, table.key)
-        lane.ours = self._process
+        origin_table = self.origins.table(name, table.key)
         asked_at = trio.current_time()
-        if not lane.owns(first):
+        if not origin_table.owns(first):
             wishes = self._wishes.setdefault(table.key, {})
-            known = wishes.get(lane)
-            wishes[lane] = _Wish(lane, first if known is None else min(first, known.first))
+            known = wishes.get(origin_table)
+            wishes[origin_table] = _Wish(
+                origin_table, first if known is None else min(first, known.first)
+            )
         try:
             async with self._commits.held(table.key):
-                if lane.owns(first):
+                if origin_table.owns(first):
                     await self._look(table, asked_at)
-                taken = lane.owns(first)
+                taken = origin_table.owns(first)
                 while not taken:
                     # Whoever waits at the gate with a wish is served by who comes through it.
                     waiting = self._wishes.pop(table.key, {})
-                    waiting.setdefault(lane, _Wish(lane, first))
+                    waiting.setdefault(origin_table, _Wish(origin_table, first))
                     taken = await self._commit(table, list(waiting.values()))
         finally:
-            self._wishes.get(table.key, {}).pop(lane, None)
+            self._wishes.get(table.key, {}).pop(origin_table, None)
 
     async def _look(self, table: TableBuffer, asked_at: float) -> None:
         """See whether an origin was taken over meanwhile, unless somebody has just looked."""
@@ -88,28 +89,27 @@ class Ownership:
         state = table.state
         claims = Claims(
             tuple(self._wanted(state, wish, now) for wish in wishes),
-            {lane.name: state.origins.get(lane.name) for lane, _ in wishes},
+            {origin_table.name: state.origins.get(origin_table.name) for origin_table, _ in wishes},
         )
         try:
             state = await self._commits.commit_held(table.key, state, claims.actions, claims)
         except OriginMoved as exc:
             self._commits.show(table, exc.state)
             return False
-        for lane, _ in wishes:
-            self.origins.claim(lane, state.origins[lane.name], self._process)
+        for origin_table, _ in wishes:
+            self.origins.claim(origin_table, state.origins[origin_table.name], self._process)
         self._commits.show(table, state)
-        for lane, first in wishes:
-            log.info("origin taken", table=table.key, origin=lane.name, first=first)
+        for origin_table, first in wishes:
+            log.info("origin taken", table=table.key, origin=origin_table.name, first=first)
         return True
 
     def _wanted(self, state: TableState, wish: _Wish, now: str) -> Origin:
-        lane, first = wish
-        name = lane.name
-        live = lane.live()
-        known = state.origins.get(name)
+        origin_table, first = wish
+        live = origin_table.live()
+        known = state.origins.get(origin_table.name)
         if known is None:
-            known = lane.unknown_origin(self._process)
-        self.origins.load(lane, known, self._process[0])
-        foreign = lane.first_foreign(first)
+            known = origin_table.unknown_origin(self._process)
+        self.origins.load(origin_table, known, self._process[0])
+        foreign = origin_table.first_foreign(first, self._process)
         first = first if foreign is None else foreign
-        return taken_over(known, self._process, first, now, live, lane.held())
+        return taken_over(known, self._process, first, now, live, origin_table.held())

@@ -48,74 +48,61 @@ class OriginSink:
         if name is None or sequence is None:
             self._inner.submit(operation, answer)
             return
-        lane = self._origins.lane(name, operation.table)
-        if lane.lost:
-            answer(operation, taken_away(name, operation.table))
+        origin_table = self._origins.table(name, operation.table)
+        try:
+            new = origin_table.is_new(sequence)
+        except OwnedElsewhere as exc:
+            answer(operation, exc)
             return
-        verdict = lane.judge(sequence)
-        if verdict == "duplicate":
+        if not new:
             operation.duplicate = True
             answer(operation, None)
-        elif verdict == "foreign":
-            answer(operation, too_low(name, sequence))
-        elif not lane.begin(sequence):
-            lane.await_first(
-                sequence, lambda error: self._after_first(lane, operation, answer, error)
+        elif not origin_table.begin(sequence, operation.spec_id):
+            origin_table.fates.await_first(
+                sequence, lambda error: self._after_first(origin_table, operation, answer, error)
             )
         else:
-            lane.spec_id = operation.spec_id
             try:
-                if ahead := lane.ahead_at(sequence):
-                    self._leave_out(operation, sequence, ahead)
+                if covered := origin_table.covered(sequence):
+                    self._leave_out(operation, covered)
             except Exception as exc:
-                self._end(lane, operation, answer, exc)
+                self._end(origin_table, operation, answer, exc)
                 return
-            self._inner.submit(operation, lambda op, error: self._end(lane, op, answer, error))
+            self._inner.submit(operation, lambda op, err: self._end(origin_table, op, answer, err))
 
-    def _leave_out(
-        self, operation: Operation, sequence: int, ahead: dict[PartitionKey, int]
-    ) -> None:
-        covered = frozenset(key for key, upto in ahead.items() if sequence <= upto)
-        left = uncovered(
-            operation.parts, operation.spec_id, covered, self._definition_of(operation.table)
-        )
+    def _leave_out(self, operation: Operation, covered: frozenset[PartitionKey]) -> None:
+        definition = self._definition_of(operation.table)
+        left = uncovered(operation.parts, operation.spec_id, covered, definition)
         if left != operation.parts:
             self._shrink(operation, left)
             operation.duplicate = not left
 
     def _after_first(
-        self, lane: OriginTable, operation: Operation, answer: Answer, error: BaseException | None
+        self,
+        origin_table: OriginTable,
+        operation: Operation,
+        answer: Answer,
+        error: BaseException | None,
     ) -> None:
         assert operation.origin_sequence is not None
+        missing = origin_table.fates.missing
         if error is None:
             operation.duplicate = True
             answer(operation, None)
-        elif lane.missing is not None and operation.origin_sequence > lane.missing:
+        elif missing is not None and operation.origin_sequence > missing:
             answer(operation, error)
         else:
             self.submit(operation, answer)
 
     def _end(
-        self, lane: OriginTable, operation: Operation, answer: Answer, error: BaseException | None
+        self,
+        origin_table: OriginTable,
+        operation: Operation,
+        answer: Answer,
+        error: BaseException | None,
     ) -> None:
         assert operation.origin_sequence is not None
-        waiting = lane.end(operation.origin_sequence, error)
+        waiting = origin_table.fates.end(operation.origin_sequence, error)
         answer(operation, error)
         for fate in waiting:
             fate(error)
-
-
-def taken_away(name: str, table: tuple[str, str]) -> OwnedElsewhere:
-    """Why writes of an origin that moved away are refused."""
-    return OwnedElsewhere(
-        f"origin {name!r} writes to {table[0]}/{table[1]} through another daemon by now; a new"
-        " stream here takes it back"
-    )
-
-
-def too_low(name: str, sequence: int) -> OwnedElsewhere:
-    """Why a stream that goes back below where it began is refused."""
-    return OwnedElsewhere(
-        f"origin {name!r}: sequence {sequence} belongs to a daemon that had this origin before; a"
-        " stream that begins there takes it over"
-    )

@@ -22,7 +22,6 @@ from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate, Relief
 from ingester.write.answer import PutAnswer
-from ingester.write.dedup_sink import taken_away
 from ingester.write.wal_sink import WalSink
 from wal import Draft, OrderedSession, Preamble
 
@@ -235,8 +234,8 @@ class WriteStream:
     def _ended_by(self) -> BaseException | None:
         """Why batches that the loop has not seen yet are refused; those on their way go on."""
         table = self.origin_table
-        if self.superseded is None and table is not None and table.lost:
-            return taken_away(table.name, table.table)
+        if self.superseded is None and table is not None:
+            return table.refusal
         return self.superseded
 
     def _logged(self, slot: Slot, sequence: int) -> None:

@@ -104,7 +104,7 @@ class Writes:
         assert stream.origin is not None
         table = stream.plan.table
         await self._ownership.take(table, stream.origin, sequence)
-        stream.origin_table = self._origins.lane(stream.origin, table.key)
+        stream.origin_table = self._origins.table(stream.origin, table.key)
 
     def _check_room(self, nbytes: int) -> None:
         if reasons := self._path.gate.reasons(nbytes):
@@ -136,11 +136,11 @@ class Writes:
         """Shared by all streams of one schema: its schema record is written once a segment."""
         definition = table.definition
         known = None if origin is None else self._origins.find(origin)
-        lane = None if known is None else known.lanes.get(table.key)
-        if lane is not None and lane.spec_id is not None and not lane.idle:
+        origin_table = None if known is None else known.tables.get(table.key)
+        if origin_table is not None and origin_table.spec_id is not None and not origin_table.idle:
             # What is said of an origin's rows in files, up to a sequence by partition, is said by
             # their spec: those of another come when none of these waits any more.
-            definition = definition.by_spec(lane.spec_id)
+            definition = definition.by_spec(origin_table.spec_id)
         normalise = kind(definition, sent)
         ids = (definition.schema_id, definition.spec_id)
         key = (table.key, kind, *ids, sent.serialize().to_pybytes())

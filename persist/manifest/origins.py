@@ -1,4 +1,4 @@
-"""Which of an origin's writes are in a table's files, and who may still bring others.
+"""Which of an origin's writes are in a table's files, and who may still commit others.
 
     0 ─────── run 1 ───────┬─────── run 2 ───────┬─── run 3 ──▶        sequences of one origin
       taken by (a, 3)      │ taken by (b, 1)     │ taken by (b, 2)
@@ -11,6 +11,13 @@ above it from whoever had them. An earlier process keeps what lies below, and ma
 from its log; what lies above is not its any more, because the client sends it to the new one. So
 every sequence has one process that may commit it, at every moment.
 
+Whether a sequence is there already is asked of :func:`verdict_of` alone: by streams and replication
+through :class:`ingester.origins.origin_table.OriginTable`, by replay and by adoption.
+
+                       in files       in no file
+    the process's      DUPLICATE      NEW
+    another's          IN_FILES       FOREIGN
+
 Within a run sequences rise in log order, and a partition's files are a prefix of the log: that is
 why one number per partition is enough. A process lays an origin's rows out by another partition
 spec only when none of them waits by an earlier one; so each number holds for its spec's partition,
@@ -20,7 +27,9 @@ and a row is in files if any of them says so. The number of runs is bounded: bey
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import zip_longest
 from typing import NamedTuple
 
 from persist.manifest.actions import Origin, OriginAhead, OriginRun, PartitionKey
@@ -33,6 +42,29 @@ NO_END = 2**63 - 1
 
 Process = tuple[str, int]
 """(ingester id, epoch)"""
+
+
+class Verdict(Enum):
+    """Where a sequence of an origin stands for one process."""
+
+    NEW = "new"
+    """No file has it, and the process may commit it."""
+    DUPLICATE = "duplicate"
+    """It is durable, and was the process's to commit."""
+    IN_FILES = "in files"
+    """It is durable, and was another process's to commit."""
+    FOREIGN = "foreign"
+    """No file has it, and another process may commit it."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether the rows are safe: sent again, they are a duplicate."""
+        return self in (Verdict.DUPLICATE, Verdict.IN_FILES)
+
+    @property
+    def own(self) -> bool:
+        """Whether it is, or was, the process's to commit."""
+        return self in (Verdict.NEW, Verdict.DUPLICATE)
 
 
 class Held(NamedTuple):
@@ -53,11 +85,11 @@ class Run(NamedTuple):
     complete: int | None
     ahead: Mapping[PartitionKey, int]
 
-    def has(self, sequence: int, partition: PartitionKey) -> bool:
-        """Whether the partition's rows of that sequence of this run are in files."""
+    def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
+        """Whether the rows of a sequence of this run are in files: a partition's, or all."""
         if self.complete is not None and sequence <= self.complete:
             return True
-        return sequence <= self.ahead.get(partition, -1)
+        return partition is not None and sequence <= self.ahead.get(partition, -1)
 
     def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> Run:
         """The run with these facts, too."""
@@ -70,8 +102,10 @@ class Run(NamedTuple):
         return self._replace(complete=upto if upto >= 0 else None, ahead=left)
 
 
-def runs_of(origin: Origin) -> list[Run]:
-    """The runs in order; at least one."""
+def runs_of(origin: Origin | None) -> list[Run]:
+    """The runs in order: at least one, or none where nothing is known of the origin."""
+    if origin is None:
+        return []
     top = (origin.complete, _as_map(origin.ahead))
     if not origin.runs:
         return [Run(0, None, *top)]
@@ -131,20 +165,31 @@ def end_of(runs: list[Run], first: int, process: Process) -> int:
     return NO_END
 
 
-def in_files(origin: Origin | None, sequence: int, partition: PartitionKey) -> bool:
-    """Whether this part of an origin's operation is in files, by whichever way it came there."""
-    if origin is None:
-        return False
-    run = run_at(runs_of(origin), sequence)
-    return run is None or run.has(sequence, partition)
+def with_ends(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
+    """Each run with the first sequence of the next one."""
+    for run, following in zip_longest(runs, runs[1:]):
+        yield run, NO_END if following is None else following.first
 
 
-def may_commit(origin: Origin | None, sequence: int, process: Process) -> bool:
-    """Whether what a process took of this origin's sequence is for it to commit."""
-    if origin is None:
-        return True
-    run = run_at(runs_of(origin), sequence)
-    return run is not None and run.owner in (None, process)
+def verdict_of(
+    runs: list[Run], sequence: int, process: Process | None, partition: PartitionKey | None = None
+) -> Verdict:
+    """Where a sequence stands for a process, by what a version says of the origin.
+
+    Args:
+        runs: as of :func:`runs_of` or :func:`owned`; none where nothing is known of the origin.
+        process: None for one that has not taken the origin.
+        partition: the one whose rows are asked about; None for all rows of the sequence.
+    """
+    if not runs:
+        return Verdict.NEW
+    run = run_at(runs, sequence)
+    if run is None:
+        return Verdict.IN_FILES
+    own = run.owner in (None, process)
+    if run.has(sequence, partition):
+        return Verdict.DUPLICATE if own else Verdict.IN_FILES
+    return Verdict.NEW if own else Verdict.FOREIGN
 
 
 def durable_of(origin: Origin) -> int | None:
@@ -168,10 +213,8 @@ def taken_over(
     What is in files stays known. What others have taken below ``first`` and no file has remains
     theirs, and so does what is ``held``.
     """
-    before = owned(origin)
     runs: list[Run] = []
-    for index, run in enumerate(before):
-        end = before[index + 1].first if index + 1 < len(before) else NO_END
+    for run, end in with_ends(owned(origin)):
         if run.owner == process or end <= first:
             runs.append(run)
             continue

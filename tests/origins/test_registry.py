@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ingester.origins.registry import Origins
+from persist.manifest.origins import Verdict
 
 TABLES = [("n", "a"), ("n", "b")]
 
@@ -32,15 +33,15 @@ class OriginMachine(RuleBasedStateMachine):
         self.sequence += step
         self.op_seq += 1
         holders: list[Any] = [self.open[table][part] for part in sorted(parts)]
-        lane = self.origins.lane("o", table)
-        assert lane.judge(self.sequence) == "new"
-        assert lane.begin(self.sequence)
-        assert not lane.begin(self.sequence)
+        origin_table = self.origins.table("o", table)
+        assert origin_table.verdict(self.sequence) is Verdict.NEW
+        assert origin_table.fates.begin(self.sequence)
+        assert not origin_table.fates.begin(self.sequence)
         told: list[BaseException | None] = []
-        lane.await_first(self.sequence, told.append)
+        origin_table.fates.await_first(self.sequence, told.append)
         assert not self.origins.is_applied("o", table, self.sequence)
         self.origins.note_applied("o", table, self.sequence, self.op_seq, holders)
-        for fate in lane.end(self.sequence, None):
+        for fate in origin_table.fates.end(self.sequence, None):
             fate(None)
         assert told == [None]
         self.applied[table] = self.sequence
@@ -50,12 +51,12 @@ class OriginMachine(RuleBasedStateMachine):
     def fail(self, table: tuple[str, str]) -> None:
         """A write that never becomes durable leaves its sequence free."""
         sequence = self.sequence + 1
-        lane = self.origins.lane("o", table)
-        assert lane.begin(sequence)
+        origin_table = self.origins.table("o", table)
+        assert origin_table.fates.begin(sequence)
         told: list[BaseException | None] = []
-        lane.await_first(sequence, told.append)
+        origin_table.fates.await_first(sequence, told.append)
         error = RuntimeError("the disk is full")
-        for fate in lane.end(sequence, error):
+        for fate in origin_table.fates.end(sequence, error):
             fate(error)
         assert told == [error]
         assert not self.origins.is_applied("o", table, sequence)
@@ -68,8 +69,8 @@ class OriginMachine(RuleBasedStateMachine):
         self.released.add(holder)
         origin = self.origins.find("o")
         if origin is not None:
-            for taken in origin.lanes[table].taken if table in origin.lanes else ():
-                taken.note_released(holder)
+            for tenure in origin.tables[table].tenures if table in origin.tables else ():
+                tenure.note_released(holder)
             origin.note_settled()
 
     @invariant()

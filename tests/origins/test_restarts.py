@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from ingester.origins.registry import Origins
 from persist.manifest import Origin
-from persist.manifest.origins import may_commit, taken_over
+from persist.manifest.origins import Verdict, taken_over
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import events, put, rows
+from tests.persist.manifest.samples import may_commit
 
 NAME, TABLE, ID = "w", ("it", "t"), "a"
 BUFFER = "buffer"
@@ -33,30 +34,31 @@ class Life:
         self.manifest = manifest
         self.origins = Origins()
         for seq, (written_in, sequence) in enumerate(log):
-            lane = self.origins.lane(NAME, TABLE)
-            if manifest is not None and lane.owner is None:
-                self.origins.load(lane, manifest, ID)
+            origin_table = self.origins.table(NAME, TABLE)
+            if manifest is not None and origin_table.owner is None:
+                self.origins.load(origin_table, manifest, ID)
             process = (ID, written_in)
             assert may_commit(manifest, sequence, process), (manifest, sequence, process)
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], process)
 
     def open(self, first: int) -> None:
         """As `Ownership.take` does."""
-        lane = self.origins.lane(NAME, TABLE)
-        lane.ours = self.process
-        if lane.owns(first):
+        origin_table = self.origins.table(NAME, TABLE)
+        if origin_table.owns(first):
             return
-        known = self.manifest or lane.unknown_origin(self.process)
-        self.origins.load(lane, known, ID)
-        foreign = lane.first_foreign(first)
+        known = self.manifest or origin_table.unknown_origin(self.process)
+        self.origins.load(origin_table, known, ID)
+        foreign = origin_table.first_foreign(first, self.process)
         first = first if foreign is None else foreign
-        self.manifest = taken_over(known, self.process, first, None, lane.live(), lane.held())
-        self.origins.claim(lane, self.manifest, self.process)
-        assert lane.owns(first)
+        self.manifest = taken_over(
+            known, self.process, first, None, origin_table.live(), origin_table.held()
+        )
+        self.origins.claim(origin_table, self.manifest, self.process)
+        assert origin_table.owns(first)
 
-    def send(self, sequence: int) -> str:
-        verdict = self.origins.lane(NAME, TABLE).judge(sequence)
-        if verdict == "new":
+    def send(self, sequence: int) -> Verdict:
+        verdict = self.origins.table(NAME, TABLE).verdict(sequence)
+        if verdict is Verdict.NEW:
             seq = len(self.log)
             self.log.append((self.process[1], sequence))
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], self.process)
@@ -82,10 +84,10 @@ def test_what_was_written_is_a_duplicate_and_stays_ours_to_commit(
             for sequence in stream:
                 verdict = life.send(sequence)
                 if sequence in written:
-                    assert verdict == "duplicate"
+                    assert verdict.durable
                 elif sequence > max(written, default=-1):
-                    assert verdict == "new"
-                if verdict == "new":
+                    assert verdict is Verdict.NEW
+                if verdict is Verdict.NEW:
                     written.add(sequence)
         manifest = life.manifest
     assert len(log) == len(written)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, TableBuffer
-from ingester.origins.origin_table import OriginTable, Verdict
+from ingester.origins.origin_table import Claim, OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import (
@@ -29,9 +29,10 @@ from persist.manifest import (
     WriterIdentity,
     apply,
 )
-from persist.manifest.origins import in_files, may_commit, taken_over
+from persist.manifest.origins import Verdict, taken_over
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
+from tests.persist.manifest.samples import in_files, may_commit
 
 NAME, TABLE = "w", ("it", "t")
 DEFINITION = TableDefinition(pa.schema({"p": pa.int64()}), PartitionSpec.parse(["identity(p)"]))
@@ -148,8 +149,8 @@ class Daemon:
             self._origins.restore(NAME, TABLE, record.sequence, process)
             return
         state, known = self._table.state, self._table.state.origins.get(NAME)
-        if known is not None and self._lane.owner is None:
-            self._origins.load(self._lane, known, self.id)
+        if known is not None and self._origin_table.owner is None:
+            self._origins.load(self._origin_table, known, self.id)
         if not may_commit(known, record.sequence, process):
             return
         left = tuple(
@@ -182,30 +183,31 @@ class Daemon:
             part.active.last_seq = seq
             self._ops.setdefault(part.active, []).append((seq, sequence))
             holders.append(part.active)
-        taken = self._origins.note_applied(NAME, TABLE, sequence, seq, holders, (self.id, epoch))
+        tenure = self._origins.note_applied(NAME, TABLE, sequence, seq, holders, (self.id, epoch))
         for handle in holders:
-            handle.origins[taken] = sequence
+            handle.origins[tenure] = sequence
 
     # A stream
 
     def open(self, first: int) -> None:
         """As `Ownership.take` does: all from ``first`` on can be judged from now on."""
-        lane, process = self._lane, (self.id, self._epoch)
-        lane.ours = process
-        if lane.owns(first):
+        origin_table, process = self._origin_table, (self.id, self._epoch)
+        if origin_table.owns(first):
             self.refresh()
         for _ in range(AT_MOST):
-            if lane.owns(first):
+            if origin_table.owns(first):
                 return
             known = self._table.state.origins.get(NAME)
-            base = known or lane.unknown_origin(process)
-            self._origins.load(lane, base, self.id)
-            foreign = lane.first_foreign(first)
+            base = known or origin_table.unknown_origin(process)
+            self._origins.load(origin_table, base, self.id)
+            foreign = origin_table.first_foreign(first, process)
             begin = first if foreign is None else foreign
-            wanted = taken_over(base, process, begin, None, lane.live(), lane.held())
+            wanted = taken_over(
+                base, process, begin, None, origin_table.live(), origin_table.held()
+            )
             if self._store.origin == known:
                 state = self._store.commit([wanted])
-                self._origins.claim(lane, wanted, process)
+                self._origins.claim(origin_table, wanted, process)
                 self._show(state)
             else:
                 self.refresh()
@@ -213,19 +215,21 @@ class Daemon:
 
     def send(self, sequence: int) -> Verdict:
         """Judge a batch, and have it in the log and in buffers if it is new."""
-        verdict = "foreign" if self._lane.lost else self._lane.judge(sequence)
-        if verdict == "new":
+        origin_table = self._origin_table
+        lost = origin_table.state is Claim.LOST
+        verdict = Verdict.FOREIGN if lost else origin_table.verdict(sequence)
+        if verdict is Verdict.NEW:
             self._seq += 1
-            ahead = self._lane.ahead_at(sequence)
-            parts = tuple(key for key in partitions_of(sequence) if ahead.get(key, -1) < sequence)
+            covered = origin_table.covered(sequence)
+            parts = tuple(key for key in partitions_of(sequence) if key not in covered)
             record = Logged(self._epoch, self._seq, sequence, parts)
             self._log[self._segment].append(record)
             self._apply(self._segment, record)
         return verdict
 
     @property
-    def _lane(self) -> OriginTable:
-        return self._origins.lane(NAME, TABLE)
+    def _origin_table(self) -> OriginTable:
+        return self._origins.table(NAME, TABLE)
 
     # Commits, as `Commits` and `VersionOverlap` make them
 

@@ -18,6 +18,7 @@ from ingester.dml.operation import Operation
 from ingester.dml.part import Part
 from ingester.dml.sink import Answer
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
+from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins
 from ingester.write.covered_rows import uncovered
 from ingester.write.dedup_sink import OriginSink
@@ -209,23 +210,23 @@ def test_what_another_daemon_has_taken_below_is_refused_until_a_stream_begins_th
     sequence: int,
 ) -> None:
     yard = Yard()
-    lane = yard.origins.lane("o", TABLE)
+    origin_table = yard.origins.table("o", TABLE)
     theirs = fresh("o", ("other", 4))
-    lane.claim(taken_over(theirs, ME, 10, "now"), ME)
+    origin_table.claim(taken_over(theirs, ME, 10, "now"), ME)
     told: list[BaseException | None] = []
     yard.sink.submit(operation(sequence), lambda op, error: told.append(error))
     assert isinstance(told[0], OwnedElsewhere)
-    assert not lane.owns(sequence)
-    assert lane.owns(10)
-    lane.claim(taken_over(taken_over(theirs, ME, 10, "now"), ME, sequence, "now"), ME)
-    assert lane.owns(sequence)
+    assert not origin_table.owns(sequence)
+    assert origin_table.owns(10)
+    origin_table.claim(taken_over(taken_over(theirs, ME, 10, "now"), ME, sequence, "now"), ME)
+    assert origin_table.owns(sequence)
 
 
 def test_once_another_daemon_has_the_origin_its_writes_are_refused() -> None:
     yard = Yard()
-    lane = yard.origins.lane("o", TABLE)
-    lane.claim(fresh("o", ME), ME)
-    lane.lost = True
+    origin_table = yard.origins.table("o", TABLE)
+    origin_table.claim(fresh("o", ME), ME)
+    origin_table.move(Event.LOSE)
     told: list[BaseException | None] = []
     yard.sink.submit(operation(1), lambda op, error: told.append(error))
     assert isinstance(told[0], IngesterError)
@@ -240,9 +241,9 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     sink = OriginSink(origins, log, lambda op, parts: left.append(parts), lambda table: NAMED)
     known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
-    lane = origins.lane("o", TABLE)
-    lane.claim(taken_over(known, ME, 5, "now"), ME)
-    lane.taken[0].ahead = dict(ahead)
+    origin_table = origins.table("o", TABLE)
+    origin_table.claim(taken_over(known, ME, 5, "now"), ME)
+    origin_table.tenures[0].ahead = dict(ahead)
     for sequence in (4, 5, 6, 7):
         op = operation(sequence)
         op.parts = parts_of([{"name": name} for name in "pqr"], NAMED.spec)
@@ -259,11 +260,11 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     sink = OriginSink(
         origins, Log(origins), lambda op, parts: left.append(parts), lambda table: definition
     )
-    lane = origins.lane("o", TABLE)
-    lane.claim(
+    origin_table = origins.table("o", TABLE)
+    origin_table.claim(
         taken_over(Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),)), ME, 5, "now"), ME
     )
-    lane.taken[0].ahead = {(1, ("p",)): 5, (2, (3,)): 5}
+    origin_table.tenures[0].ahead = {(1, ("p",)): 5, (2, (3,)): 5}
     op = operation(5)
     op.spec_id = definition.spec_id
     rows = [{"name": "p", "n": 1}, {"name": "q", "n": 1}, {"name": "p", "n": 2}]

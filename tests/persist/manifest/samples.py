@@ -18,6 +18,7 @@ from persist.manifest import (
     OriginExpired,
     OriginRun,
     Owner,
+    PartitionKey,
     Properties,
     Proposal,
     Remove,
@@ -31,6 +32,7 @@ from persist.manifest import (
     apply,
     commit,
 )
+from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry
 
 DAY: Values = ("2026-11-21",)
@@ -173,3 +175,13 @@ any_action: st.SearchStrategy[Action] = st.one_of(
     st.builds(Horizon, _text),
     st.builds(Txn, _text, _seqs),
 )
+
+
+def in_files(origin: Origin | None, sequence: int, partition: PartitionKey) -> bool:
+    """Whether a partition's rows of a sequence are in files by what a version says."""
+    return verdict_of(runs_of(origin), sequence, None, partition).durable
+
+
+def may_commit(origin: Origin | None, sequence: int, process: Process) -> bool:
+    """Whether a version leaves it to a process to commit a sequence."""
+    return verdict_of(runs_of(origin), sequence, process).own

@@ -13,13 +13,12 @@ from persist.manifest.origins import (
     durable_of,
     fresh,
     further,
-    in_files,
-    may_commit,
     origin_of,
     owned,
     run_at,
     taken_over,
 )
+from tests.persist.manifest.samples import in_files, may_commit
 
 A, B, C = ("a", 1), ("b", 1), ("c", 3)
 P, Q = (1, ("p",)), (1, ("q",))
