@@ -42,6 +42,7 @@ def end_process(code: int) -> NoReturn:
         code = code or FAILED
     with contextlib.suppress(OSError):
         sys.stderr.flush()
+    remove_half_written()
     os._exit(code)
 
 
@@ -59,12 +60,24 @@ def end_on_signals() -> None:
 
 @contextlib.contextmanager
 def half_written(path: Path) -> Iterator[None]:
-    """Have ``path`` removed when the process ends by force in the ``with`` block."""
+    """Have the file at ``path``, made in the ``with`` block, removed unless it is renamed there.
+
+    Invariant: a path is in ``_half_written`` before its file is made and until that is gone, so
+    that the process leaves no such file behind, wherever a signal comes.
+    """
     _half_written.add(path)
     try:
         yield
     finally:
+        path.unlink(missing_ok=True)
         _half_written.discard(path)
+
+
+def remove_half_written() -> None:
+    """Remove the files that are in the middle of being written: nobody goes on with them."""
+    for path in list(_half_written):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _first(number: int, frame: FrameType | None) -> None:
@@ -87,7 +100,5 @@ def _watch(reading: int) -> None:
     while number not in _ENDING:
         number = os.read(reading, 1)[0]
     select.select([reading], [], [], GRACE_S)
-    for path in list(_half_written):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+    remove_half_written()
     os._exit(128 + number)

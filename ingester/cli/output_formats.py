@@ -6,8 +6,8 @@ A file appears whole, under its name, or not at all.
 
 import contextlib
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,24 +97,13 @@ def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> S
 @contextlib.contextmanager
 def appearing(path: Path) -> Iterator[Any]:
     """A file to write to that gets its name when the block ends well, and vanishes otherwise."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    part = Path(name)
-    try:
-        with half_written(part), os.fdopen(handle, "wb") as file:
+    part = path.parent.absolute() / f".{path.name}.{secrets.token_hex(4)}.part"
+    with half_written(part):
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())  # mkstemp makes it private
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class _Valve:

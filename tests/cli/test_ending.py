@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from ingester.cli.ending import remove_half_written
+from ingester.cli.output_formats import appearing
 from ingester.client import Client
 from tests.cli.conftest import ROOT
 from tests.drivers.daemon import Daemon
@@ -91,6 +94,20 @@ def test_a_signal_ends_a_query_that_waits_and_leaves_no_half_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
+# Between the making of the file and its `with`, the interpreter closes it, which Python tells.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_at_any_line_leaves_the_whole_file_or_none(tmp_path: Path) -> None:
+    path, written, line = tmp_path / "rows.csv", b"1\n" * 100, 0
+    interrupted = True
+    while interrupted:
+        line += 1
+        interrupted = interrupted_at(line, lambda: write_to(path, written))
+        remove_half_written()  # as the end of the process does
+        assert [each.read_bytes() for each in tmp_path.iterdir()] in ([], [written])
+        path.unlink(missing_ok=True)
+    assert line > 20
+
+
 def test_a_second_signal_ends_it_at_once(mute: Mute, start: Start) -> None:
     running = start("query", "n", "t", "--format", "csv", "--endpoint", mute.endpoint)
     assert mute.asked.wait(WITHIN_S)
@@ -149,6 +166,33 @@ def test_what_cannot_be_printed_is_told(served: Daemon, start: Start, arguments:
         assert running.wait(WITHIN_S) == 1
     assert b"No space left" in said(running)
     assert b"Traceback" not in said(running)
+
+
+def write_to(path: Path, data: bytes) -> None:
+    with appearing(path) as file:
+        file.write(data)
+
+
+def interrupted_at(number: int, call: Callable[[], None]) -> bool:
+    """Whether ``call`` has a line of this number, at which a KeyboardInterrupt comes."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        if event == "line" and lines == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def wait_for(look: Callable[[], list[Path]]) -> list[Path]:
