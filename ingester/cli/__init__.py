@@ -1,9 +1,25 @@
-"""The command line: ``ingester serve | write | query | …``.
+"""The command line: ``ingester serve | write | query | …``, for people and for scripts.
 
-Start-up imports neither pyarrow nor trio, so that ``--help`` is quick.
+    ``main`` ──▶ ``app``: commands and options ──▶ the module of a command ──▶ ``printing``
+                    ``exits``: what failed, in one line and an exit code ──▶ ``ending``
+
+The options of most commands stand in ``app``, those of the larger ones in ``write_commands``,
+``manifest_commands`` and ``replicate_commands``, and what several share in ``command_options``.
+None of these imports pyarrow or trio, so that ``--help`` is quick. What a command does is in a
+module that is imported when it runs:
+
+    ``serve``                            a daemon of its own, its settings, the demo
+    ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
+    ``query``, ``status``                what a daemon answers
+    ``wal_tools``                        the log of a daemon that is stopped
+    ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
+    ``replicate``                        another database's changes, until a signal
+
+``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` says times for both.
 
 Facts go to standard output, everything else to standard error. A failure is one clear line and an
-exit code (see :mod:`ingester.cli.exits`), never a traceback.
+exit code, never a traceback. This room holds no rule of the daemon's and reaches its data only as
+any client does, through ``ingester.client``, or where no daemon runs. Start reading at ``app``.
 """
 
 import signal

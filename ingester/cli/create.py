@@ -8,10 +8,10 @@ import pyarrow as pa
 from ingester.client import NEVER, Client, TableDescription
 
 from .exits import USAGE, CommandFailed
-from .input_files import format_of, opened
+from .input.files import format_of, opened
+from .input.source import TextOptions
+from .input.type_names import parse_field, split_outside
 from .printing import print_json, print_line, print_table
-from .text_source import TextOptions
-from .type_names import parse_field, split_outside
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from ingester.client import NEVER, Client, InvalidRequest, QueryStream
 from ingester.client.filter_parser import Disjunction, parse_filter
 
 from .exits import USAGE, CommandFailed
-from .output_formats import TABLE_ROWS, Sink, TableSink, appearing, format_of, open_sink
+from .output.formats import TABLE_ROWS, Sink, TableSink, appearing, format_of, open_sink
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,10 +24,10 @@ from ingester.client import (
 from ingester.config.units import parse_duration
 
 from .exits import USAGE, CommandFailed, say_failure
-from .input_files import InputFile, format_of, opened, source_of
+from .input.files import InputFile, format_of, opened, source_of
+from .input.source import TextOptions, shown
 from .printing import print_json, print_line
 from .row_numbers import PlainRows, RowNumbers, Target, rows_of
-from .text_source import TextOptions, shown
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def write(
     row numbers, so an origin that another program gave sequences of its own does not belong here.
     """
     do_without_pandas()
-    from .text_source import text_options
+    from .input.source import text_options
     from .write import Sending, write_files
 
     if first_sequence is not None and origin is None:
@@ -147,7 +147,7 @@ def create(
     """
     do_without_pandas()
     from .create import Definition, create_table
-    from .text_source import text_options
+    from .input.source import text_options
 
     wanted = Definition(
         namespace=namespace,

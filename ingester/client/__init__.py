@@ -16,17 +16,26 @@ names for asyncio and trio. What ``write`` takes says :mod:`ingester.client.inpu
 form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
 :mod:`ingester.client.errors` for who must act on which.
 
-    blocking                     one method per thing the daemon does
-    awaiting, asyncio_loop, aio, trio_client     the same, awaited
-    arguments, endpoint          what callers pass, checked
-    inputs, splitting, fitting, meaning          what they write, as batches of the table's types
-    opening, writer              a writer, and under which origin it writes
-    ack, driver, stream_threads  who waits for an answer, and who sends and reads
-    delivery, window, origins, retry             what becomes of each batch
-    reading, filter_text         what a query asks and answers
-    sync                         a replication stream
-    connection, link, lifetime   every call of pyarrow, and how long gRPC lives
-    wire, errors                 bodies of the protocol, and refusals
+A call: ``arguments`` checks what the caller passes, ``client`` turns it into a body of the protocol
+(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps.
+
+A batch, from ``Writer.write`` to its answer:
+
+    ``inputs``       what the caller hands over becomes record batches; ``meaning`` refuses what
+                     Arrow would turn into something else, ``batches`` cuts, ``fitting`` casts
+    ``writers``      opens a writer under an origin, which ``origins`` lends
+    ``writer``       appends batches, and gives an ``ack`` for each
+    ``send_loop``    says whether there is room, and waits for those who wait
+    ``stream_threads``   sends and reads, over a ``put_stream``
+    ``delivery``     decides what becomes of a batch; ``window`` holds those not yet answered
+
+A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
+another database go through a ``sync_stream``. ``awaiting`` makes an awaited client of the blocking
+one, ``asyncio_loop`` with ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC
+against forks and the interpreter's end, and ``errors`` turns what pyarrow raises into ours.
+
+This library never imports the daemon, its log or its settings. Start reading at ``client`` for
+calls, at ``writer`` for writing.
 """
 
 from .ack import Ack

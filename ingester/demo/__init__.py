@@ -5,9 +5,21 @@
                                                         └──► persist ──► files ──► Spark
     totals of the source  ═══════════ must equal ═════════════════════════════════ Spark's totals
 
+    ``run``            the course: check, start, stream, persist, stop, compare
+      ``requirements``   what has to be installed, asked for at once
+      ``source``         the flights, from an installed package
+      ``process``        the daemon, as a process of its own
+      ``stages``         what is done at the daemon, one function a stage
+        ``streaming``      the writers, and a meter of each table
+        ``live_queries``   queries while writers write
+      ``spark_reader``   the files, as Spark reads them
+      ``totals``         what is compared
+      ``report``         what is printed
+
 Law of this package: it uses the daemon as any user would (command line, client library, Spark
 reader) and believes nothing: what it sent is summed up with pyarrow, what Spark and the daemon
-give back is summed up by them, and any number that differs ends the demo with exit code 1.
+give back is summed up by them, and any number that differs ends the demo with exit code 1. Start
+reading at ``run``.
 """
 
 from .run import run_demo

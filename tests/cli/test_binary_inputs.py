@@ -13,8 +13,8 @@ import pyarrow.parquet.encryption as encryption
 import pytest
 
 from ingester.cli.exits import CommandFailed
-from ingester.cli.input_files import opened
-from ingester.cli.text_source import text_options
+from ingester.cli.input.files import opened
+from ingester.cli.input.source import text_options
 from tests.cli.conftest import Run, check_refused
 
 PLAIN = pa.table({"abcd": [1, 2, 3]})

@@ -16,7 +16,7 @@ import pytest
 from pyarrow import flight
 
 from ingester.cli.ending import remove_half_written
-from ingester.cli.output_formats import appearing
+from ingester.cli.output.formats import appearing
 from ingester.client import Client
 from tests.cli.conftest import ROOT
 from tests.drivers.daemon import Daemon

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingester.cli.csv_input import CsvRows
 from ingester.cli.exits import CommandFailed
-from ingester.cli.json_input import JsonLines
-from ingester.cli.output_formats import open_sink
-from ingester.cli.output_values import csv_cells, json_values
-from ingester.cli.text_source import TextSource, text_options
+from ingester.cli.input.csv_rows import CsvRows
+from ingester.cli.input.json_lines import JsonLines
+from ingester.cli.input.source import TextSource, text_options
+from ingester.cli.output.formats import open_sink
+from ingester.cli.output.values import csv_cells, json_values
 from ingester.cli.time_texts import far_count, far_text
 from tests.cli.test_round_trip import plain
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingester.cli.exits import CommandFailed
-from ingester.cli.input_files import format_of, opened
-from ingester.cli.json_objects import as_lines
-from ingester.cli.text_source import text_options
+from ingester.cli.input.files import format_of, opened
+from ingester.cli.input.json_objects import as_lines
+from ingester.cli.input.source import text_options
 from tests.cli.conftest import ROOT
 
 UTC = pa.timestamp("us", "UTC")
@@ -352,8 +352,8 @@ def test_a_types_pass_does_not_hold_the_file(tmp_path: Path) -> None:
             file.write("1234567890,abcdefghijklmnopqrstuvwxyz\n" * 50_000)
     code = (
         "import sys, pyarrow\n"
-        "from ingester.cli.input_files import opened\n"
-        "from ingester.cli.text_source import text_options\n"
+        "from ingester.cli.input.files import opened\n"
+        "from ingester.cli.input.source import text_options\n"
         "with opened(sys.argv[1], 'csv', None, text_options(None, None, None, False, None)) as f:\n"
         "    assert f.rows == sum(b.num_rows for b in f.batches(10_000)) == 5_000_000\n"
         "peak = pyarrow.default_memory_pool().max_memory() // 2**20\n"

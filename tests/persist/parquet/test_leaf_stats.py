@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingester.cli.output_formats import open_sink
+from ingester.cli.output.formats import open_sink
 from persist.parquet.encode import encode_sorted
 from persist.parquet.leaf_stats import leaves_without_floats, leaves_without_nan
 from persist.parquet.sparse_rows import SparseRows

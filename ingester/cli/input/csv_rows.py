@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 
-from .exits import CommandFailed
-from .text_source import BLOCK_BYTES, OTHERS, Rewound, TextOptions, TextSource, head_of
+from ..exits import CommandFailed
+from .source import BLOCK_BYTES, OTHERS, Rewound, TextOptions, TextSource, head_of
 from .text_types import TextColumn
 from .text_values import Reading, Unreadable, converted, is_text, shortened
 from .type_names import type_name

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .time_texts import FAR, far_count, has_far
+from ..time_texts import FAR, far_count, has_far
 
 NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
 """What stands for a missing value in columns that are not text, as other tools write it."""

@@ -1,7 +1,7 @@
 """Files as streams of record batches, in memory that does not grow with the file.
 
 Where the table exists, text formats are read with its column types, and where it does not with such
-as hold all that is written: :mod:`.csv_input` and :mod:`.json_input`.
+as hold all that is written: :mod:`.csv_rows` and :mod:`.json_lines`.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ import pyarrow.parquet
 
 from ingester.client.batches import cut_table
 
-from .csv_input import CsvRows
-from .exits import USAGE, CommandFailed, say_failure
-from .json_input import JsonLines
-from .text_source import PACKED, STANDARD_INPUT, TextOptions, TextSource, shown
+from ..exits import USAGE, CommandFailed, say_failure
+from .csv_rows import CsvRows
+from .json_lines import JsonLines
+from .source import PACKED, STANDARD_INPUT, TextOptions, TextSource, shown
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 _BY_EXTENSION = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from .exits import USAGE, CommandFailed
+from ..exits import USAGE, CommandFailed
 
 _PLAIN: dict[str, pa.DataType] = {
     "bool": pa.bool_(),

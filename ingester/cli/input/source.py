@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from .exits import USAGE, CommandFailed
+from ..exits import USAGE, CommandFailed
 from .type_names import parse_column_types
 
 STANDARD_INPUT = "-"

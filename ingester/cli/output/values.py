@@ -3,7 +3,7 @@
     numbers      as they are; float32 with as many digits as it has
     NaN, inf     nan, inf, -inf in CSV; "NaN", "Infinity", "-Infinity" in JSON, which has none
     decimals     all their digits, in JSON as a text
-    times        ISO 8601, instants in UTC with Z; see :mod:`.time_texts`
+    times        ISO 8601, instants in UTC with Z; see :mod:`ingester.cli.time_texts`
     bytes        base64
     lists, structs   JSON
     maps         lists of {"key": …, "value": …}: keys may be of any type, and occur twice
@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .exits import CommandFailed
-from .time_texts import time_texts
+from ..exits import CommandFailed
+from ..time_texts import time_texts
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_SCALE = 6  # Arrow writes decimals of more in powers of ten

@@ -19,11 +19,11 @@ import pyarrow.parquet
 
 from persist.parquet.leaf_stats import leaves_without_floats
 
-from .ending import half_written
-from .exits import USAGE, CommandFailed
-from .output_values import csv_cells, json_values, quoted_text
-from .printing import print_table
-from .time_texts import time_texts
+from ..ending import half_written
+from ..exits import USAGE, CommandFailed
+from ..printing import print_table
+from ..time_texts import time_texts
+from .values import csv_cells, json_values, quoted_text
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
@@ -147,7 +147,7 @@ class _ArrowSink:
 
 
 class CsvSink:
-    """CSV with a heading: texts in quotes, and nothing at all for null; see :mod:`.output_values`.
+    """CSV with a heading: texts in quotes, and nothing at all for null; see :mod:`.values`.
 
     An empty text is two quotes. Lists, structs and maps are JSON, binary is base64.
     """
@@ -178,7 +178,7 @@ class CsvSink:
 
 
 class JsonLinesSink:
-    """One object per row, each value in the form that :mod:`.output_values` tells."""
+    """One object per row, each value in the form that :mod:`.values` tells."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

@@ -16,11 +16,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .exits import CommandFailed
+from ..exits import CommandFailed
 from .json_objects import NotObjects, as_lines, is_spread
 from .json_types import JsonTypes, TypeClash, doubles
 from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
-from .text_source import (
+from .source import (
     BLOCK_BYTES,
     TextOptions,
     TextSource,
