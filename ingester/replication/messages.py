@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
 from ingester.replication.fold import Changes, Mask
-from ingester.schema.plain import plain
+from ingester.schema.expansion import plain
 
 Role = Literal["old_pk", "new_pk", "value", "changed"]
 

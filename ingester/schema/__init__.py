@@ -1,9 +1,20 @@
-"""Which columns a table takes, and how a batch is brought to the table's types."""
+"""Which columns and types a table takes, and how batches are brought to them.
+
+    a first write, or what a client asks for ──▶ ``definition`` ◀── ``names``
+    a sent schema ──▶ ``types``: the form in which each type is kept, or why none is
+    a sent batch  ──▶ ``validation`` ──▶ ``normalise``: the table's types ──▶ the log
+                          ``expansion`` says how large that will be, before it is made
+    keys to be deleted ──▶ ``deletes``: the same, and a mark
+    rows of any age ──▶ ``align``: the columns of one schema
+
+This room is pure: it knows no table, only definitions, and touches neither loop nor file. What it
+lets through fits the table exactly, so that nothing behind it can fail on a value. Start reading at
+``types``, then ``normalise``.
+"""
 
 from ingester.schema.deletes import DeleteNormaliser
-from ingester.schema.names import check_column_names, check_table_name
+from ingester.schema.names import check_column_names, check_schema_size, check_table_name
 from ingester.schema.normalise import Normaliser
-from ingester.schema.size import check_schema_size
 from ingester.schema.types import table_type
 
 __all__ = [

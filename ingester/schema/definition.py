@@ -12,9 +12,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from ingester.schema.names import check_column_names
+from ingester.schema.names import check_column_names, check_schema_size
 from ingester.schema.normalise import kept_schema, missing_columns
-from ingester.schema.size import check_schema_size
 from persist.manifest import TableState
 from persist.partitioning import (
     InvalidPartitionSpec,

@@ -1,10 +1,16 @@
-"""How large a column is in its plain form, known before that form is made.
+"""Columns in their plain form, at any depth, and how large that is, known before it is made.
 
-A few bytes can stand for many: every row of a dictionary, of views or of lists may refer to the
-same large value, and a null column has rows without any bytes.
+The plain form has no dictionaries, views and extension types. Arrow's own casts know some of these
+and not others: a dictionary of string views has no kernel, nor has a list of dictionaries of
+structs, and list views with nulls come out invalid. A few bytes can stand for many: every row of a
+dictionary, of views or of lists may refer to the same large value, and a null column has rows
+without any bytes.
 
-Law of this file: pure; it makes some 8 bytes per row and per inner value, whatever the column
-stands for. Columns must have been validated in full: offsets and indices are followed.
+Law of this file: pure. Columns must have been validated in full: offsets and indices are followed.
+To reckon makes some 8 bytes per row and per inner value, whatever the column stands for. In the
+plain form values and nulls stay what they are, and nothing becomes a Python object; it has only
+what a row refers to, and the values of dictionaries and of list views once, whole, as they are
+reckoned.
 """
 
 from __future__ import annotations
@@ -16,14 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.schema.plain import is_plain
-
+Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.float64]
-"""Per row. Floating, because what a hostile column stands for may overflow any integer."""
+"""Bytes of each row. Floats, because what a hostile column stands for may overflow any integer."""
 MOST_VALUES = 1 << 24
-"""Of one nested or encoded column at one level; a batch of more is refused without a look."""
+"""The most values of a nested or encoded column at one level; a batch of more is refused unseen."""
 _OFFSET_BYTES = 4.0
 _NULL_BYTES = 8.0
+_VIEW_BYTES = 16
 
 
 class _TooMany(Exception):
@@ -135,7 +141,7 @@ def _lengths(array: Any) -> Bytes:
     return found
 
 
-def _ranges(array: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _ranges(array: Any) -> tuple[Integers, Integers]:
     """Per row of lists, where its inner values start and stop."""
     kind, t = array.type, pa.types
     if t.is_fixed_size_list(kind):
@@ -147,7 +153,7 @@ def _ranges(array: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return offsets[:-1], offsets[1:]
 
 
-def _range_bytes(child: Any, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> Bytes:
+def _range_bytes(child: Any, starts: Integers, stops: Integers) -> Bytes:
     counts = (stops - starts).astype(np.float64)
     if pa.types.is_null(child.type):
         return counts * _NULL_BYTES
@@ -159,8 +165,8 @@ def _range_bytes(child: Any, starts: npt.NDArray[np.int64], stops: npt.NDArray[n
     return found
 
 
-def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=False).astype(np.int64)
+def _integers(array: pa.Array) -> Integers:
+    found: Integers = array.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
@@ -174,3 +180,84 @@ def _is_text(kind: pa.DataType) -> bool:
         or t.is_large_binary(kind)
         or t.is_binary_view(kind)
     )
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether :func:`plain` has nothing to do for this type."""
+    t = pa.types
+    if (
+        isinstance(kind, pa.BaseExtensionType)
+        or t.is_dictionary(kind)
+        or t.is_string_view(kind)
+        or t.is_binary_view(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    ):
+        return False
+    return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def plain(array: Any) -> Any:
+    """The same values: a dictionary's, an extension type's storage, texts and lists in a row.
+
+    Lists that had to be made anew are large ones.
+    """
+    kind, t = array.type, pa.types
+    if is_plain(kind):
+        return array
+    if isinstance(kind, pa.Bool8Type):
+        return array.storage.cast(pa.bool_())
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(array.storage)
+    if t.is_dictionary(kind):
+        return plain(array.dictionary).take(array.indices)
+    if t.is_string_view(kind):
+        return _with_empty_nulls(array).cast(pa.string())
+    if t.is_binary_view(kind):
+        return _with_empty_nulls(array).cast(pa.binary())
+    if t.is_struct(kind):
+        # Flattened: what lies under a null of the struct is null, too.
+        fields = [plain(field) for field in array.flatten()]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, names, mask=array.is_null())
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return _from_views(array)
+    if t.is_fixed_size_list(kind):
+        offsets = (np.arange(len(array) + 1) + array.offset) * kind.list_size
+    else:
+        offsets = _integers(array.offsets)
+    first, length = offsets[0], offsets[-1] - offsets[0]
+    if t.is_map(kind):
+        keys, items = (plain(each.slice(first, length)) for each in (array.keys, array.items))
+        starts = pa.array(offsets - first, pa.int32())
+        return pa.MapArray.from_arrays(starts, keys, items, mask=array.is_null())
+    return _lists(offsets - first, plain(array.values.slice(first, length)), array)
+
+
+def _with_empty_nulls(views: Any) -> Any:
+    """Texts with an empty view in the place of each null.
+
+    Anything may stand there, and Arrow's validation passes over it; its cast follows it all the
+    same, and a length below zero ended the whole process (seen with pyarrow 26).
+    """
+    if not views.null_count:
+        return views
+    valid, (_, words, *texts) = views.is_valid(), views.buffers()
+    found = np.frombuffer(words, np.int64, 2 * len(views), _VIEW_BYTES * views.offset)
+    kept = np.where(np.repeat(valid.to_numpy(zero_copy_only=False), 2), found, 0)
+    buffers = [valid.buffers()[1], pa.py_buffer(kept), *texts]
+    return pa.Array.from_buffers(views.type, len(views), buffers, views.null_count)
+
+
+def _from_views(array: Any) -> Any:
+    """Values in the order of their lists: views may overlap, and leave some out."""
+    sizes = _integers(array.sizes) * array.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    before = np.repeat(_integers(array.offsets) - offsets[:-1], sizes)
+    indices = pa.array(before + np.arange(offsets[-1]))
+    return _lists(offsets, plain(array.values).take(indices), array)
+
+
+def _lists(offsets: Integers, values: Any, of: Any) -> Any:
+    starts = pa.array(offsets, pa.int64())
+    return pa.LargeListArray.from_arrays(starts, values, mask=of.is_null())

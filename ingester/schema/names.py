@@ -1,17 +1,24 @@
-"""Names that the ingester takes for namespaces, tables and columns.
+"""The names that namespaces, tables and columns may have, and how large a schema may be.
 
-Law of this file: a name that passes is safe as a folder name, as a Spark column and in a log line.
+Law of this file: pure. A name that passes is safe as a folder name, as a Spark column and in a log
+line. A field costs about a kilobyte in every plan, footer and answer that has it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
 
 from ingester.errors import InvalidRequest
 
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _COLUMN_BYTES = 255
+MAX_FIELDS = 10_000
+"""The most columns of a schema, with what is nested in them."""
+MAX_METADATA_BYTES = 1 << 20
+"""The most metadata of a schema and all its fields; tables keep none of it."""
 
 
 def check_table_name(kind: str, name: object) -> str:
@@ -48,3 +55,42 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
             clash = "stands twice" if other == name else f"differs from {other!r} only in case"
             raise InvalidRequest(f"column {name!r} {clash}")
         seen[folded] = name
+
+
+def check_schema_size(what: str, schema: pa.Schema) -> None:
+    """Raise :class:`InvalidRequest` for a schema with too many fields or too much metadata.
+
+    Args:
+        what: for the message.
+    """
+    fields, nbytes = _weigh(schema, 0)
+    nbytes += _metadata_bytes(schema.metadata)
+    if fields > MAX_FIELDS:
+        raise InvalidRequest(
+            f"{what} has more than {MAX_FIELDS} fields, nested ones included ({len(schema)}"
+            " columns)"
+        )
+    if nbytes > MAX_METADATA_BYTES:
+        raise InvalidRequest(
+            f"{what} has {nbytes} B of metadata; at most {MAX_METADATA_BYTES} are taken"
+        )
+
+
+def _weigh(fields: Iterable[pa.Field], counted: int) -> tuple[int, int]:
+    """How many fields there are, or one more than may be, and the bytes of their metadata."""
+    nbytes = 0
+    for field in fields:
+        counted += 1
+        if counted > MAX_FIELDS:
+            break
+        nbytes += _metadata_bytes(field.metadata)
+        kind = field.type
+        if kind.num_fields:
+            inner = (kind.field(index) for index in range(kind.num_fields))
+            counted, more = _weigh(inner, counted)
+            nbytes += more
+    return counted, nbytes
+
+
+def _metadata_bytes(metadata: Mapping[bytes, bytes] | None) -> int:
+    return sum(len(key) + len(value) for key, value in metadata.items()) if metadata else 0

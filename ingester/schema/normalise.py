@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.schema import remedies
-from ingester.schema.expansion import expands, fixed_bytes, plain_bytes
+from ingester.schema.expansion import expands, fixed_bytes, plain, plain_bytes
 from ingester.schema.names import check_column_names
-from ingester.schema.plain import plain
-from ingester.schema.types import has_no_type, table_type, widens
+from ingester.schema.types import clash_remedy, has_no_type, table_type, widens
 from persist.table import TableDefinition
 
 
@@ -197,7 +195,7 @@ class Normaliser:
         if not widens(table_type(field.name, sent, self._unit), field.type):
             raise InvalidRequest(
                 f"column {field.name!r}: table has {field.type}, batch has {sent}"
-                f"{remedies.for_clash(sent, field.type)}"
+                f"{clash_remedy(sent, field.type)}"
             )
 
     def _convert(self, column: pa.Array, field: pa.Field) -> pa.Array:

@@ -7,15 +7,23 @@ a decimal of up to 38 digits as decimal128; timestamps take the table's unit.
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.schema import remedies
-from ingester.schema.zones import is_zone
 
 _MAX_DEPTH = 32
 _MAX_DIGITS = 38
-"""Of Parquet's readers, Spark among them."""
+"""The most digits of a decimal that Parquet's readers know, Spark among them."""
+# Java's offsets, and so Spark's, end at 18 hours; Python does not read "+0100".
+_OFFSET = re.compile(r"[+-](0\d|1[0-7]):[0-5]\d|[+-]18:00")
+_LOCAL_ZONE = "localtime"
+"""The one name of the IANA database that means another zone on another machine."""
+_LONGEST_ZONE = 64
+"""A length that no name of the database has, though a text that somebody sends may."""
 
 
 def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
@@ -81,7 +89,7 @@ def _not_supported(
     column: str, sent: pa.DataType, kind: pa.DataType, remedy: str | None = None
 ) -> InvalidRequest:
     inside = "" if kind == sent else f" (inside {sent})"
-    helps = remedies.for_type(kind) if remedy is None else f"; {remedy}"
+    helps = _remedy(kind) if remedy is None else f"; {remedy}"
     return InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported{helps}")
 
 
@@ -156,3 +164,60 @@ def widens(sent: pa.DataType, kept: pa.DataType) -> bool:
             for i in range(sent.num_fields)
         )
     return False
+
+
+def is_zone(name: str) -> bool:
+    """Whether everybody who reads a table knows this zone.
+
+    A type may have any text for a zone, and nothing looks at it until somebody reads: then Arrow's
+    kernels, Python and Spark each end in an error of their own, for ever. A name counts that Arrow
+    finds in the machine's IANA database, and an offset in the form that all of them read.
+    """
+    if name[:1] in ("+", "-"):
+        return _OFFSET.fullmatch(name) is not None
+    return len(name) <= _LONGEST_ZONE and name != _LOCAL_ZONE and _is_found(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_found(name: str) -> bool:
+    try:
+        pc.local_timestamp(pa.scalar(0, pa.timestamp("s", name)))
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """Say what to send instead of a type that no table keeps; empty where nothing helps."""
+    t = pa.types
+    if t.is_float16(kind):
+        return "; cast it to float32"
+    if t.is_time(kind):
+        return "; cast it to int64, or send a timestamp"
+    if t.is_duration(kind):
+        return f"; cast it to int64, and say {kind.unit!r} in the column's name"
+    if t.is_interval(kind):
+        return "; send its parts as integers"
+    if t.is_date64(kind):
+        return "; cast it to date32"
+    if t.is_decimal(kind):
+        return "; cast it to decimal128, or send a string"
+    if t.is_union(kind):
+        return "; send a column for each of its types"
+    if t.is_run_end_encoded(kind):
+        return "; decode it (pyarrow.compute.run_end_decode)"
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"; send its storage, {kind.storage_type}"
+    return ""
+
+
+def clash_remedy(sent: pa.DataType, kept: pa.DataType) -> str:
+    """Say what makes ``sent`` a type that the table's ``kept`` takes, in Arrow's terms."""
+    t = pa.types
+    if t.is_timestamp(sent) and t.is_timestamp(kept):
+        if sent.tz and kept.tz:
+            return f"; cast it to {kept}: the same moments in the table's zone"
+        if kept.tz:
+            return "; say in which zone its times are (pyarrow.compute.assume_timezone)"
+        return "; send local times (pyarrow.compute.local_timestamp), as the table has no zone"
+    return f"; cast it to {kept} before sending, or write it as a column of another name"

@@ -12,8 +12,7 @@ import pytest
 
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser, table_type
-from ingester.schema.expansion import plain_bytes
-from ingester.schema.plain import is_plain, plain
+from ingester.schema.expansion import is_plain, plain, plain_bytes
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

@@ -9,7 +9,7 @@ import pytest
 
 from ingester.errors import InvalidRequest
 from ingester.schema import table_type
-from ingester.schema.zones import is_zone
+from ingester.schema.types import is_zone
 
 KNOWN = ["UTC", "GMT", "Etc/UTC", "Etc/GMT+5", "Europe/Berlin", "US/Pacific", "EST5EDT", "Zulu"]
 OFFSETS = ["+00:00", "-00:00", "+01:00", "-03:30", "+14:00", "-18:00"]
