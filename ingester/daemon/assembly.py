@@ -31,10 +31,10 @@ from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
 from ingester.flush.flusher import Persister
 from ingester.flush.freeze_policy import FreezePolicy
-from ingester.maintenance.garbage_collector import Cleaning
-from ingester.maintenance.manifest_snapshots import Snapshots
-from ingester.maintenance.spark_metadata import SparkLogs
-from ingester.memory.heap_trim import Trimming
+from ingester.maintenance.garbage_collector import GarbageCollector
+from ingester.maintenance.manifest_snapshots import SnapshotWriter
+from ingester.maintenance.spark_metadata import SparkMetadata
+from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
@@ -143,14 +143,14 @@ class Runtime:
         self.known_origins = KnownOrigins(self.catalog, self.origins)
 
     def _make_maintenance(self, manifest: ManifestSettings) -> None:
-        self.snapshots = Snapshots(self.catalog.commits)
-        self.spark_logs = (
-            SparkLogs(self.catalog, manifest.refresh) if manifest.spark_metadata else None
+        self.snapshots = SnapshotWriter(self.catalog.commits)
+        self.spark_metadata = (
+            SparkMetadata(self.catalog, manifest.refresh) if manifest.spark_metadata else None
         )
-        self.cleaning = Cleaning(
+        self.garbage_collector = GarbageCollector(
             self.catalog, self.tree, manifest, on_run=self.metrics.clean_up_ended
         )
-        self.trimming = Trimming()
+        self.heap_trim = HeapTrim()
 
     def _make_queries(self, settings: Settings) -> None:
         self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)
@@ -162,7 +162,6 @@ class Runtime:
         self.queries = Queries(
             self.catalog,
             self.tree,
-            self.writer,
             QueryLimits(
                 max_streams=settings.query.max_streams,
                 client_timeout_s=settings.query.client_timeout,
@@ -192,7 +191,7 @@ class Runtime:
         )
         self.persister.on_persisted = self._persisted
         self.persister.uploads.on_failed = self.instrumentation.persist_failed
-        self.lifecycle = FreezePolicy(
+        self.freeze_policy = FreezePolicy(
             self.tree,
             self.ledger,
             max_age_s=settings.persist.max_age,
@@ -201,15 +200,15 @@ class Runtime:
             make_room=self._make_room,
         )
         self.tree.on_freeze = self._frozen
-        self.tree.on_first_row = self.lifecycle.wake
-        self.tree.on_released = self.trimming.freed
+        self.tree.on_first_row = self.freeze_policy.wake
+        self.tree.on_released = self.heap_trim.freed
 
     def _make_writes(self, settings: Settings) -> None:
         self.wal_sink = WalSink(
             self.wal,
             self.tree,
             epoch=self.writer.epoch,
-            relief=self.lifecycle,
+            relief=self.freeze_policy,
             on_group=self._group_applied,
         )
         self.gate = AdmissionGate(
@@ -226,7 +225,7 @@ class Runtime:
             ),
             wal_sink=self.wal_sink,
             origins=self.origins,
-            relief=self.lifecycle,
+            relief=self.freeze_policy,
             epoch=self.writer.epoch,
             newest_seq=lambda: self.tree.applied_seq,
         )
@@ -275,7 +274,7 @@ class Runtime:
             persist=self.persist,
             status=status,
             answered=self.instrumentation.answered,
-            freed=self.trimming.freed,
+            freed=self.heap_trim.freed,
         )
 
     async def persist(
@@ -332,7 +331,7 @@ class Runtime:
 
     def _group_applied(self, operations: int, nbytes: int) -> None:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
-        self.lifecycle.after_group()
+        self.freeze_policy.after_group()
 
     def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
         """What a new log segment has to remember of the older ones: the origins."""

@@ -145,12 +145,12 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.persister.run)
-        workers.start_soon(runtime.lifecycle.run)
-        workers.start_soon(runtime.trimming.run)
+        workers.start_soon(runtime.freeze_policy.run)
+        workers.start_soon(runtime.heap_trim.run)
         workers.start_soon(runtime.snapshots.run)
-        if runtime.spark_logs is not None:
-            workers.start_soon(runtime.spark_logs.run)
-        workers.start_soon(runtime.cleaning.run)
+        if runtime.spark_metadata is not None:
+            workers.start_soon(runtime.spark_metadata.run)
+        workers.start_soon(runtime.garbage_collector.run)
         workers.start_soon(runtime.queries.run)
         workers.start_soon(prune_log, runtime)
         if await _unless_stopped(stop, partial(_replay, runtime)) is None:
@@ -222,7 +222,7 @@ async def _replay(runtime: Runtime) -> bool:
         runtime.catalog,
         runtime.tree,
         runtime.origins,
-        ReplayLimits(runtime.ledger, runtime.lifecycle.after_group),
+        ReplayLimits(runtime.ledger, runtime.freeze_policy.after_group),
         runtime.writer.ingester_id,
     )
     replay.on_segment = runtime.note_replaying

@@ -56,17 +56,18 @@ async def drain_and_stop(runtime: Runtime) -> int:
     runtime.gate.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
+        # Polled, once in a daemon's life: an event here would cost every write, in three places.
         while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
             await trio.sleep(0.005)
-        runtime.lifecycle.freeze_all("stop")
+        runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):
             await runtime.until_released(handle)
         # Last: there are answers for as long as there is something else to wait for.
         await runtime.queries.wait_idle()
         await _close_tables_and_log(runtime)
-    if runtime.spark_logs is not None and not deadline.cancelled_caught:
+    if runtime.spark_metadata is not None and not deadline.cancelled_caught:
         with trio.move_on_after(LISTS_S):
-            await runtime.spark_logs.catch_up()
+            await runtime.spark_metadata.catch_up()
     runtime.queries.close_all()
     try:
         await runtime.wal.close()

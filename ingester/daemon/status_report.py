@@ -84,7 +84,7 @@ class StatusReport:
             log=_log(runtime),
             origins=runtime.known_origins.listed(),
             streams=runtime.queries.statistics(),
-            clean_up=runtime.cleaning.statistics,
+            clean_up=runtime.garbage_collector.statistics,
             errors=self._problems(),
         )
 

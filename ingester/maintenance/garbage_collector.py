@@ -44,7 +44,7 @@ LONGEST_PAUSE_S = 3600.0
 SHORTEST_PAUSE_S = 1.0
 
 
-class Cleaning:
+class GarbageCollector:
     """Cleans every open table about once an hour. Loop only; the work runs in a thread."""
 
     def __init__(

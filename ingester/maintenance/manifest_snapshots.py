@@ -1,4 +1,4 @@
-"""Snapshots of the manifests that this daemon commits to, written in the background.
+"""SnapshotWriter of the manifests that this daemon commits to, written in the background.
 
 Law of this file: everything can be read without one.
 """
@@ -15,7 +15,7 @@ from persist.manifest import Manifest, TableState, snapshot_due, write_snapshot
 log = structlog.get_logger(__name__)
 
 
-class Snapshots(VersionFollower):
+class SnapshotWriter(VersionFollower):
     """Writes a table's snapshot when one is due."""
 
     what = "snapshot"

@@ -23,7 +23,7 @@ LOOKS_EVERY = 10
 """Times ``manifest.refresh``: nobody waits for it."""
 
 
-class SparkLogs(VersionFollower):
+class SparkMetadata(VersionFollower):
     """Writes a table's list of files when it has changed."""
 
     what = "spark metadata"

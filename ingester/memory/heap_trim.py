@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system: what gRPC received lies in the C library's heap.
+"""Free memory goes back to the system: what gRPC received lies in the C library's heap.
 
 Law of this file: only after much was let go, and then not again while more of it is let go all the
 time: to give pages back and to fault them in anew costs time, whereas what an operator sees as
@@ -19,7 +19,6 @@ QUIET_S = 2.0
 BETWEEN_S = 10.0
 """Under a steady load what was let go is taken again at once."""
 
-
 # Only in glibc. Others give memory back by themselves.
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -34,7 +33,7 @@ async def _trim_in_thread() -> None:
     await trio.to_thread.run_sync(give_back)
 
 
-class Trimming:
+class HeapTrim:
     """Trims the heap when buffers were let go. Loop only."""
 
     def __init__(self, trim: Callable[[], Awaitable[None]] = _trim_in_thread) -> None:

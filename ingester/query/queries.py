@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -31,9 +32,6 @@ from ingester.query.ticket import Ticket, predicate_of
 from ingester.query.version_tail import VersionTail
 from ingester.schema.align import projected
 from ingester.tables.catalog import Catalog
-from persist.manifest import (
-    WriterIdentity,
-)
 from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
@@ -71,21 +69,21 @@ class Queries:
         self,
         catalog: Catalog,
         tree: BufferTree,
-        writer: WriterIdentity,
         limits: QueryLimits,
         row_groups: RowGroupCache,
         hooks: QueryHooks = QueryHooks(),
     ) -> None:
         self.row_groups = row_groups
         self.stopping = False
-        """No new answers: those under way are waited for."""
+        """Whether no new answers are opened, and those under way are waited for."""
         self._catalog = catalog
         self._tree = tree
-        self._version_tail = VersionTail(catalog, tree, writer, retain_s=limits.tail_retain_s)
+        self._version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
         self._limits = limits
         self._hooks = hooks
         # Counted, not asked of the set: admission looks at it for every batch.
         self._open = 0
+        self._on_idle: Callable[[], None] | None = None
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
         # Reentrant: a collection inside it may free a stream, which takes it again.
@@ -159,11 +157,6 @@ class Queries:
             rows = min(rows, ticket.limit)
         return schema, rows, nbytes
 
-    @property
-    def open_streams(self) -> int:
-        """Answers under way that still hold their snapshot."""
-        return self._open
-
     def statistics(self) -> StreamStatus:
         """How many answers are under way, and what they have on local disk."""
         before = time.monotonic() - STALLED_AFTER_S
@@ -180,7 +173,7 @@ class Queries:
     def answer_bytes(self) -> int:
         """What answers on the way may hold: a part each, what some are views of, and keys."""
         groups = self.row_groups
-        return self.open_streams * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
+        return self._open * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Strong references: let go of them outside the lock, where a stream may be freed."""
@@ -189,8 +182,7 @@ class Queries:
 
     def _expire(self, before: float) -> int:
         expired = sum(stream.expire(before) for stream in self._alive())
-        with self._lock:
-            self._open -= expired
+        self._leave(expired)
         return expired
 
     async def run(self) -> None:
@@ -212,10 +204,17 @@ class Queries:
 
     async def wait_idle(self) -> None:
         """Open no more answers, and return when none is under way."""
+        idle, token = trio.Event(), trio.lowlevel.current_trio_token()
         with self._lock:
             self.stopping = True
-        while self.open_streams:
-            await trio.sleep(0.02)
+            if not self._open:
+                return
+            # The last one may end in any thread, even inside a collection.
+            self._on_idle = partial(token.run_sync_soon, idle.set)
+        try:
+            await idle.wait()
+        finally:
+            self._on_idle = None
 
     def close_all(self) -> None:
         """Let go of every snapshot: the process ends."""
@@ -264,11 +263,13 @@ class Queries:
             self._streams.add(stream)
         return stream
 
-    def _leave(self) -> None:
+    def _leave(self, answers: int = 1) -> None:
         with self._lock:
-            self._open -= 1
+            self._open -= answers
+            if not self._open and self._on_idle is not None:
+                self._on_idle()
 
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:
             self._streams.discard(stream)
-            self._open -= not stream.expired
+        self._leave(not stream.expired)

@@ -21,7 +21,6 @@ from persist.manifest import (
     PartitionKey,
     TableState,
     VersionNotKept,
-    WriterIdentity,
     live_owner,
 )
 from persist.store import StoreError
@@ -32,12 +31,9 @@ _MAX_VERSION = 10**18
 class VersionTail:
     """Reads versions of open tables. Loop only."""
 
-    def __init__(
-        self, catalog: Catalog, tree: BufferTree, writer: WriterIdentity, *, retain_s: float
-    ) -> None:
+    def __init__(self, catalog: Catalog, tree: BufferTree, *, retain_s: float) -> None:
         self._catalog = catalog
         self._tree = tree
-        self._writer = writer
         self._retain_s = retain_s
 
     async def files(self, table: TableBuffer, version: int) -> TableState:
@@ -114,11 +110,11 @@ class VersionTail:
         return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
 
     def _persisted_here(self, add: Add) -> bool:
-        return add.kind == "persist" and add.writer == self._writer.ingester_id
+        return add.kind == "persist" and add.writer == self._tree.ingester_id
 
     def _owns(self, table: TableBuffer) -> bool:
         owner = live_owner(table.state)
-        return owner is not None and owner.ingester_id == self._writer.ingester_id
+        return owner is not None and owner.ingester_id == self._tree.ingester_id
 
     def _answers_for(self, table: TableBuffer) -> bool:
         """Whether a keyed table's changes in files are this daemon's to tell.

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.maintenance.manifest_snapshots import Snapshots
+from ingester.maintenance.manifest_snapshots import SnapshotWriter
 from ingester.maintenance.version_follower import RETRY_S
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -60,7 +60,7 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
         commits = Commits(store, tree, WRITER, spill=lambda handle: None)
         catalog = Catalog(commits, tree, WRITER, auto_create=True)
         tables = [await _due_table(catalog, name) for name in ("first", "second")]
-        snapshots = Snapshots(commits)
+        snapshots = SnapshotWriter(commits)
         for table in tables:
             snapshots.note(table)
         async with trio.open_nursery() as nursery:

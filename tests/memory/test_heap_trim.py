@@ -7,7 +7,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from ingester.memory.heap_trim import BETWEEN_S, PAUSE_S, QUIET_S, TRIM_BYTES, Trimming
+from ingester.memory.heap_trim import BETWEEN_S, PAUSE_S, QUIET_S, TRIM_BYTES, HeapTrim
 
 
 class Trimmed:
@@ -15,7 +15,7 @@ class Trimmed:
 
     def __init__(self) -> None:
         self.at: list[float] = []
-        self.trimming = Trimming(self._trim)
+        self.heap_trim = HeapTrim(self._trim)
         self._began = 0.0
 
     async def _trim(self) -> None:
@@ -27,10 +27,10 @@ class Trimmed:
         async def live() -> None:
             self._began = trio.current_time()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.trimming.run)
+                nursery.start_soon(self.heap_trim.run)
                 for at, nbytes in sorted(released.items()):
                     await trio.sleep_until(self._began + at)
-                    self.trimming.freed(nbytes)
+                    self.heap_trim.freed(nbytes)
                 await trio.sleep_until(self._began + until_s)
                 nursery.cancel_scope.cancel()
 

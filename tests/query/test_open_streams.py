@@ -33,7 +33,7 @@ async def _queries(folder: Path) -> Queries:
     await creating.create("ns", "t", TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED))
     catalog, tree = _catalog(store)
     limits = QueryLimits(max_streams=MOST, client_timeout_s=60, tail_retain_s=60, refresh_s=1)
-    return Queries(catalog, tree, WRITER, limits, RowGroupCache(store))
+    return Queries(catalog, tree, limits, RowGroupCache(store))
 
 
 def _catalog(store: LocalStore) -> tuple[Catalog, BufferTree]:
@@ -59,9 +59,9 @@ def test_answers_that_wait_for_the_store_together_are_not_more_than_max_streams(
         async with trio.open_nursery() as nursery:
             for _ in range(CALLS):
                 nursery.start_soon(open_one, queries)
-        assert (len(opened), len(refused), queries.open_streams) == (MOST, CALLS - MOST, MOST)
+        assert (len(opened), len(refused), queries.statistics().open) == (MOST, CALLS - MOST, MOST)
         opened.pop().close()
         await open_one(queries)
-        assert (len(opened), queries.open_streams) == (MOST, MOST)
+        assert (len(opened), queries.statistics().open) == (MOST, MOST)
 
     trio.run(main)

@@ -14,7 +14,7 @@ from ingester.query.version_tail import VersionTail
 from persist.manifest import Manifest, Owner, Proposal, Writer, WriterIdentity, commit
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore
-from tests.drivers.stage import KEYED, KEYS, WRITER, Stage
+from tests.drivers.stage import KEYED, KEYS, Stage
 
 OTHER = WriterIdentity("other", "2" * 16, 1)
 
@@ -48,7 +48,7 @@ def files_told(snapshot: Snapshot) -> int:
 def test_another_owner_is_seen_though_a_commit_is_under_way(tmp_path: Path) -> None:
     store = AwayStore(tmp_path / "store")
     stage = Stage(tmp_path, KEYED, store)
-    versions = VersionTail(stage.catalog, stage.tree, WRITER, retain_s=3600.0)
+    versions = VersionTail(stage.catalog, stage.tree, retain_s=3600.0)
     told: list[int] = []
 
     async def ask(version: int) -> None:
@@ -75,7 +75,7 @@ def test_another_owner_is_seen_though_a_commit_is_under_way(tmp_path: Path) -> N
 def test_nothing_is_told_by_who_cannot_know_the_owner(tmp_path: Path) -> None:
     store = AwayStore(tmp_path / "store")
     stage = Stage(tmp_path, KEYED, store)
-    versions = VersionTail(stage.catalog, stage.tree, WRITER, retain_s=3600.0)
+    versions = VersionTail(stage.catalog, stage.tree, retain_s=3600.0)
 
     async def work() -> None:
         async with stage.running():
