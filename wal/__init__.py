@@ -20,8 +20,8 @@ An entry is built and appended by the thread that received it::
     entry.on_done = answer                           # on the loop, after apply, exactly once
     log.append_nowait(entry)
 
-Small operations are appended as drafts. What waits is made into entries by the log's own thread,
-all together, just before it forms the next group: ``log.run(apply, make)``.
+Small operations are appended as drafts. The writing thread makes entries of all pending ones just
+before it forms the next group: ``log.run(apply, make)``.
 
 A `Preamble` is a record that entries refer to, such as a schema. The log writes it once per
 segment, before the first entry that names it, so that each segment can be read without the ones
@@ -45,11 +45,31 @@ When the disk fails: an append that fails is cut back before anything else is wr
 entries are answered with `LogFull` or `LogWriteFailed`, and the log goes on; a sync or a cut that
 fails is the end, `LogFailed`, after everyone who waits has been answered.
 
-Files, from the bytes up: `format`, `scan` and `group` are pure; `disk`, `segment`, `reading`,
-`recovery` block; `spares`, `segments`, `commit`, `replay` and `log` live on trio's loop;
-`append_queue` stands between the threads that append and the one that writes, `waiting` is its
-line; `handover` stands between the one that writes and the loop.
-`inspection` and `repair` are an operator's tools.
+The way of an entry through the package, and of a log through its life::
+
+    ``entry``           built in the thread that received it
+    ``group_writer``    appended here; written by that thread, or by the log's own
+    ``append_queue``    what is queued, and who writes; ``pending`` keeps its order, drafts are made
+                        into entries; ``commit_delay`` lets callers of the last group come back
+    ``group``           the next group is formed of what fits into the open segment
+    ``segments``        written and synced there, by ``segment``, in the bytes of ``format``
+    ``apply_queue``     from the writer to the loop: applied, answered
+    ``in_flight``       every group is answered, also one that fails
+    ``group_commit``    between two groups: ``rotation``, and the end of the run
+
+    ``preallocation``   the next segment's file is ready before it is needed
+    ``sealed_segments`` trimmed, pruned
+    ``recovery``        a start: ``file_source`` reads, ``scan`` judges, torn tails are cut
+    ``replay``          what was found, oldest first
+    ``lock``            one process per data directory
+
+``log`` is the face of all this; ``settings`` says what can be turned and told, ``errors`` who has
+to act. ``disk`` and ``direct_io`` are the only way to the disk. ``inspection`` and ``repair`` are
+an operator's tools. ``entry``, ``errors``, ``format``, ``group``, ``scan`` and ``settings`` are
+pure.
+
+It never looks into a payload, never waits for a fixed time to make groups larger, and never tries a
+failed sync again. Start reading at ``log``, then ``append_queue``.
 """
 
 from wal.disk import Disk, OsDisk

@@ -67,14 +67,14 @@ class Draft:
 
     Args:
         nbytes: About what it will take in the log.
-        lines: See `OrderedSession`.
+        sessions: See `OrderedSession`.
     """
 
-    __slots__ = ("lines", "on_done", "stored_bytes", "waits")
+    __slots__ = ("on_done", "sessions", "stored_bytes", "waits")
 
-    def __init__(self, nbytes: int, lines: tuple[OrderedSession, ...] = ()) -> None:
+    def __init__(self, nbytes: int, sessions: tuple[OrderedSession, ...] = ()) -> None:
         self.stored_bytes = nbytes
-        self.lines = lines
+        self.sessions = sessions
         self.waits = False
         self.on_done: Callable[[Any, BaseException | None], None] | None = None
 
@@ -98,13 +98,13 @@ class Entry:
     __slots__ = (
         "body",
         "kind",
-        "lines",
         "on_done",
         "on_stored",
         "operations",
         "preambles",
         "segment",
         "seq",
+        "sessions",
         "stored_bytes",
         "tag",
     )
@@ -114,8 +114,7 @@ class Entry:
         kind: int,
         parts: Sequence[Buffer],
         preambles: tuple[Preamble, ...] = (),
-        tag: object = None,
-        lines: tuple[OrderedSession, ...] = (),
+        sessions: tuple[OrderedSession, ...] = (),
         operations: int = 1,
     ) -> None:
         _check_kind(kind)
@@ -125,8 +124,8 @@ class Entry:
         self.body = make_body(parts)
         self.stored_bytes = record_bytes(self.body.length)
         self.preambles = preambles
-        self.tag = tag
-        self.lines = lines
+        self.tag: Any = None
+        self.sessions = sessions
         self.operations = operations
         self.seq = -1
         self.segment = -1

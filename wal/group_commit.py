@@ -1,5 +1,9 @@
 """Law: what needs waiting is done between two groups, by one task: rotations, and the run's end.
 
+::
+
+    held ─▶ rotate, or open the next segment ─▶ released ─▶ groups ... ─▶ something is due ─▶ held
+
 Whoever appended or asked for a rotation is answered exactly once: when a group fails, when the disk
 dies, when `run` is cancelled. An owner that dies answers everyone who waits on it first.
 """
@@ -11,121 +15,87 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from wal.append_queue import AppendQueue
 from wal.apply_queue import Apply
-from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
+from wal.in_flight import GroupsInFlight
 from wal.pending import Make
+from wal.rotation import Rotations
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
 
-CATCH_UP_S = 0.5
-LOOK_AGAIN_S = 0.02
-"""While groups come: the loop is woken that often instead of for each of them."""
-
-
-class _Rotation:
-    """A wish for a new segment; everybody who wishes meanwhile shares it."""
-
-    def __init__(self) -> None:
-        self.force = False
-        self.done = trio.Event()
-        self.error: LogError | None = None
-
-    def answer(self, error: LogError | None) -> None:
-        self.error = error
-        self.done.set()
-
 
 class GroupCommit:
-    """Runs the queue before the log. On the loop, but for `append`."""
+    """Runs the log from its start to its end. Loop only."""
 
     def __init__(self, segments: SegmentSet, settings: LogSettings) -> None:
         self._segments = segments
         self._settings = settings
-        self.queue = AppendQueue(segments, sync=settings.fsync == "commit", attention=self._look)
-        self._rotation: _Rotation | None = None
+        self._rotations = Rotations(segments, settings.segment_age_s)
+        self.groups = GroupsInFlight(
+            segments, sync=settings.fsync == "commit", attention=self._look
+        )
         self._wake = trio.Event()
         self._asleep_until = math.inf
         self._stopped = trio.Event()
         self._closing = False
-        self._age_retry_at = 0.0
         self.running = False
-
-    @property
-    def failure(self) -> LogFailed | None:
-        """Why the disk cannot be trusted any more."""
-        return self.queue.failure
-
-    def append(self, item: Entry | Draft, *, here: bool) -> None:
-        """Queue it. LogClosed when nothing is taken any more: it is not answered then.
-
-        Any thread; see `AppendQueue.append`.
-        """
-        self.queue.append(item, here=here)
 
     async def rotate(self, *, force: bool) -> None:
         """Wait until the running task has rotated; the errors of `SegmentSet.rotate`."""
         if self._closing or not self.running:
-            raise LogClosed("the log does not run") from self.failure
-        if self._rotation is None:
-            self._rotation = _Rotation()
-        rotation = self._rotation
-        rotation.force = rotation.force or force
+            raise LogClosed("the log does not run") from self.groups.failure
         self._wake.set()
-        await rotation.done.wait()
-        if rotation.error is not None:
-            # A new one for each caller: one exception raised in several tasks mixes tracebacks.
-            raise type(rotation.error)(*rotation.error.args) from rotation.error
+        await self._rotations.wait(force=force)
 
     async def run(
         self, apply: Apply, make: Make | None, task_status: trio.TaskStatus[None]
     ) -> None:
         """Commit until `finish`, cancellation or failure. LogFailed ends the process."""
         self.running = True
-        self.queue.open(apply, make)
+        self.groups.open(apply, make)
+        interval = self._settings.fsync == "interval"
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guard, self._segments.prepare_ahead, nursery)
-                nursery.start_soon(self._guard, self._segments.trim_sealed, nursery)
-                nursery.start_soon(self._look_again)
-                if self._settings.fsync == "interval":
+                nursery.start_soon(self._guard, self._segments.sealed.run, nursery)
+                nursery.start_soon(self.groups.applies.run)
+                if interval:
                     nursery.start_soon(self._guard, self._sync_by_timer, nursery)
                 task_status.started()
                 await self._guard(self._tend, nursery)
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
-                await self.queue.close()
+                await self.groups.close()
             self.running = False
             self._close()
-            self._answer_waiting(LogClosed("the log stopped before it could answer"))
+            self._answer_pending(LogClosed("the log stopped before it could answer"))
             self._stopped.set()
-        if self.failure is not None:
-            raise self.failure
+        if self.groups.failure is not None:
+            raise self.groups.failure
 
     async def finish(self) -> None:
-        """Refuse what comes, commit what waits, end `run`; without a `run`, answer what waits."""
+        """Refuse what comes, commit what is pending, end `run`; without a `run`, answer it."""
         self._close()
         self._wake.set()
         if self.running:
             await self._stopped.wait()
         else:
-            self._answer_waiting(LogClosed("the log was closed before this was written"))
+            self._answer_pending(LogClosed("the log was closed before this was written"))
 
     def fail(self, exc: LogFailed) -> None:
         """Take note that the disk cannot be trusted, and answer everyone who waits for a group.
 
         The group that is being written is answered as soon as its thread is back.
         """
-        failure = self.queue.failure = self.queue.failure or exc
+        failure = self.groups.failure = self.groups.failure or exc
         self._close()
         self._wake.set()
-        self._answer_waiting(failure)
+        self._answer_pending(failure)
 
     def _close(self) -> None:
         self._closing = True
-        self.queue.shut()
+        self.groups.queue.shut(self.groups.failure)
 
     async def _guard(self, task: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
         """Run a task of `run`; if the disk dies under it, all of them end."""
@@ -134,20 +104,6 @@ class GroupCommit:
         except LogFailed as exc:
             self.fail(exc)
             nursery.cancel_scope.cancel()
-
-    async def _look_again(self) -> None:
-        """Apply what is written without being told of each group, as long as more of them come.
-
-        Nobody's rows wait for a thread that writes and does not come to `tell` of it.
-        """
-        handover = self.queue.handover
-        while True:
-            with trio.move_on_after(CATCH_UP_S):
-                await handover.woken.wait()
-            handover.woken = trio.Event()
-            await trio.sleep(LOOK_AGAIN_S)
-            while handover.look_again():
-                await trio.sleep(LOOK_AGAIN_S)
 
     async def _sync_by_timer(self) -> None:
         while True:
@@ -158,86 +114,55 @@ class GroupCommit:
 
     async def _tend(self) -> None:
         """Do what needs waiting, whenever there is something, until the end."""
-        while self.queue.crash is None:
+        groups = self.groups
+        while groups.crash is None:
             # What has been started is brought to its end: an entry that is in the file is applied
             # and answered. Every step in here is bounded by the disk.
             with trio.CancelScope(shield=True):
-                await self.queue.hold()
+                await groups.hold()
                 await self._change_segment()
-            if self.queue.crash is None:
-                self.queue.release()
-                if self._closing and self.queue.empty:
+            if groups.crash is None:
+                groups.release()
+                if self._closing and groups.queue.empty:
                     return
                 await self._wait_for_work()
-        raise self.queue.crash
+        raise groups.crash
 
     async def _change_segment(self) -> None:
-        if self.queue.crash is not None or self.failure is not None:
+        if self.groups.crash is not None or self.groups.failure is not None:
             return  # a disk that failed a sync once may say the next time that all is well
-        if self._due():
-            await self._rotate()
-        elif self.queue.stuck:
+        if self._rotations.due:
+            await self._rotations.rotate()
+        elif self.groups.queue.stuck:
             await self._open_next()
+
+    async def _open_next(self) -> None:
+        """A segment for what is pending; where there is none to be had, that is refused."""
+        try:
+            await self._segments.rotate()
+        except (LogFull, LogWriteFailed) as exc:
+            self.groups.failed_groups += 1
+            self._answer_pending(exc)
 
     async def _wait_for_work(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._wanted():
-            self._asleep_until = self._age_deadline()
+        while not self._has_work():
+            self._asleep_until = self._rotations.deadline
             with trio.move_on_at(self._asleep_until):
                 await self._wake.wait()
             self._wake = trio.Event()
 
     def _look(self) -> None:
         """Something has changed at the queue."""
-        if self._wanted() or self._age_deadline() < self._asleep_until:
+        if self._has_work() or self._rotations.deadline < self._asleep_until:
             self._wake.set()
 
-    def _wanted(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether there is something to be done between two groups."""
-        queue = self.queue
+        queue = self.groups.queue
         ended = self._closing and queue.empty
-        return queue.stuck or ended or queue.crash is not None or self._due()
+        return queue.stuck or ended or self.groups.crash is not None or self._rotations.due
 
-    def _due(self) -> bool:
-        """Whether the next group belongs into another segment."""
-        return self._rotation is not None or self._too_old()
-
-    def _age_deadline(self) -> float:
-        since = self._segments.first_operation_at
-        if since is None:
-            return math.inf
-        return max(since + self._settings.segment_age_s, self._age_retry_at)
-
-    def _too_old(self) -> bool:
-        return trio.current_time() >= self._age_deadline()
-
-    async def _rotate(self) -> None:
-        """Rotate for whoever asked and for age. A failed one for age waits for another age."""
-        rotation, self._rotation = self._rotation, None
-        segment = self._segments.open
-        used = segment is None or segment.ledger.operations > 0
-        error: LogError | None = None
-        try:
-            if used or (rotation is not None and rotation.force):
-                await self._segments.rotate()
-        except LogError as exc:
-            error = exc
-            self._age_retry_at = trio.current_time() + self._settings.segment_age_s
-        if rotation is not None:
-            rotation.answer(error)
-        if isinstance(error, LogFailed):
-            raise error
-
-    async def _open_next(self) -> None:
-        """A segment for what waits; where there is none to be had, it is refused."""
-        try:
-            await self._segments.rotate()
-        except (LogFull, LogWriteFailed) as exc:
-            self.queue.failed_groups += 1
-            self._answer_waiting(exc)
-
-    def _answer_waiting(self, error: LogError) -> None:
-        rotation, self._rotation = self._rotation, None
-        if rotation is not None:
-            rotation.answer(error)
-        self.queue.answer_waiting(error)
+    def _answer_pending(self, error: LogError) -> None:
+        self._rotations.refuse(error)
+        self.groups.answer_pending(error)

@@ -62,6 +62,7 @@ class Log:
         self._disk: Disk = disk or DirectDisk(0 if waits else CACHED_BYTES)
         self._segments = SegmentSet(self._disk, directory, self._settings, carry)
         self._commit = GroupCommit(self._segments, self._settings)
+        self._groups = self._commit.groups
         self._recovered: Recovered | None = None
         self._started = False
 
@@ -114,7 +115,7 @@ class Log:
         """
         if self._recovered is None:
             raise RuntimeError("replay() comes after recover()")
-        known = self._segments.sealed
+        known = self._segments.sealed.facts
         facts = [
             one
             for one in self._recovered.segments
@@ -174,7 +175,7 @@ class Log:
         it never becomes an entry. One error object may go to several. Raises LogClosed, and does
         not call ``on_done``, when the log takes nothing.
         """
-        self._commit.append(item, here=False)
+        self._groups.writer.append(item, here=False)
 
     def append(self, item: Entry | Draft) -> None:
         """As `append_nowait`; if nothing is being written, the caller's thread writes the group.
@@ -183,32 +184,32 @@ class Log:
         meanwhile is left to the log's own thread. The caller calls `tell` when it has passed the
         outcome on: until then the loop is not woken for it, which would take the interpreter away.
         """
-        self._commit.append(item, here=True)
+        self._groups.writer.append(item, here=True)
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""
-        self._commit.queue.handover.tell()
+        self._groups.applies.tell()
 
     @property
     def settled(self) -> bool:
         """Whether every entry of which ``on_stored`` has been called is applied. Any thread."""
-        return self._commit.queue.handover.settled
+        return self._groups.applies.settled
 
     def wait_settled(self, timeout_s: float) -> bool:
         """Whether all of which ``on_stored`` has been called is applied in time.
 
         Blocks; in any thread but the loop's.
         """
-        return self._commit.queue.handover.wait_settled(timeout_s)
+        return self._groups.applies.wait_settled(timeout_s)
 
     def catch_up(self) -> None:
         """Apply now what is written, and answer it. On the loop."""
-        self._commit.queue.handover.catch_up()
+        self._groups.applies.catch_up()
 
     @property
     def parted(self) -> bool:
         """Whether the sink refused something: what was written since is not applied either."""
-        return self._commit.queue.handover.parted is not None
+        return self._groups.applies.parted is not None
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.
@@ -228,7 +229,7 @@ class Log:
         """
         try:
             with trio.CancelScope(shield=True):
-                removed = await self._segments.prune(keep_from_segment)
+                removed = await self._segments.sealed.prune(keep_from_segment)
         except LogFailed as exc:
             self._commit.fail(exc)
             raise
@@ -245,7 +246,7 @@ class Log:
         """
         with trio.CancelScope(shield=True):
             await self._commit.finish()
-            await self._segments.close(seal=self._commit.failure is None)
+            await self._segments.close(seal=self._groups.failure is None)
 
     @property
     def open_segment(self) -> int:
@@ -253,19 +254,9 @@ class Log:
         return self._segments.open_number
 
     @property
-    def next_seq(self) -> int:
-        """The sequence that the next operation gets, if all that is in flight fails."""
-        return self._segments.next_seq
-
-    @property
     def pending(self) -> int:
-        """Entries that wait for a group."""
-        return self._commit.queue.pending
-
-    @property
-    def pending_bytes(self) -> int:
-        """What they will take in the log."""
-        return self._commit.queue.pending_bytes
+        """The number of entries and drafts that are in no group yet."""
+        return self._groups.queue.pending
 
     @property
     def last_sync_s(self) -> float:
@@ -275,24 +266,16 @@ class Log:
     @property
     def certain_bytes(self) -> int:
         """What can still be appended without asking the disk for room. Safe from any thread."""
-        return self._segments.reserved_bytes - self._commit.queue.unbooked_bytes
+        return self._segments.reserved_bytes - self._groups.queue.unbooked_bytes
 
     def statistics(self) -> LogStatistics:
         """The log at this moment."""
-        segments, queue = self._segments, self._commit.queue
-        open_bytes = segments.open.ledger.end if segments.open is not None else 0
+        queue, applies = self._groups.queue, self._groups.applies
         return LogStatistics(
-            segments=len(segments.sealed) + (segments.open is not None),
-            bytes=sum(one.bytes for one in segments.sealed.values()) + open_bytes,
-            open_segment=self.open_segment,
-            open_bytes=open_bytes,
-            last_seq=segments.next_seq - 1,
+            **self._segments.statistics(),
             pending=queue.pending,
             pending_bytes=queue.pending_bytes,
-            records=queue.handover.records,
-            groups=queue.handover.groups,
-            syncs=segments.syncs,
-            last_sync_s=segments.last_sync_s,
-            rotations=segments.rotations,
-            failed_groups=queue.failed_groups,
+            records=applies.records,
+            groups=applies.groups,
+            failed_groups=self._groups.failed_groups,
         )

@@ -65,7 +65,7 @@ class PendingEntries:
             if run:
                 self._made += make(run)
                 run = []
-            # Not before: a draft of its line may have been refused just now.
+            # Not before: a draft of its session may have been refused just now.
             if refusal_of(item) is None:
                 self._made.append(item)
             else:
@@ -74,14 +74,14 @@ class PendingEntries:
             self._made += make(run)
 
     def end(self) -> tuple[list[Item], LogError | None]:
-        """What was drawn is ready; what is refused instead, and why, if not for its line."""
+        """What was drawn is ready; what is refused instead, and why, if not for its session."""
         made, self._made = self._made, []
         refused, self._refused = self._refused, []
         self.nbytes -= sum(item.stored_bytes for item in self._drawn)
         self._drawn = []
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
-            end_lines(made, refusal)
+            end_sessions(made, refusal)
             return [*made, *refused], refusal
         self.ready.extend(made)
         self.nbytes += sum(entry.stored_bytes for entry in made)
@@ -93,9 +93,9 @@ class PendingEntries:
         self.ready.clear()
         self._came.clear()
         self.nbytes -= sum(item.stored_bytes for item in taken)
-        end_lines(taken, error)
+        end_sessions(taken, error)
         if self._drawn:
-            end_lines(self._drawn, error)
+            end_sessions(self._drawn, error)
             self._refusal = error
         return taken
 
@@ -106,18 +106,18 @@ class PendingEntries:
 
 
 def refusal_of(item: Item) -> LogError | None:
-    """Why nothing of one of its lines is taken any more."""
-    for line in item.lines:
-        if line.refusal is not None:
-            return line.refusal
+    """Why nothing of one of its sessions is taken any more."""
+    for session in item.sessions:
+        if session.refusal is not None:
+            return session.refusal
     return None
 
 
-def end_lines(items: Iterable[Item], error: LogError) -> None:
-    """Nothing may stand behind these in their lines."""
+def end_sessions(items: Iterable[Item], error: LogError) -> None:
+    """Nothing may stand behind these in their sessions."""
     for item in items:
-        for line in item.lines:
-            line.refusal = line.refusal or error
+        for session in item.sessions:
+            session.refusal = session.refusal or error
 
 
 def no_drafts(drafts: list[Draft]) -> list[Entry]:

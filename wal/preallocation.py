@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from wal.segment import Spare, discard, prepare, unlink_quietly
+from wal.format import segment_name
+from wal.segment import PreallocatedFile, discard, prepare, unlink_quietly
 
 if TYPE_CHECKING:
     from wal.disk import Disk
@@ -35,8 +36,8 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 log = structlog.get_logger("wal")
 
 
-class Spares:
-    """One spare at most, of segments of `size` bytes. On the loop.
+class Preallocation:
+    """The file of the next segment, of `size` bytes, and files that are kept for later ones. Loop.
 
     Args:
         in_thread: runs what blocks.
@@ -47,20 +48,20 @@ class Spares:
         self._directory = directory
         self._size = size
         self._in_thread = in_thread
-        self._ready: Spare | None = None
+        self._ready: PreallocatedFile | None = None
         self._kept: list[tuple[Path, int]] = []
         """Files of removed segments, under their temporary names, and how large they are."""
         self._closed = False
         self._in_vain = False
         """A kept file was of no use: the file system may not zero, or backups are hard links."""
-        # Set while a spare is not to be zeroed any further.
+        # Set while the next file is not to be zeroed any further.
         self._hurry = threading.Event()
         self._wanted = trio.Event()
         self._asked_for = 0
         self._zeroed = True
         self.lock = trio.Lock()
-        """Held by a rotation to its end: until the number moves on, a second spare would be the
-        same file."""
+        """Held by a rotation to its end: until the number moves on, a second file would be the
+        same one."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -117,11 +118,11 @@ class Spares:
         if self._ready is None:
             self._ready = await self._prepare(number)
 
-    def take(self) -> Spare:
+    def take(self) -> PreallocatedFile:
         """What `require` has seen to. Under the lock."""
-        spare, self._ready = self._ready, None
-        assert spare is not None
-        return spare
+        file, self._ready = self._ready, None
+        assert file is not None
+        return file
 
     async def close(self) -> None:
         """Let go of it."""
@@ -133,14 +134,15 @@ class Spares:
             while self._kept:
                 await self._in_thread(partial(unlink_quietly, self._disk, self._kept.pop()[0]))
 
-    async def _prepare(self, number: int) -> Spare:
-        def make() -> Spare:
+    async def _prepare(self, number: int) -> PreallocatedFile:
+        def make() -> PreallocatedFile:
             # In here: a call that is cancelled before it begins has taken none.
             old = self._kept.pop()[0] if self._kept else None
-            spare = prepare(self._disk, self._directory, number, self._size, self._hurry, old)
-            self._in_vain = self._in_vain or (old is not None and not spare.reused)
-            return spare
+            path = self._directory / f"{segment_name(number)}.tmp"
+            file = prepare(self._disk, path, self._size, self._hurry, old)
+            self._in_vain = self._in_vain or (old is not None and not file.reused)
+            return file
 
-        spare = await self._in_thread(make)
-        assert isinstance(spare, Spare)
-        return spare
+        file = await self._in_thread(make)
+        assert isinstance(file, PreallocatedFile)
+        return file

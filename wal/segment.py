@@ -9,7 +9,7 @@ trimmed and removed at once::
     cut_back  after a failed append: zeros from the group's start on, synced
     seal      all synced; seal record written and synced
     trim      cut to its length, closed: when nobody waits any more
-    remove    renamed to <n>.wal.tmp, folder synced; then kept for a spare, or let go of in pieces
+    remove    renamed to <n>.wal.tmp, folder synced; kept for a later one, or let go of in pieces
 
 A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
 """
@@ -31,7 +31,6 @@ from wal.format import (
     encode_seal,
     encode_segment_header,
     make_body,
-    segment_name,
 )
 from wal.group import Group, Ledger, place
 
@@ -52,12 +51,11 @@ _FREED_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, eq=False)
-class Spare:
-    """A file that reads as zeros, under a temporary name, ready to become segment `number`."""
+class PreallocatedFile:
+    """A file that reads as zeros, under a temporary name, ready to become a segment."""
 
     fd: int
     path: Path
-    number: int
     size: int
     reused: bool = False
     """Whether it is an old segment's file."""
@@ -136,13 +134,12 @@ class OpenSegment:
 
 def prepare(
     disk: Disk,
-    directory: Path,
-    number: int,
+    path: Path,
     size: int,
     hurry: threading.Event,
     old: Path | None = None,
-) -> Spare:
-    """A spare for segment `number`; OSError (nothing is left behind) when there is no room.
+) -> PreallocatedFile:
+    """A file of `size` bytes at `path`; OSError (nothing is left behind) when there is no room.
 
     It is made of the file of an `old` one, if there is one and the file system can. Else it is
     reserved first, which a full disk refuses at once and in one piece. Reserved blocks read
@@ -150,7 +147,6 @@ def prepare(
     written can be several times slower. When `hurry` is set, that is left where it is: under a
     load that fills segments faster than that, it would only compete.
     """
-    path = directory / f"{segment_name(number)}.tmp"
     reused = None if old is None else _reused(disk, old, path, size)
     fd = disk.open(path, "create") if reused is None else reused
     try:
@@ -162,9 +158,9 @@ def prepare(
             write_zeros(disk, fd, start, min(start + _ZEROS_AT_ONCE, size))
         sync(disk, fd, attributes=True)
     except BaseException:
-        discard(disk, Spare(fd, path, number, size))
+        discard(disk, PreallocatedFile(fd, path, size))
         raise
-    return Spare(fd, path, number, size, reused is not None)
+    return PreallocatedFile(fd, path, size, reused is not None)
 
 
 def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
@@ -182,16 +178,16 @@ def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
     try:
         disk.zero(fd, size)
     except OSError:
-        discard(disk, Spare(fd, path, 0, size))
+        discard(disk, PreallocatedFile(fd, path, size))
         return None
     return fd
 
 
-def discard(disk: Disk, spare: Spare) -> None:
-    """Let go of a spare and its file; a leftover is removed by the next start."""
+def discard(disk: Disk, file: PreallocatedFile) -> None:
+    """Let go of a preallocated file; a leftover is removed by the next start."""
     with contextlib.suppress(OSError):
-        disk.close(spare.fd)
-    unlink_quietly(disk, spare.path)
+        disk.close(file.fd)
+    unlink_quietly(disk, file.path)
 
 
 def unlink_quietly(disk: Disk, path: Path) -> None:
@@ -243,30 +239,30 @@ def remove(
 
 def publish(
     disk: Disk,
-    spare: Spare,
+    file: PreallocatedFile,
     header: SegmentHeader,
     carried: Sequence[tuple[int, Sequence[Buffer]]],
 ) -> OpenSegment:
-    """The spare, renamed to a segment with `header` and the `carried` records in it, durably.
+    """The file, renamed to a segment with `header` and the `carried` records in it, durably.
 
-    OSError: it did not become a segment, and the spare is gone.
+    OSError: it did not become a segment, and the file is gone.
     """
-    path = spare.path.with_suffix("")
-    segment = OpenSegment(disk, spare.fd, path, Ledger(header.number, spare.size, header.first_seq))
+    path = file.path.with_suffix("")
+    segment = OpenSegment(disk, file.fd, path, Ledger(header.number, file.size, header.first_seq))
     try:
         group = Group(start=segment.ledger.end, end=segment.ledger.end, next_seq=header.first_seq)
         for kind, parts in carried:
             if kind in (RecordKind.OPERATION, RecordKind.SEAL):
                 raise ValueError(f"a record of kind {kind} cannot be carried into a new segment")
             place(group, kind, make_body(parts), segment.ledger.synced_to)
-        write_all(disk, spare.fd, [encode_segment_header(header)], 0)
+        write_all(disk, file.fd, [encode_segment_header(header)], 0)
         segment.append(group)
-        sync(disk, spare.fd)
+        sync(disk, file.fd)
         segment.ledger.book(group)
         segment.ledger.synced_to = group.end
-        disk.rename(spare.path, path)
+        disk.rename(file.path, path)
     except BaseException:
-        discard(disk, spare)
+        discard(disk, file)
         raise
     # Invariant: nothing is acknowledged in a file whose name a crash could take back.
     sync_directory(disk, path.parent)

@@ -1,14 +1,13 @@
-"""Law: one owner knows which segments exist: the sealed ones, the open one, and a spare.
+"""Law: one owner knows which segments exist: the sealed ones, the open one, and the next.
 
 Everything that touches a file runs in a thread of the log's own, so that other threads' work
 never queues before a commit. A rotation goes in this order, and each step leaves the log whole::
 
-    spare ready  ->  old one sealed  ->  carry() asked, spare published  ->  new one open
-                                                                             old one trimmed
+    next one preallocated -> old one sealed -> carry() asked, next one published -> it is open
+                                                                                    old one trimmed
 
-Trimming takes longer than all else, and nobody waits for it. With no spare to be had (a full disk)
-the old one stays open. With the old one sealed and the new one failing there is none open, and the
-next commit tries again.
+With none to be had (a full disk) the old one stays open. With the old one sealed and the new one
+failing there is none open, and the next commit tries again.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 import trio
 
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
-from wal.preallocation import Spares
-from wal.segment import OpenSegment, Spare, publish, remove
+from wal.preallocation import Preallocation
+from wal.sealed_segments import SealedSegments
+from wal.segment import OpenSegment, PreallocatedFile, publish
 from wal.settings import LogSettings, Recovered, SegmentFacts
 
 if TYPE_CHECKING:
@@ -38,14 +38,12 @@ Carry = Callable[[], Sequence[tuple[int, Sequence["Buffer"]]]]
 T = TypeVar("T")
 log = structlog.get_logger("wal")
 
-_THREADS = 5  # a rotation, a spare in the making, a trim, a prune and a timed sync
+_THREADS = 5  # a rotation, a preallocation, a trim, a prune and a timed sync
 _FAST_S = 0.25
 """A segment that is half full so soon is followed by one that is not zeroed: the zeros would take
 a third of what the disk can write, and large groups do well without."""
 _BUSY_S = 1.0
-"""After a group, others are expected for so long: what is deleted meanwhile gives way to them."""
-_GENTLY_MOST = 4
-"""Where more segments wait to be deleted, the disk's room comes first."""
+"""After a group, others are expected for so long."""
 
 
 class SegmentSet:
@@ -63,14 +61,12 @@ class SegmentSet:
         self._identity = LogIdentity("", "", 0)
         self._next_number = 1
         self._next_seq = 1
-        self._spares = Spares(disk, directory, settings.segment_bytes, self.in_thread)
-        self._untrimmed: list[OpenSegment] = []
-        self._uncut = set[int]()  # and that which is being trimmed: its file is not to be had again
-        self._trim_wanted = trio.Event()
+        self._preallocation = Preallocation(disk, directory, settings.segment_bytes, self.in_thread)
         # Held while the open file is synced or sealed by someone: a timed sync and a seal.
         self._file_lock = trio.Lock()
-        self._prune_lock = trio.Lock()
-        self.sealed: dict[int, SegmentFacts] = {}
+        self.sealed = SealedSegments(
+            disk, directory, self._preallocation, self.in_thread, self._busy
+        )
         self.open: OpenSegment | None = None
         self._written_at = 0.0
         self.first_operation_at: float | None = None
@@ -86,7 +82,7 @@ class SegmentSet:
 
     def adopt(self, recovered: Recovered, next_number: int) -> None:
         """Take over what recovery found."""
-        self.sealed = {facts.number: facts for facts in recovered.segments}
+        self.sealed.adopt(recovered.segments)
         self._next_number = next_number
 
     def begin(self, identity: LogIdentity, first_seq: int) -> None:
@@ -106,10 +102,10 @@ class SegmentSet:
 
     @property
     def reserved_bytes(self) -> int:
-        """Room that the disk has given already: what is left of the open segment, and a spare."""
+        """Room that the disk has given already: what is left of the open segment, and the next."""
         ledger = None if self.open is None else self.open.ledger
         left = 0 if ledger is None else max(0, ledger.size - ledger.end)
-        return left + self._spares.reserved_bytes
+        return left + self._preallocation.reserved_bytes
 
     async def require_open(self) -> OpenSegment:
         """The open segment, opened now if there is none; LogFull, LogWriteFailed, LogFailed."""
@@ -120,28 +116,27 @@ class SegmentSet:
 
     async def rotate(self) -> None:
         """Seal the open segment, if any, and open the next; the errors of `require_open`."""
-        self._spares.hurry()
-        async with self._spares.lock:
+        self._preallocation.hurry()
+        async with self._preallocation.lock:
             try:
-                await self._spares.require(self._next_number)
+                await self._preallocation.require(self._next_number)
             except OSError as exc:
                 raise from_os_error(exc, f"preparing segment {self._next_number}") from exc
             if self.open is not None:
                 await self.seal()
                 self.rotations += 1
-            spare = self._spares.take()
             try:
-                await self._publish(spare)
+                await self._publish(self._preallocation.take())
             finally:
-                self._trim_wanted.set()
+                self.sealed.trim_soon()
 
-    async def _publish(self, spare: Spare) -> None:
+    async def _publish(self, file: PreallocatedFile) -> None:
         header = SegmentHeader(self._next_number, self._identity, self._next_seq)
         # Asked for here, after the last group was applied and before the next one can be: what it
         # returns stands for exactly what the older segments hold.
         carried = self._carry()
         try:
-            self.open = await self.in_thread(partial(publish, self._disk, spare, header, carried))
+            self.open = await self.in_thread(partial(publish, self._disk, file, header, carried))
         except OSError as exc:
             raise from_os_error(exc, f"opening segment {header.number}") from exc
         self._next_number += 1
@@ -175,7 +170,7 @@ class SegmentSet:
             segment.ledger.synced_to = segment.ledger.end
 
     def note_written(self) -> None:
-        """Groups were booked: see to the timed sync, the segment's age and the next spare."""
+        """Groups were booked: see to the timed sync, the segment's age and the next segment."""
         segment = self.open
         assert segment is not None
         self.written.set()
@@ -185,7 +180,7 @@ class SegmentSet:
         if ledger.end > ledger.size // 2:
             since = self.first_operation_at
             fast = since is not None and trio.current_time() - since < _FAST_S
-            self._spares.want(ledger.number, zeroed=not fast)
+            self._preallocation.want(ledger.number, zeroed=not fast)
 
     async def sync(self) -> None:
         """Make durable what has been written to the open segment so far; LogFailed."""
@@ -208,10 +203,9 @@ class SegmentSet:
                 await self.in_thread(segment.seal)
             except OSError as exc:
                 raise from_os_error(exc, f"sealing {segment.path}") from exc
-            facts = self.sealed[segment.ledger.number] = self._facts(segment)
+            facts = self._facts(segment)
+            self.sealed.add(segment, facts)
             self._next_seq = segment.ledger.next_seq
-            self._uncut.add(facts.number)
-            self._untrimmed.append(segment)
             self.open = None
             self.first_operation_at = None
         log.info(
@@ -222,66 +216,41 @@ class SegmentSet:
             last_seq=facts.last_seq,
         )
 
-    async def prune(self, keep_from_segment: int) -> list[int]:
-        """Delete the sealed segments below that number, ascending; which ones were deleted.
-
-        Raises:
-            LogFull, LogWriteFailed: the disk refused; those before it are gone.
-            LogFailed: the folder could not be synced.
-        """
-        async with self._prune_lock:  # of two at the same time, the later segments would go first
-            unneeded = [number for number in sorted(self.sealed) if number < keep_from_segment]
-            gently = len(unneeded) <= _GENTLY_MOST
-            for number in unneeded:
-                await self.in_thread(partial(self._remove, number, gently))
-        return unneeded
-
-    def _remove(self, number: int, gently: bool) -> None:
-        facts = self.sealed.pop(number)
-        try:
-            # Synced one by one: a later name that vanished first would leave a gap after a crash.
-            useful = number not in self._uncut and self._busy()
-            keep = partial(self._spares.keep, facts.bytes) if useful else None
-            remove(self._disk, self._directory / facts.file, lambda: gently and self._busy(), keep)
-        except OSError as exc:
-            self.sealed[number] = facts
-            raise from_os_error(exc, f"deleting {facts.file}") from exc
-
     def _busy(self) -> bool:
         return time.monotonic() - self._written_at < _BUSY_S
 
     async def prepare_ahead(self) -> None:
-        """Keep a spare ready from the moment the open segment is half full. Runs for ever."""
-        await self._spares.keep_ready(lambda: None if self.open is None else self._next_number)
-
-    async def trim_sealed(self) -> None:
-        """Cut sealed segments to their lengths, once others are open. Runs for ever."""
-        while True:
-            await self._trim_wanted.wait()
-            self._trim_wanted = trio.Event()
-            await self._trim()
-
-    async def _trim(self) -> None:
-        # Shielded, so that none is taken from the list and left; bounded by the disk.
-        with trio.CancelScope(shield=True):
-            while self._untrimmed:
-                segment = self._untrimmed.pop(0)
-                await self.in_thread(segment.trim)
-                self._uncut.discard(segment.ledger.number)
+        """Preallocate the next from the moment the open segment is half full. Runs for ever."""
+        files = self._preallocation
+        await files.keep_ready(lambda: None if self.open is None else self._next_number)
 
     async def close(self, *, seal: bool) -> None:
         """Let go of every file, sealing the open segment where asked; the errors of `seal`."""
-        await self._spares.close()
+        await self._preallocation.close()
         try:
             if seal and self.open is not None:
                 await self.seal()
             if seal:
-                await self._trim()
+                await self.sealed.trim()
         finally:
-            for segment in (*self._untrimmed, *([self.open] if self.open else [])):
-                segment.abandon()
-            self._untrimmed.clear()
+            self.sealed.abandon()
+            if self.open is not None:
+                self.open.abandon()
             self.open = None
+
+    def statistics(self) -> dict[str, Any]:
+        """What `LogStatistics` tells of the segments."""
+        open_bytes = 0 if self.open is None else self.open.ledger.end
+        return {
+            "segments": len(self.sealed.facts) + (self.open is not None),
+            "bytes": self.sealed.nbytes + open_bytes,
+            "open_segment": self.open_number,
+            "open_bytes": open_bytes,
+            "last_seq": self.next_seq - 1,
+            "syncs": self.syncs,
+            "last_sync_s": self.last_sync_s,
+            "rotations": self.rotations,
+        }
 
     def _facts(self, segment: OpenSegment) -> SegmentFacts:
         ledger = segment.ledger

@@ -139,7 +139,7 @@ class Coalescer:
         entry = operation.entry
         assert entry is not None, "it was made just now"
         streams = {each.stream for each in arrivals}
-        entry.lines = tuple(stream.session for stream in streams)
+        entry.sessions = tuple(stream.session for stream in streams)
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
 
         def logged(sequence: int) -> None:

@@ -156,7 +156,7 @@ class WriteStream:
         slot = self.reserve() if slot is None else slot
         if self.origin is None:
             assert operation.entry is not None, "it was made just now"
-            operation.entry.lines = (self.session,)
+            operation.entry.sessions = (self.session,)
             operation.on_logged = lambda seq: self._logged(slot, seq)
         # What was let in before a newer stream was opened, and comes to the loop after that, would
         # stand behind it: whoever has asked in between how far the origin is was told less.

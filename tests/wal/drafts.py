@@ -22,14 +22,14 @@ class TextDraft(Draft):
 
 
 def join(drafts: list[Draft]) -> list[Entry]:
-    """One entry of all that are fit and on a good line, with a sequence for each."""
+    """One entry of all that are fit, in sessions not refused, with a sequence for each."""
     fit = [draft for draft in drafts if isinstance(draft, TextDraft) and _is_fit(draft)]
     if not fit:
         return []
     entry = Entry(
         RecordKind.OPERATION,
         [draft.payload + END for draft in fit],
-        lines=tuple({line for draft in fit for line in draft.lines}),
+        sessions=tuple({one for draft in fit for one in draft.sessions}),
         operations=len(fit),
     )
 
@@ -42,12 +42,12 @@ def join(drafts: list[Draft]) -> list[Entry]:
 
 
 def _is_fit(draft: TextDraft) -> bool:
-    (line,) = draft.lines
-    if line.refusal is None and b"?" in draft.payload:
-        line.refusal = LogWriteFailed(f"{draft.payload!r} is unfit")
-    if line.refusal is not None:
-        _answer(draft, line.refusal)
-    return line.refusal is None
+    (session,) = draft.sessions
+    if session.refusal is None and b"?" in draft.payload:
+        session.refusal = LogWriteFailed(f"{draft.payload!r} is unfit")
+    if session.refusal is not None:
+        _answer(draft, session.refusal)
+    return session.refusal is None
 
 
 def _answer(draft: Draft, error: LogError | BaseException | None) -> None:

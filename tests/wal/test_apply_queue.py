@@ -28,9 +28,9 @@ async def left_to_be_told(
             is given, it does not look for more behind what it was told of, either.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.group_commit.CATCH_UP_S", 3600.0)
+        patch.setattr("wal.apply_queue.CATCH_UP_S", 3600.0)
         if at_once_s is not None:
-            patch.setattr("wal.group_commit.LOOK_AGAIN_S", 3600.0)
+            patch.setattr("wal.apply_queue.LOOK_AGAIN_S", 3600.0)
             patch.setattr("wal.apply_queue._AT_ONCE_S", at_once_s)
         async with running(directory, **more) as state:
             yield state, Stored(state)

@@ -14,7 +14,7 @@ from tests.drivers.waiting import until
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
-from wal.commit_delay import ENOUGH, MAX_LEFT_OUT, CommitDelay
+from wal.commit_delay import ENOUGH, MAX_SKIPPED, CommitDelay
 from wal.entry import Draft, Entry
 from wal.log import Log
 
@@ -29,31 +29,31 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Meeting:
-    """A company, and a thread that waits for it."""
+    """A commit delay, and a thread that waits for its callers."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.company = CommitDelay(self.lock)
+        self.delay = CommitDelay(self.lock)
 
     def arrive(self, *callers: int) -> None:
         for caller in callers:
             with self.lock:
-                self.company.arrived(caller)
+                self.delay.arrived(caller)
 
     def go(self) -> None:
         with self.lock:
-            self.company.went()
+            self.delay.group_drawn()
 
     def wait(self) -> None:
         with self.lock:
-            self.company.wait()
+            self.delay.wait()
 
     def leave(self) -> None:
         with self.lock:
-            self.company.leave()
+            self.delay.leave()
 
     def _is_waited_for(self) -> bool:
-        return self.company._waits
+        return self.delay._waits
 
     def waiting(self, meanwhile: Callable[[], object]) -> float:
         """Wait in a thread, do something while it does; how long it took."""
@@ -93,7 +93,7 @@ def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
     meeting.arrive(*range(200, 210))
     monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
     meeting.wait()
-    assert meeting.company._failed
+    assert meeting.delay._failed
 
 
 def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
@@ -113,7 +113,7 @@ def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> N
     meeting.arrive(1, 2, 3)
     meeting.go()
     assert meeting.waiting(lambda: come_slowly(meeting)) > 2.0
-    assert not meeting.company._failed
+    assert not meeting.delay._failed
 
 
 def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) ->
     meeting.arrive(1, 2, 3)
     meeting.go()
     meeting.waiting(lambda: come_slowly(meeting))
-    assert meeting.company._failed
+    assert meeting.delay._failed
 
 
 def come_slowly(meeting: Meeting) -> None:
@@ -141,13 +141,13 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
         meeting.arrive(*range(6))
         meeting.go()
         meeting.arrive(*range(5))  # of six
-        waits += meeting.company._left_out == 0
+        waits += meeting.delay._skips == 0
         meeting.wait()
     assert waits < 20
-    assert meeting.company._backoff == MAX_LEFT_OUT
+    assert meeting.delay._backoff == MAX_SKIPPED
     # With those who come back it is soon as it was.
-    waits_that_end_well(monkeypatch, meeting, 2 * MAX_LEFT_OUT)
-    assert meeting.company._backoff == 0
+    waits_that_end_well(monkeypatch, meeting, 2 * MAX_SKIPPED)
+    assert meeting.delay._backoff == 0
 
 
 def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +158,10 @@ def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
         meeting.arrive(1, 2)
         meeting.go()
         meeting.wait()
-        assert meeting.company._failed
+        assert meeting.delay._failed
         waits_that_end_well(monkeypatch, meeting, 1)
-        assert not meeting.company._failed
-    assert meeting.company._left_out == 0
+        assert not meeting.delay._failed
+    assert meeting.delay._skips == 0
 
 
 def waits_that_end_well(monkeypatch: pytest.MonkeyPatch, meeting: Meeting, times: int) -> None:
@@ -170,7 +170,7 @@ def waits_that_end_well(monkeypatch: pytest.MonkeyPatch, meeting: Meeting, times
         meeting.go()
         meeting.arrive(1, 2)
         meeting.go()
-        if meeting.company._left_out:
+        if meeting.delay._skips:
             meeting.wait()
         else:
             meeting.waiting(lambda: meeting.arrive(1, 2))
@@ -220,8 +220,8 @@ async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
         drafts[0].waits = drafts[1].waits = True
         for draft in drafts:
             state.log.append_nowait(draft)
-        company = state.log._commit.queue._company
-        assert company._here == {draft.lines for draft in drafts[:2]}
+        delay = state.log._groups.queue._delay
+        assert delay._arrived == {draft.sessions for draft in drafts[:2]}
         disk.let_go.set()
         await state.answers.wait(first)
 
@@ -230,13 +230,13 @@ def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[set[object]] = []
-    went = CommitDelay.went
+    drawn_before = CommitDelay.group_drawn
 
-    def note(company: CommitDelay) -> None:
-        groups.append(set(company._here))
-        went(company)
+    def note(delay: CommitDelay) -> None:
+        groups.append(set(delay._arrived))
+        drawn_before(delay)
 
-    monkeypatch.setattr(CommitDelay, "went", note)
+    monkeypatch.setattr(CommitDelay, "group_drawn", note)
     drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(2)]
     for draft in drafts:
         draft.waits = True
@@ -255,8 +255,8 @@ def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
             logs.append(state.log)
             state.log.append_nowait(drafts[0])
             with trio.fail_after(PATIENCE_S):
-                while state.log.next_seq < 3:
+                while state.log.statistics().last_seq < 2:
                     await trio.sleep(0.01)
 
     trio.run(append)
-    assert groups == [{draft.lines} for draft in drafts]
+    assert groups == [{draft.sessions} for draft in drafts]

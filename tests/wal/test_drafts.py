@@ -72,8 +72,8 @@ async def test_what_waits_while_a_group_is_written_becomes_one_entry(tmp_path: P
         together = state.applied[1]
         assert [entry.seq for entry in state.applied] == [1, 2]
         assert together.operations == 5
-        assert state.log.next_seq == 7
-        assert state.log.pending_bytes == 0
+        assert state.log.statistics().last_seq == 6
+        assert state.log.statistics().pending_bytes == 0
         after = await state.answers.write(state.log, b"after")
         assert after[0].seq == 7
     recovered, records = await recovered_records(tmp_path)
@@ -93,7 +93,7 @@ async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -
             if number % 3:
                 state.log.append_nowait(outcomes.draft(b"%d" % number, line))
             else:
-                entries.append(Entry(RecordKind.OPERATION, [b"%d;" % number], lines=(line,)))
+                entries.append(Entry(RecordKind.OPERATION, [b"%d;" % number], sessions=(line,)))
                 state.answers.append(state.log, entries[-1])
         await outcomes.wait(66)
         await state.answers.wait(*entries)
@@ -110,7 +110,7 @@ async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path
         first = operation(b"first;")
         state.answers.append(state.log, first)
         await disk.wait_until_held()
-        behind = Entry(RecordKind.OPERATION, [b"entry behind;"], lines=(line,))
+        behind = Entry(RecordKind.OPERATION, [b"entry behind;"], sessions=(line,))
         state.log.append_nowait(outcomes.draft(b"good", line))
         state.log.append_nowait(outcomes.draft(b"bad?", line))
         state.log.append_nowait(outcomes.draft(b"draft behind", line))
@@ -119,7 +119,7 @@ async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path
         disk.let_go.set()
         errors = await outcomes.wait(4)
         (refused,) = await state.answers.wait(behind)
-        late = Entry(RecordKind.OPERATION, [b"late;"], lines=(line,))
+        late = Entry(RecordKind.OPERATION, [b"late;"], sessions=(line,))
         state.answers.append(state.log, late)
         assert await state.answers.wait(late) == [refused]
     assert errors[b"good"] is None
@@ -216,7 +216,7 @@ async def test_a_run_that_opens_a_new_segment_keeps_its_sequences(tmp_path: Path
             if number % 30 == 0:
                 await outcomes.wait(number + 1)
         await outcomes.wait(300)
-        assert state.log.next_seq == 301
+        assert state.log.statistics().last_seq == 300
         assert state.log.statistics().segments > 1
     recovered, records = await recovered_records(tmp_path)
     assert recovered.last_seq == 300

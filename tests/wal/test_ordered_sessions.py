@@ -54,7 +54,7 @@ class Writer:
         if self._drafts and number % 4:
             # One in fifty turns out to be unfit when its turn comes.
             return TextDraft(payload + b"?" * (number % 50 == 49), note, line)
-        entry = Entry(RecordKind.OPERATION, [payload + END], lines=(line,))
+        entry = Entry(RecordKind.OPERATION, [payload + END], sessions=(line,))
         entry.on_done = note
         return entry
 

@@ -49,7 +49,7 @@ def _inodes(folder: Path) -> dict[str, int]:
 
 async def _cut(state: Running) -> None:
     """Return when the files of all sealed segments are let go of: a while after their last call."""
-    uncut = state.log._segments._uncut
+    uncut = state.log._segments.sealed._uncut
     await to_thread_until(lambda: not uncut, "segments cut to their lengths")
 
 
@@ -281,7 +281,8 @@ def test_a_look_at_a_segment_whose_file_is_had_again_meanwhile_finds_no_damage(
                 other = OsDisk()
                 remove(other, filled / segment_name(1), lambda: True, kept.append_path)
                 [old] = kept.paths
-                other.close(prepare(other, filled, 9, size, threading.Event(), old).fd)
+                spare = filled / f"{segment_name(9)}.tmp"
+                other.close(prepare(other, spare, size, threading.Event(), old).fd)
             return size
 
     class Kept:
