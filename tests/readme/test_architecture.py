@@ -41,6 +41,8 @@ def names_of(module: Path) -> set[str]:
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
         if isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         if isinstance(node, ast.ClassDef):
