@@ -1,0 +1,209 @@
+"""What is asked of a daemon that starts on old data, of its store and of its log; answers are JSON.
+
+The version that wrote the data was asked the same: every answer has to be the same today.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.compatibility.written import (
+    COPIES,
+    COPY,
+    EVENTS,
+    KEYED,
+    PLAIN,
+    STATION,
+    TABLES,
+    changes,
+    event_batch,
+    keyed_batch,
+    plain_batch,
+)
+from tests.drivers.daemon import Daemon
+from tests.drivers.syncing import KEEP, Source
+from tests.drivers.wire import Json, Table, act, delete, describe, persist, put, query
+
+SETTINGS: dict[str, Any] = {
+    "id": "compatible",
+    "persist__max_age": "30d",
+    "replication__max_lag": "30d",
+    "memory__limit": "512MiB",
+    # The data grows old, and is asked about as if it was new.
+    "manifest__retain": "3650d",
+    "manifest__orphan_grace": "365d",
+    "origins__expire_after": "3650d",
+}
+
+ARCHIVE = Path(__file__).with_name("old_data.tar.xz")
+
+Command = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+"""Runs ``ingester`` with these arguments, by the code of one version or the other."""
+
+
+def unpacked(folder: Path) -> Path:
+    """A copy of the old data directory; its store is ``store`` in it."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "data"
+
+
+def of_the_log(command: Command, data_dir: Path) -> Json:
+    """What the operator's tools tell of a log that nobody has started on yet."""
+    return {
+        name: told(command(["wal", name, str(data_dir), "--json"]), data_dir)
+        for name in ("inspect", "verify")
+    }
+
+
+def of_the_store(command: Command, data: Path) -> Json:
+    """What the operator's tools tell of a store, of every table and every version of it."""
+    url = f"file://{data}/store"
+    answers: Json = {
+        name: told(command(["manifest", name, url, "--json"]), data) for name in ("log", "verify")
+    }
+    for namespace, name in TABLES:
+        shown = command(["manifest", "show", url, namespace, name, "--json"])
+        answer = told(shown, data)
+        for version in answer["said"]:
+            version["applied"].sort(key=str)  # of a hash map: in no order
+        answers[f"show {namespace}/{name}"] = answer
+    return answers
+
+
+def of_a_life(data: Path) -> Json:
+    """Start on the old data, ask, write on, ask again; after a kill, once more."""
+    with Daemon.start(data, **SETTINGS) as daemon:
+        with fl.connect(daemon.flight) as client:
+            answers = {
+                "found": of_the_daemon(client),
+                "written": written_on(client),
+                "afterwards": of_the_daemon(client),
+            }
+        daemon.kill()
+        with daemon.again() as again, fl.connect(again.flight) as client:
+            return {**answers, "in the end": of_the_daemon(client)}
+
+
+def of_an_adoption(command: Command, data: Path) -> Json:
+    """Bring the log into the store without a daemon, twice; another daemon reads what is there."""
+    store = f"file://{data}/store"
+    adopt = ["wal", "adopt", str(data), "--store", store, "--json"]
+    answers: Json = {"reports": [told(command(adopt), data) for _ in range(2)]}
+    settings = {**SETTINGS, "id": "another", "store": store}
+    with (
+        Daemon.start(data.with_name("another"), **settings) as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        return {**answers, "read": of_the_daemon(client)}
+
+
+def of_the_daemon(client: fl.FlightClient) -> Json:
+    """What a daemon answers that changes nothing."""
+    answers: Json = {
+        "tables": sorted(
+            [*(part.decode() for part in info.descriptor.path), info.total_records]
+            for info in client.list_flights()
+        ),
+        "origins": sorted(act(client, "origins"), key=lambda one: str(one["origin"])),
+        "standing": {name: Source(client, COPY, name).ask() for name in COPIES},
+    }
+    for table in TABLES:
+        said = describe(client, table)
+        del said["buffered"]["bytes"]  # the memory of one version is not that of another
+        versions = range(1, said["manifest_version"] + 1)
+        answers["/".join(table)] = {
+            "description": said,
+            "all": rows(client, table),
+            "buffered": rows(client, table, scope="buffered"),
+            "versions": [digest(client, table, version) for version in versions],
+        }
+    answers["filtered"] = [
+        rows(client, EVENTS, columns=["i"], filter=[[["host", "=", "h1"], ["i", ">", 20]]]),
+        rows(client, KEYED, columns=["k"], filter=[[["s", "is null"]]]),
+        rows(client, PLAIN, columns=["note"], filter=[[["i", "in", [0, 3, 30]]]]),
+    ]
+    return answers
+
+
+def written_on(client: fl.FlightClient) -> Json:
+    """What a daemon answers to who goes on where the old one was killed: repeats, then more."""
+    source, other = (Source(client, COPY, name) for name in COPIES)
+    return {
+        "plain": put(client, PLAIN, plain_batch(200, 5)),
+        "repeated and new": put(
+            client,
+            EVENTS,
+            *(event_batch(number) for number in range(1, 12)),
+            origin=STATION,
+            metadata=[{"sequence": number} for number in range(1, 12)],
+        ),
+        "keyed": put(client, KEYED, keyed_batch(range(5, 9), "new")),
+        "deleted": delete(client, KEYED, pa.record_batch({"k": pa.array([6, 30], pa.int64())})),
+        # The first had closed 1 to 3 and left one open; the second had only closed one.
+        "transactions": [
+            source.send("a", changes(3), sequence=3),
+            source.send("a", changes(4), begin=True, transaction="four"),
+            source.send("b", [(2, 2, {"v": 2.5, "s": KEEP})], sequence=4, transaction="four"),
+            other.send("b", [(None, 77, {"v": 7.7, "s": "seven"})], sequence=11),
+        ],
+        "persisted": {"/".join(table): persist(client, table) for table in TABLES},
+    }
+
+
+def rows(client: fl.FlightClient, table: Table, **fields: object) -> Json:
+    """Schema and rows of an answer, the rows sorted."""
+    found = query(client, table, **fields)
+    return {
+        "schema": {field.name: str(field.type) for field in found.schema},
+        "rows": plain_rows(found),
+    }
+
+
+def digest(client: fl.FlightClient, table: Table, version: int) -> str:
+    """How many rows a version has, and a digest of them and their schema: there are many."""
+    found = rows(client, table, scope="version", version=version)
+    text = json.dumps(found, sort_keys=True).encode()
+    return f"{len(found['rows'])} rows, {hashlib.sha256(text).hexdigest()[:16]}"
+
+
+def plain_rows(found: pa.Table) -> list[Any]:
+    """The rows as JSON, sorted."""
+    columns = []
+    for column in found.columns:
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.int64())
+        columns.append([plain(value) for value in column.to_pylist()])
+    return sorted(([*row] for row in zip(*columns, strict=True)), key=json.dumps)
+
+
+def plain(value: object) -> Any:
+    """The value as JSON has it."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case bytes():
+            return value.hex()
+        case float() if value != value:
+            return "nan"
+        case dt.date() | Decimal():
+            return str(value)
+    return value
+
+
+def told(done: subprocess.CompletedProcess[str], data: Path) -> Json:
+    """Exit code and JSON of a command, wherever the data is."""
+    return {"code": done.returncode, "said": json.loads(done.stdout.replace(str(data), "DATA"))}
