@@ -16,6 +16,8 @@ from persist.manifest.files import decode_changelog, decode_commit
 
 from .generated import DOCS, errors_table, pages, settings_table, with_table
 
+FIGURE = r"(?<![\w.])\d[\d.,]*\d(?![\w.]*\w)"
+
 
 @pytest.mark.parametrize(
     ("page", "expected"), list(pages()), ids=lambda value: Path(value).name[:9]
@@ -41,6 +43,14 @@ def test_the_manifest_files_of_the_page_are_read_by_the_code() -> None:
     read, made = decode_changelog(changelog), decode_commit(commit)
     assert read.lineage[-1] == (made.version, made.uid)
     assert read.lineage[-2][1] == made.parent
+
+
+def test_the_front_page_has_no_figure_that_its_own_page_does_not_have() -> None:
+    front = (DOCS.parent / "README.md").read_text()
+    for heading, page in (("Promises", "guarantees.md"), ("Three figures", "performance.md")):
+        section = front.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+        known = set(re.findall(FIGURE, (DOCS / page).read_text()))
+        assert set(re.findall(FIGURE, section)) - known == set(), heading
 
 
 def test_the_totals_shown_are_those_of_the_real_flights() -> None:
