@@ -6,7 +6,7 @@
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
 once per segment, under its schema number, in a record that the log puts before the first operation
 that needs it.
-A run of small operations is one such record; its parts say whose their rows are.
+A coalesced batch is one such record; its parts say whose their rows are.
 Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
 Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -93,33 +94,99 @@ _header_of = msgspec.msgpack.Decoder(OperationHeader).decode
 _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
 
 
-def encode_operation(
-    *,
-    schema_number: int,
-    table: TableKey,
+def encode_schema(number: int, table: TableKey, schema: pa.Schema) -> bytes:
+    """The payload of a schema record."""
+    sent = schema.remove_metadata().serialize().to_pybytes()
+    return _encode(SchemaRecord(number, table[0], table[1], sent))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedSchema:
+    """The schema of a table's rows as operations of this process refer to it."""
+
+    number: int
+    table: TableKey
+    preamble: Preamble
+    """Its record, which the log puts before the first operation of a segment that refers to it."""
+    template: MessageTemplate = field(default_factory=MessageTemplate)
+
+    @classmethod
+    def of(cls, number: int, table: TableKey, schema: pa.Schema) -> LoggedSchema:
+        """A schema under a number that no other schema of this process has."""
+        record = encode_schema(number, table, schema)
+        return cls(number, table, Preamble(RecordKind.SCHEMA, (record,)))
+
+
+class TableRows(NamedTuple):
+    """Rows for one table, split by partition, with the bytes that the log keeps of them."""
+
+    schema: LoggedSchema
+    spec_id: int
+    """The partition spec by which they were split."""
+    parts: tuple[Part, ...]
+    messages: Sequence[IpcMessage]
+    """The IPC message of each part's rows."""
+    origin_messages: int = 0
+    """The messages of a replication origin that the rows were made of."""
+
+
+def split_rows(
+    schema: LoggedSchema,
     spec_id: int,
-    parts: Sequence[Part],
-    messages: Sequence[IpcMessage],
+    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
+    *,
+    owned: bool = False,
+    most_bytes: int | None = None,
+) -> TableRows:
+    """Make parts and messages of a batch that was split by partition.
+
+    Args:
+        owned: the batch was made here, of memory that holds nothing else.
+        most_bytes: what it has at most, where that is known.
+    """
+    whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
+    messages = []
+    parts = []
+    for values, rows in split:
+        message = schema.template.message(rows) if whole else IpcMessage.serialized(rows)
+        if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
+            # Parts live and die apart: views would keep the whole batch for one of them.
+            rows = pa.ipc.read_record_batch(message.body, rows.schema)
+        messages.append(message)
+        # The size of the message is the size in memory, and costs nothing to know.
+        parts.append(Part(values, rows, message.size))
+    return TableRows(schema, spec_id, tuple(parts), messages)
+
+
+def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
+    """Whether rows keep little more memory than their own; of few that takes longer to find out
+    than to read the copy that there is."""
+    return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
+
+
+def encode_operation(
+    rows: TableRows,
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
-    messages_of_origin: int = 0,
 ) -> list[pa.Buffer | bytes]:
-    """The payload's buffers, in order; ``messages`` are those of the parts' rows."""
+    """The payload's buffers, in order."""
+    namespace, table = rows.schema.table
+    messages = rows.messages
     header = _encode(
         OperationHeader(
-            schema_number=schema_number,
-            namespace=table[0],
-            table=table[1],
-            spec_id=spec_id,
+            schema_number=rows.schema.number,
+            namespace=namespace,
+            table=table,
+            spec_id=rows.spec_id,
             parts=tuple(
                 PartHeader(part.values, message.size, part.row_counts)
-                for part, message in zip(parts, messages, strict=True)
+                for part, message in zip(rows.parts, messages, strict=True)
             ),
             origin=origin[0] if origin else None,
             origin_sequence=origin[1] if origin else None,
             checkpoint_partition=checkpoint[0] if checkpoint else None,
             checkpoint_state=checkpoint[1] if checkpoint else None,
-            messages=messages_of_origin,
+            messages=rows.origin_messages,
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
@@ -132,95 +199,50 @@ def encode_operation(
     return pieces
 
 
-def as_parts(
-    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
-    template: MessageTemplate,
-    *,
-    owned: bool = False,
-    most_bytes: int | None = None,
-) -> tuple[tuple[Part, ...], list[IpcMessage]]:
-    """A batch that was split by partition as an operation's parts, and their rows' messages.
-
-    Args:
-        template: of the batch's schema.
-        owned: the batch was made here, of memory that holds nothing else.
-        most_bytes: what it has at most, where that is known.
-    """
-    whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
-    messages = []
-    parts = []
-    for values, rows in split:
-        message = template.message(rows) if whole else IpcMessage.serialized(rows)
-        if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
-            # Parts live and die apart: views would keep the whole batch for one of them.
-            rows = pa.ipc.read_record_batch(message.body, rows.schema)
-        messages.append(message)
-        # The size of the message is the size in memory, and costs nothing to know.
-        parts.append(Part(values, rows, message.size))
-    return tuple(parts), messages
-
-
-def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
-    """Whether rows keep little more memory than their own; of few that takes longer to find out
-    than to read the copy that there is."""
-    return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
-
-
 def make_operation(
-    table: TableKey,
-    parts: tuple[Part, ...],
-    messages: Sequence[IpcMessage],
+    rows: TableRows,
     *,
-    schema_number: int,
-    spec_id: int,
-    preambles: tuple[Preamble, ...],
     operations: int = 1,
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> Operation:
-    """An operation with its record for the log, which holds its ``preambles`` before it.
+    """An operation with its record for the log.
 
     Args:
-        messages: those of the parts' rows.
-        operations: how many they are, in a run.
+        operations: how many they are, in a coalesced batch.
         origin: its name and the sequence that it gave the operation.
     """
-    payload = encode_operation(
-        schema_number=schema_number,
-        table=table,
-        spec_id=spec_id,
-        parts=parts,
-        messages=messages,
-        origin=origin,
-        checkpoint=checkpoint,
-    )
-    entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
+    payload = encode_operation(rows, origin, checkpoint)
+    entry = Entry(RecordKind.OPERATION, payload, (rows.schema.preamble,), operations=operations)
+    made = operation_of(rows, entry.payload_bytes, origin)
+    made.entry, made.operations, made.checkpoint = entry, operations, checkpoint
+    return made
+
+
+def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -> Operation:
+    """An operation whose record, or share of a record, has so many bytes."""
     return Operation(
-        table=table,
-        parts=parts,
-        rows=sum(part.batch.num_rows for part in parts),
-        nbytes=entry.payload_bytes,
-        schema_number=schema_number,
-        spec_id=spec_id,
-        operations=operations,
+        table=rows.schema.table,
+        parts=rows.parts,
+        rows=sum(part.batch.num_rows for part in rows.parts),
+        nbytes=nbytes,
+        schema_number=rows.schema.number,
+        spec_id=rows.spec_id,
         origin=origin[0] if origin else None,
         origin_sequence=origin[1] if origin else None,
-        checkpoint=checkpoint,
-        entry=entry,
+        messages=rows.origin_messages,
     )
 
 
 def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     """Leave an operation that is not logged yet with these of its parts, and its record as well."""
     assert operation.entry is not None
+    (preamble,) = operation.entry.preambles
+    schema = LoggedSchema(operation.schema_number, operation.table, preamble)
+    messages = [IpcMessage.serialized(part.batch) for part in left]
     name, sequence = operation.origin, operation.origin_sequence
     smaller = make_operation(
-        operation.table,
-        left,
-        [IpcMessage.serialized(part.batch) for part in left],
-        schema_number=operation.schema_number,
-        spec_id=operation.spec_id,
-        preambles=operation.entry.preambles,
+        TableRows(schema, operation.spec_id, left, messages),
         origin=None if name is None or sequence is None else (name, sequence),
         checkpoint=operation.checkpoint,
     )
@@ -228,19 +250,10 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
 
 
-def encode_schema(schema_number: int, table: TableKey, schema: pa.Schema) -> bytes:
-    """The payload of a schema record."""
-    return _encode(
-        SchemaRecord(
-            schema_number, table[0], table[1], schema.remove_metadata().serialize().to_pybytes()
-        )
-    )
-
-
 def decode_operation(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> LoggedOperation:
-    """Read an operation, or a run; its columns refer to ``payload`` and keep it alive.
+    """Read an operation, or a coalesced batch; its columns refer to ``payload`` and keep it alive.
 
     Args:
         operations: how many there are, as the log says.

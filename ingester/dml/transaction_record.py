@@ -12,35 +12,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Operation, Transaction
-from ingester.dml.part import Part
-from ingester.dml.record import DamagedRecord, LoggedOperation, decode_operation, encode_operation
-from persist.table import TableKey
-from wal import Entry, Preamble, RecordKind
+from ingester.dml.operation import Transaction
+from ingester.dml.record import (
+    DamagedRecord,
+    LoggedOperation,
+    TableRows,
+    decode_operation,
+    encode_operation,
+    operation_of,
+)
+from wal import Entry, RecordKind
 
 _MARK = (1 << 64) - 1
 _WORD = struct.Struct("<Q")
-
-
-class TableRows(NamedTuple):
-    """One table's share of a transaction."""
-
-    table: TableKey
-    parts: tuple[Part, ...]
-    messages: Sequence[IpcMessage]
-    """Those of the parts' rows."""
-    schema_number: int
-    spec_id: int
-    preamble: Preamble
-    messages_of_origin: int
-    """Messages of the origin that it was made of."""
-    changes: int
-    """Of rows, in these."""
 
 
 def head_of(sizes: Sequence[int]) -> bytes:
@@ -48,42 +35,27 @@ def head_of(sizes: Sequence[int]) -> bytes:
     return b"".join(_WORD.pack(word) for word in (_MARK, len(sizes), *sizes))
 
 
-def make_transaction(tables: Sequence[TableRows], origin: tuple[str, int]) -> Transaction:
-    """A transaction with its record for the log, which holds the preambles before it."""
-    payloads = [
-        encode_operation(
-            schema_number=rows.schema_number,
-            table=rows.table,
-            spec_id=rows.spec_id,
-            parts=rows.parts,
-            messages=rows.messages,
-            origin=origin,
-            messages_of_origin=rows.messages_of_origin,
-        )
-        for rows in tables
-    ]
+def make_transaction(
+    tables: Sequence[TableRows], origin: tuple[str, int], changes: int
+) -> Transaction:
+    """A transaction with its record for the log.
+
+    Args:
+        origin: its name and the sequence that it gave the transaction.
+        changes: the changes that the rows were made of.
+    """
+    payloads = [encode_operation(rows, origin) for rows in tables]
     sizes = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in payloads]
     entry = Entry(
         RecordKind.OPERATION,
         [head_of(sizes), *(piece for pieces in payloads for piece in pieces)],
-        tuple(rows.preamble for rows in tables),
+        tuple(rows.schema.preamble for rows in tables),
         operations=len(tables),
     )
     operations = tuple(
-        Operation(
-            table=rows.table,
-            parts=rows.parts,
-            rows=sum(part.batch.num_rows for part in rows.parts),
-            nbytes=size,
-            schema_number=rows.schema_number,
-            spec_id=rows.spec_id,
-            origin=origin[0],
-            origin_sequence=origin[1],
-            messages=rows.messages_of_origin,
-        )
-        for rows, size in zip(tables, sizes, strict=True)
+        operation_of(rows, size, origin) for rows, size in zip(tables, sizes, strict=True)
     )
-    return Transaction(operations, entry, sum(rows.changes for rows in tables))
+    return Transaction(operations, entry, changes)
 
 
 def decode_record(

@@ -18,11 +18,10 @@ import pyarrow as pa
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.dml.ipc import MessageTemplate
 from ingester.dml.operation import Transaction
 from ingester.dml.origin_record import encode_opened
-from ingester.dml.record import as_parts, encode_schema
-from ingester.dml.transaction_record import TableRows, make_transaction
+from ingester.dml.record import LoggedSchema, TableRows, split_rows
+from ingester.dml.transaction_record import make_transaction
 from ingester.errors import InvalidRequest
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import snapshot_all
@@ -36,15 +35,7 @@ from ingester.write.wal_sink import WalSink
 from persist.manifest import PartitionKey
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition
-from wal import Entry, Preamble, RecordKind
-
-
-class Shape(NamedTuple):
-    """How rows of one table definition stand in the log."""
-
-    number: int
-    preamble: Preamble
-    template: MessageTemplate
+from wal import Entry, RecordKind
 
 
 class NewChanges(NamedTuple):
@@ -69,7 +60,7 @@ class _Share:
     messages: int
 
 
-MOST_SHAPES = 1024
+MAX_SCHEMAS = 1024
 """Sets of columns; one that was forgotten gets another number, and its schema is logged anew."""
 
 
@@ -80,14 +71,14 @@ class TransactionCommit:
         self,
         sink: WalSink,
         row_groups: RowGroupCache,
-        shapes: Iterator[int],
+        schema_numbers: Iterator[int],
         applied_seq: Callable[[], int],
     ) -> None:
         self._sink = sink
         self._row_groups = row_groups
-        self._numbers = shapes
+        self._numbers = schema_numbers
         self._applied_seq = applied_seq
-        self._shapes: dict[tuple[tuple[str, str], int, tuple[str, ...]], Shape] = {}
+        self._schemas: dict[tuple[tuple[str, str], int, tuple[str, ...]], LoggedSchema] = {}
 
     @property
     def newest_seq(self) -> int:
@@ -132,7 +123,8 @@ class TransactionCommit:
             alone = True
 
     def _made(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
-        return make_transaction([self._rows(share) for share in shares], origin)
+        changes = sum(share.changes.rows for share in shares)
+        return make_transaction([self._rows(share) for share in shares], origin, changes)
 
     def _rows(self, share: _Share) -> TableRows:
         table, definition = share.table, share.definition
@@ -150,29 +142,17 @@ class TransactionCommit:
             ]
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
-        shape = self._shape(table, definition.schema_id, batch.schema)
-        parts, messages = as_parts(split, shape.template, owned=True)
-        return TableRows(
-            table.key,
-            parts,
-            messages,
-            shape.number,
-            definition.spec_id,
-            shape.preamble,
-            messages_of_origin=share.messages,
-            changes=share.changes.rows,
-        )
+        schema = self._schema(table, definition.schema_id, batch.schema)
+        rows = split_rows(schema, definition.spec_id, split, owned=True)
+        return rows._replace(origin_messages=share.messages)
 
-    def _shape(self, table: TableBuffer, schema_id: int, schema: pa.Schema) -> Shape:
+    def _schema(self, table: TableBuffer, schema_id: int, schema: pa.Schema) -> LoggedSchema:
         kind = (table.key, schema_id, tuple(schema.names))
-        known = self._shapes.get(kind)
+        known = self._schemas.get(kind)
         if known is None:
-            if len(self._shapes) >= MOST_SHAPES:
-                self._shapes.clear()
-            number = next(self._numbers)
-            record = encode_schema(number, table.key, schema)
-            known = Shape(number, Preamble(RecordKind.SCHEMA, (record,)), MessageTemplate())
-            self._shapes[kind] = known
+            if len(self._schemas) >= MAX_SCHEMAS:
+                self._schemas.clear()
+            known = self._schemas[kind] = LoggedSchema.of(next(self._numbers), table.key, schema)
         return known
 
     async def note_open(self, origins: Sequence[str]) -> None:

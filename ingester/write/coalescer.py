@@ -95,7 +95,7 @@ class Coalescer:
         by_plan: dict[int, list[Arrival]] = {}
         for draft in drafts:
             assert isinstance(draft, Arrival)
-            by_plan.setdefault(draft.stream.plan.schema_number, []).append(draft)
+            by_plan.setdefault(draft.stream.plan.schema.number, []).append(draft)
         for arrivals in by_plan.values():
             for batch in _cut(arrivals):
                 self._coalesce(batch)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ingester.dml.operation import Operation
 from ingester.dml.part import RowCounts
-from ingester.dml.record import as_parts, make_operation
+from ingester.dml.record import make_operation, split_rows
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.schema.validation import validate_fully
@@ -57,21 +57,16 @@ class OperationMaker:
             InvalidRequest: what is wrong with it.
         """
         split = self.split(plan.normalise, batch, known)
-        parts, messages = as_parts(split, plan.template, most_bytes=known.most_bytes)
-        stored = sum(part.nbytes for part in parts)
-        if stored > self._max_batch_bytes + BODY_OVERHEAD_BYTES * len(parts):
+        rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
+        stored = sum(part.nbytes for part in rows.parts)
+        if stored > self._max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
             raise InvalidRequest(
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self._max_batch_bytes}: send smaller batches"
             )
         sequence = metadata.sequence
         return make_operation(
-            plan.table.key,
-            parts,
-            messages,
-            schema_number=plan.schema_number,
-            spec_id=plan.normalise.definition.spec_id,
-            preambles=(plan.preamble,),
+            rows,
             origin=None if sequence is None or origin is None else (origin, sequence),
             checkpoint=metadata.checkpoint_bytes(),
         )
@@ -90,22 +85,14 @@ class OperationMaker:
         counts = [batch.num_rows for batch in batches]
         validate_fully(batches)
         known = Known(valid=True, most_bytes=most_bytes)
-        rows = self._kept(plan.normalise, pa.concat_batches(batches), known)
-        split, row_counts = _split_coalesced(rows, counts, plan.normalise.definition.spec)
-        parts, messages = as_parts(
-            split, plan.template, owned=len(batches) > 1, most_bytes=most_bytes
+        kept = self._kept(plan.normalise, pa.concat_batches(batches), known)
+        split, row_counts = _split_coalesced(kept, counts, plan.normalise.definition.spec)
+        rows = split_rows(
+            plan.schema, plan.spec_id, split, owned=len(batches) > 1, most_bytes=most_bytes
         )
-        return make_operation(
-            plan.table.key,
-            tuple(
-                part._replace(row_counts=each) for part, each in zip(parts, row_counts, strict=True)
-            ),
-            messages,
-            schema_number=plan.schema_number,
-            spec_id=plan.normalise.definition.spec_id,
-            preambles=(plan.preamble,),
-            operations=len(batches),
-        )
+        parts = zip(rows.parts, row_counts, strict=True)
+        counted = tuple(part._replace(row_counts=each) for part, each in parts)
+        return make_operation(rows._replace(parts=counted), operations=len(batches))
 
     def check_size(self, batch: pa.RecordBatch) -> None:
         """Raise ``InvalidRequest`` for a batch that is too large as it came."""

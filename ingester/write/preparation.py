@@ -132,4 +132,4 @@ def _kind(stream: WriteStream) -> Kind:
     plan = stream.plan
     definition = plan.normalise.definition
     spec = definition.spec if plan.normalise.keeps_types else None
-    return Kind(plan.table.key, plan.schema_number, spec)
+    return Kind(plan.table.key, plan.schema.number, spec)

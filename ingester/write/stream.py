@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ingester.buffer import TableBuffer
-from ingester.dml.ipc import MessageTemplate
 from ingester.dml.operation import Operation
+from ingester.dml.record import LoggedSchema
 from ingester.dml.sink import DmlSink
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.origins.origin_table import OriginTable
@@ -23,7 +23,7 @@ from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate, Relief
 from ingester.write.answer import PutAnswer
 from ingester.write.wal_sink import WalSink
-from wal import Draft, OrderedSession, Preamble
+from wal import Draft, OrderedSession
 
 Outcome = PutAnswer | BaseException
 Slot = list[Outcome]
@@ -38,10 +38,13 @@ class WritePlan:
 
     table: TableBuffer
     normalise: Normaliser
-    schema_number: int
-    preamble: Preamble
-    template: MessageTemplate = field(default_factory=MessageTemplate)
-    """The template of the batches that ``normalise`` makes."""
+    schema: LoggedSchema
+    """The schema of the batches that ``normalise`` makes."""
+
+    @property
+    def spec_id(self) -> int:
+        """The partition spec by which batches are split."""
+        return self.normalise.definition.spec_id
 
 
 @dataclass(frozen=True, slots=True)

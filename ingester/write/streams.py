@@ -11,14 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.dml.record import encode_schema
+from ingester.dml.record import LoggedSchema
 from ingester.errors import Stopping, Superseded
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.stream import Deliver, WritePath, WritePlan, WriteStream
 from persist.table import TableDefinition, TableKey
-from wal import Preamble, RecordKind
 
 MAX_PLANS_BYTES = 8 << 20
 PLAN_BYTES = 512
@@ -151,10 +150,6 @@ class Writes:
             if self._plans_bytes > MAX_PLANS_BYTES:
                 self._plans.clear()
                 self._plans_bytes = PLAN_BYTES + len(key[-1])
-            schema_number = next(self._schema_numbers)
-            record = encode_schema(schema_number, table.key, normalise.schema)
-            plan = WritePlan(
-                table, normalise, schema_number, Preamble(RecordKind.SCHEMA, (record,))
-            )
-            self._plans[key] = plan
+            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normalise.schema)
+            plan = self._plans[key] = WritePlan(table, normalise, schema)
         return plan

@@ -12,6 +12,8 @@ from ingester.dml.origin_record import decode_origins, encode_origins
 from ingester.dml.part import Part
 from ingester.dml.record import (
     DamagedRecord,
+    LoggedSchema,
+    TableRows,
     decode_operation,
     decode_schema,
     encode_operation,
@@ -76,11 +78,12 @@ def test_an_operation_comes_back_whole(
     encoded = [_part(*each) for each in sent]
     payload = _payload(
         encode_operation(
-            schema_number=schema_number,
-            table=(namespace, table),
-            spec_id=3,
-            parts=encoded,
-            messages=_messages(encoded),
+            TableRows(
+                LoggedSchema.of(schema_number, (namespace, table), SCHEMA),
+                3,
+                tuple(encoded),
+                _messages(encoded),
+            ),
             origin=origin,
             checkpoint=checkpoint,
         )
@@ -104,11 +107,7 @@ _PARTS = [
 ]
 EXAMPLE = _payload(
     encode_operation(
-        schema_number=1,
-        table=("n", "t"),
-        spec_id=1,
-        parts=_PARTS,
-        messages=_messages(_PARTS),
+        TableRows(LoggedSchema.of(1, ("n", "t"), SCHEMA), 1, tuple(_PARTS), _messages(_PARTS)),
         origin=("o", 7),
     )
 ).to_pybytes()
@@ -132,7 +131,7 @@ def test_a_flipped_byte_gives_damage_or_a_record_and_nothing_else(at: int, flip:
     assert found.header.spec_id is not None
 
 
-def test_an_operation_of_a_shape_that_no_record_has_is_damaged() -> None:
+def test_an_operation_of_a_schema_that_no_record_has_is_damaged() -> None:
     with pytest.raises(DamagedRecord, match="schema number 1"):
         decode_operation(pa.py_buffer(EXAMPLE), {2: SCHEMA})
 

@@ -14,7 +14,7 @@ import trio
 from ingester.dml.ipc import IpcMessage
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.part import Part
-from ingester.dml.record import encode_operation, encode_schema
+from ingester.dml.record import LoggedSchema, TableRows, encode_operation, encode_schema
 from ingester.dml.transaction_record import head_of
 from persist.manifest import Manifest, write_snapshot
 from persist.parquet.encode import encode
@@ -48,14 +48,9 @@ TABLE = ("ns", "table")
 def operation(origin: tuple[str, int] | None = None) -> bytes:
     """An operation's payload, with two parts."""
     parts = [Part((day,), PLAIN, PLAIN.nbytes) for day in ("2026-11-21", None)]
-    pieces = encode_operation(
-        schema_number=1,
-        table=TABLE,
-        spec_id=1,
-        parts=parts,
-        messages=[IpcMessage.serialized(part.batch) for part in parts],
-        origin=origin,
-    )
+    messages = [IpcMessage.serialized(part.batch) for part in parts]
+    schema = LoggedSchema.of(1, TABLE, PLAIN.schema)
+    pieces = encode_operation(TableRows(schema, 1, tuple(parts), messages), origin)
     return b"".join(bytes(piece) for piece in pieces)
 
 

@@ -17,7 +17,13 @@ from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
 from ingester.dml.ipc import IpcMessage
 from ingester.dml.operation import Operation
-from ingester.dml.record import DamagedRecord, decode_operation, encode_schema, make_operation
+from ingester.dml.record import (
+    DamagedRecord,
+    LoggedSchema,
+    TableRows,
+    decode_operation,
+    make_operation,
+)
 from ingester.schema import Normaliser
 from ingester.write.coalescer import Arrival, Coalescer
 from ingester.write.operation_maker import OperationMaker
@@ -25,7 +31,7 @@ from ingester.write.stream import WritePlan, WriteStream
 from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
-from wal import OrderedSession, Preamble, RecordKind
+from wal import OrderedSession
 
 DAY_US = 86_400_000_000
 KEPT = pa.schema({"time": pa.timestamp("us", "UTC"), "host": pa.string(), "v": pa.float64()})
@@ -57,9 +63,9 @@ batches = st.lists(st.lists(rows, max_size=4), min_size=1, max_size=12)
 def _plan(spec: list[str], sent: pa.Schema) -> WritePlan:
     definition = TableDefinition(KEPT, PartitionSpec.parse(spec))
     normalise = Normaliser(definition, sent)
-    record = encode_schema(1, ("ns", "t"), normalise.schema)
+    schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
     table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
-    return WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+    return WritePlan(table, normalise, schema)
 
 
 def _batch(found: list[dict[str, Any]], sent: pa.Schema) -> pa.RecordBatch:
@@ -145,9 +151,7 @@ def test_members_that_cannot_be_are_damage(row_counts: Any, operations: int) -> 
     run = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
     parts = tuple(part._replace(row_counts=row_counts) for part in run.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
-    made = make_operation(
-        plan.table.key, parts, messages, schema_number=1, spec_id=1, preambles=(), operations=2
-    )
+    made = make_operation(TableRows(plan.schema, 1, parts, messages), operations=2)
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
     with pytest.raises(DamagedRecord):

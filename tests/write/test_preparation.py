@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
-from ingester.dml.record import encode_schema
+from ingester.dml.record import LoggedSchema
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.write.metadata import NO_METADATA
@@ -21,7 +21,6 @@ from ingester.write.stream import Outcome, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 from tests.write.held_combiner import Held
-from wal import Preamble, RecordKind
 
 SCHEMA = pa.schema({"i": pa.int64(), "text": pa.string()})
 
@@ -37,9 +36,9 @@ class _Stream:
     def __init__(self) -> None:
         definition = TableDefinition(SCHEMA, UNPARTITIONED)
         normalise = Normaliser(definition, SCHEMA)
-        record = encode_schema(1, ("ns", "t"), normalise.schema)
+        schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
         table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
-        self.plan = WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+        self.plan = WritePlan(table, normalise, schema)
         self.origin = None
         self.slots: list[list[Outcome]] = []
         self.submitted: list[tuple[int, int]] = []

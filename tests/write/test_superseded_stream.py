@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
-from ingester.dml.record import encode_schema
+from ingester.dml.record import LoggedSchema
 from ingester.dml.sink import Answer
 from ingester.errors import Superseded
 from ingester.origins.registry import Origins
@@ -20,7 +20,6 @@ from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Outcome, WritePath, WritePlan, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
-from wal import Preamble, RecordKind
 
 SCHEMA = pa.schema({"i": pa.int64()})
 
@@ -52,9 +51,9 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
 ):
     definition = TableDefinition(SCHEMA, UNPARTITIONED)
     normalise = Normaliser(definition, SCHEMA)
-    record = encode_schema(1, ("ns", "t"), normalise.schema)
+    schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
     table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition, order=None))
-    plan = WritePlan(table, normalise, 1, Preamble(RecordKind.SCHEMA, (record,)))
+    plan = WritePlan(table, normalise, schema)
     gate, log = Gate(), Log()
     path = WritePath(
         gate=cast(AdmissionGate, gate),
