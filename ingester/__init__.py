@@ -2,24 +2,28 @@
 
 Four ways lead through it; each room's own page tells the rest.
 
-    write     server/flight ─▶ write ─▶ (wal) ─▶ buffer
-              A gRPC thread checks a batch, splits it by partition and encodes it. The log writes
-              and syncs whatever waits as one group; then the event loop applies the group to the
-              buffers, in log order, and every writer is answered.
+    write     ``server/flight`` ─▶ ``write`` ─▶ (`wal`) ─▶ ``buffer``
+              A gRPC thread receives a batch and lets it in by its bytes. Then the batch is checked,
+              split by partition and encoded: a larger one by the threads that receive, small ones
+              together by the log's thread. That thread writes and syncs whatever waits as one
+              group; the event loop applies the group to the buffers, in log order, and answers.
 
-    flush     buffer ─▶ flush ─▶ (persist) ─▶ tables ─▶ buffer
-              A partition's buffer is frozen. Workers sort and encode its rows and put the file into
-              the store; a commit to the table's manifest makes it visible. In one step on the loop
-              the new version is installed and the buffer let go; then segments of the log that
-              nobody needs go.
+    flush     ``buffer`` ─▶ ``flush`` ─▶ (`persist`) ─▶ ``tables`` ─▶ ``buffer``
+              A partition's buffer is frozen when it is old or large, or when memory is short.
+              Workers sort and encode its rows, in a keyed table merged into the files they belong
+              to, and put files into the store; a commit to the table's manifest makes them visible.
+              One step on the loop installs the new version and lets the buffer go; then the log's
+              segments go that nobody needs any more.
 
-    query     server/flight ─▶ query ─▶ buffer, (persist)
+    query     ``server/flight`` ─▶ ``query`` ─▶ ``buffer``, (`persist`)
               A snapshot fixes a manifest version and a place in every buffer. The client pulls the
               rows part by part, wherever they lie by then.
 
-    restart   daemon ─▶ recovery ─▶ (wal) ─▶ buffer
-              A start claims a new epoch, puts it into the manifest of every table that the log
-              names, and replays what no file has. What a dead daemon's log still holds is adopted.
+    restart   ``daemon`` ─▶ ``recovery`` ─▶ (`wal`) ─▶ ``buffer``
+              A start checks the log and claims a new epoch in the store, which fences whoever ran
+              under this name before. Replay registers the epoch with every table that the log
+              names, and brings back what no file has. A log whose daemon will not come back can be
+              adopted into the tables from outside.
 
 The rooms, from the top: ``cli`` and ``demo`` are for people; ``daemon`` puts one process together
 and runs it; ``server`` speaks the protocols; ``replication`` and ``recovery`` stand on the four

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 import trio
@@ -66,6 +66,9 @@ from persist.store import ObjectStore
 from wal import Log, LogSettings, RecordKind, Recovered
 
 log = structlog.get_logger(__name__)
+
+Carried = Sequence[tuple[int, tuple[bytes, ...]]]
+"""Records that a new segment of the log begins with: the kind and the parts of each."""
 
 SETTLE_S = 0.01
 """How long a query waits for what was acknowledged just now to be applied, before it goes by way of
@@ -333,7 +336,7 @@ class Runtime:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
         self.freeze_policy.after_group()
 
-    def carried_records(self) -> list[tuple[int, tuple[bytes, ...]]]:
+    def carried_records(self) -> Carried:
         """What a new log segment has to remember of the older ones: the origins."""
         carried = self.origins.carried()
         records: list[tuple[int, tuple[bytes, ...]]] = []

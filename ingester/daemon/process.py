@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from ingester.config.settings import Settings, split_address
-from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
@@ -112,8 +112,12 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
 
 async def _assemble(settings: Settings) -> Runtime:
     """The runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
-    carry: list[Callable[[], Any]] = [list]
-    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=lambda: carry[0]())
+    runtime: Runtime | None = None
+
+    def carry() -> Carried:
+        return () if runtime is None else runtime.carried_records()
+
+    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
     recovered = await wal.recover()
     store = await trio.to_thread.run_sync(
         partial(open_store, settings.store_url, **settings.store_options)
@@ -122,7 +126,6 @@ async def _assemble(settings: Settings) -> Runtime:
     await _reached(store, partial(check_store, store))
     writer = await _claim(store, settings.id, recovered)
     runtime = Runtime(settings, store, writer, wal, recovered)
-    carry[0] = runtime.carried_records
     return runtime
 
 
@@ -225,8 +228,7 @@ async def _replay(runtime: Runtime) -> bool:
         ReplayLimits(runtime.ledger, runtime.freeze_policy.after_group),
         runtime.writer.ingester_id,
     )
-    replay.on_segment = runtime.note_replaying
-    report = await replay.run(runtime.wal)
+    report = await replay.run(runtime.wal, runtime.note_replaying)
     runtime.metrics.replayed(report.operations)
     runtime.replication.interrupted = replay.interrupted
     writer = runtime.writer

@@ -1,4 +1,4 @@
-"""SnapshotWriter of the manifests that this daemon commits to, written in the background.
+"""Snapshots of the manifests that this daemon commits to, written in the background.
 
 Law of this file: everything can be read without one.
 """

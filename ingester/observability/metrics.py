@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from ingester.errors import ERRORS
 from ingester.observability.counters import Timings, Written, WrittenTables
 from ingester.observability.gauges import GaugeCollector, Gauges
 
@@ -21,27 +22,7 @@ MAX_TABLES = 1000
 OTHER = "_other"
 """Label of the tables beyond ``MAX_TABLES``; no table can have this name."""
 
-# Those of ``ingester.errors.ERRORS``; a test holds the two together.
-REFUSAL_CODES = (
-    "invalid",
-    "not_found",
-    "unimplemented",
-    "unavailable",
-    "memory",
-    "saturated",
-    "disk_full",
-    "limit",
-    "store",
-    "stale",
-    "superseded",
-    "stopping",
-    "fenced",
-    "owner",
-    "timeout",
-    "unauthenticated",
-    "forbidden",
-    "internal",
-)
+REFUSAL_CODES = tuple(dict.fromkeys(kind.code for kind in ERRORS.values()))
 
 # Those of ``ingester.buffer.Why``; a test holds the two together.
 FREEZE_REASONS = ("age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop")

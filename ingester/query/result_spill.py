@@ -18,7 +18,7 @@ import structlog
 
 from ingester.buffer import Chunk
 from ingester.query.buffer_spill import RowsFile
-from ingester.query.parts import PART_BYTES, sent_bytes, window
+from ingester.query.parts import PART_BYTES, cut, sent_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -135,12 +135,7 @@ class SpilledResult:
         """
         if self._file is None:
             for batch in self._batches:
-                row = 0
-                while row < batch.num_rows:
-                    part = window(batch, row, batch.num_rows).batch
-                    row += part.num_rows
-                    yield part
-                    del part
+                yield from cut(batch)
             return
         row = 0
         while row < self._rows:

@@ -77,7 +77,6 @@ class Replay:
         self._catalog = catalog
         self._tree = tree
         self._origins = origins
-        self.on_segment: Callable[[int], None] = lambda segment: None
         self._limits = limits
         self._ingester_id = ingester_id
         self._segment = -1
@@ -87,8 +86,13 @@ class Replay:
         # Below zero, where live streams never number theirs, and not the tree's -1.
         self._next_shape = itertools.count(-2, -1)
 
-    async def run(self, wal: Log) -> ReplayReport:
+    async def run(
+        self, wal: Log, on_segment: Callable[[int], None] = lambda segment: None
+    ) -> ReplayReport:
         """Replay everything.
+
+        Args:
+            on_segment: gets the number of each segment that replay comes to.
 
         Raises:
             LogDamaged, DamagedRecord: something does not check out.
@@ -98,6 +102,9 @@ class Replay:
         async for records in wal.replay(allocate=pa.allocate_buffer):
             for record in records:
                 try:
+                    if record.segment != self._segment:
+                        self._begin_segment(record.segment)
+                        on_segment(record.segment)
                     await self._replay(record)
                 except DamagedRecord as exc:
                     raise DamagedRecord(
@@ -106,11 +113,12 @@ class Replay:
                 await self._wait_for_memory()
         return self.report
 
+    def _begin_segment(self, segment: int) -> None:
+        """Schemas are numbered anew in each segment."""
+        self._segment = segment
+        self._schemas.clear()
+
     async def _replay(self, record: Record) -> None:
-        if record.segment != self._segment:
-            self._segment = record.segment
-            self._schemas.clear()
-            self.on_segment(record.segment)
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
             self._schemas[header.schema_number] = schema

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 import structlog
@@ -140,10 +141,10 @@ class TableSteps:
         self._commits.tell_followers(table)
         return table
 
-    def _writer_action(self, state: str) -> Writer:
+    def _writer_action(self, state: Literal["open", "closed"]) -> Writer:
         return Writer(
             ingester_id=self._writer.ingester_id,
             incarnation=self._writer.incarnation,
             epoch=self._writer.epoch,
-            state="open" if state == "open" else "closed",
+            state=state,
         )
