@@ -20,7 +20,7 @@ MANIFESTS = ROOT / "deploy" / "kubernetes"
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
-        *(path for room in ("deploy", "docs") for path in (ROOT / room).rglob("*.md")),
+        *(path for room in ("deploy", "docs", "tests") for path in (ROOT / room).rglob("*.md")),
     ]
 )
 
