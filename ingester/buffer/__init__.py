@@ -27,7 +27,7 @@ from ingester.buffer.handle import (
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.rows import BufferedRows, Chunk
 from ingester.buffer.table import TableBuffer
-from ingester.buffer.tree import BufferTree, Why
+from ingester.buffer.tree import BufferTree, FreezeLimits, TreeHooks, Why
 
 __all__ = [
     "AtomicFlush",
@@ -38,11 +38,13 @@ __all__ = [
     "Chunk",
     "FileRows",
     "FlushJob",
+    "FreezeLimits",
     "IllegalTransition",
     "PartitionBuffer",
     "PersistedFiles",
     "Pin",
     "RowsToFlush",
     "TableBuffer",
+    "TreeHooks",
     "Why",
 ]

@@ -13,7 +13,7 @@ from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
-from persist.manifest import AppliedKey, PartitionKey
+from persist.manifest import PartitionKey
 from persist.partitioning import folder_of
 from persist.table import TableKey
 
@@ -77,7 +77,3 @@ class FlushJob:
             handle.last_seq,
             handle.rows,
         )
-
-    def applied_key(self, ingester_id: str) -> AppliedKey:
-        """Whose operations the buffer has, of which partition."""
-        return (ingester_id, self.handle.epoch, *self.handle.partition)

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Literal
 
 from ingester.buffer.flush_job import AtomicFlush, FlushJob
@@ -29,6 +30,28 @@ Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "ask
 """Why a buffer is frozen."""
 
 
+@dataclass(frozen=True, slots=True)
+class FreezeLimits:
+    """What freezes a buffer at once, whatever its age."""
+
+    partition_bytes: int
+    """The size in memory of one partition's buffer."""
+    messages: int = 1 << 62
+    """The replication messages that have brought its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeHooks:
+    """Who is told of buffers. All are called on the loop, and must not wait."""
+
+    on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
+    """A buffer is frozen, and has to be flushed."""
+    on_first_row: Callable[[], None] = lambda: None
+    """A buffer is opened that is the oldest one now."""
+    on_released: Callable[[int], None] = lambda nbytes: None
+    """So many bytes of a buffer are let go of."""
+
+
 class BufferTree:
     """All tables' buffers; a :class:`ingester.dml.DmlSink`."""
 
@@ -36,9 +59,9 @@ class BufferTree:
         self,
         ledger: MemoryLedger,
         origins: Origins,
+        limits: FreezeLimits,
+        hooks: TreeHooks,
         *,
-        max_partition_bytes: int,
-        max_messages: int = 1 << 62,
         ingester_id: str = "",
     ) -> None:
         """``ingester_id`` is the daemon's: its own operations are told from others' by it."""
@@ -51,11 +74,8 @@ class BufferTree:
         self._ledger = ledger
         self.origins = origins
         self.ingester_id = ingester_id
-        self._max_partition_bytes = max_partition_bytes
-        self._max_messages = max_messages
-        self.on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
-        self.on_first_row: Callable[[], None] = lambda: None
-        self.on_released: Callable[[int], None] = lambda nbytes: None
+        self._limits = limits
+        self._hooks = hooks
         self._segments: dict[int, int] = {}
 
     def submit(self, operation: Operation, answer: Answer) -> None:
@@ -131,9 +151,9 @@ class BufferTree:
             for handle in holders:
                 handle.origins[tenure] = operation.origin_sequence
         for handle in holders:
-            if handle.rows.nbytes >= self._max_partition_bytes:
+            if handle.rows.nbytes >= self._limits.partition_bytes:
                 self.freeze(table.partitions[handle.partition], "bytes")
-            elif handle.messages >= self._max_messages:
+            elif handle.messages >= self._limits.messages:
                 self.freeze(table.partitions[handle.partition], "messages")
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
@@ -165,7 +185,7 @@ class BufferTree:
             self._ledger.buffered -= handle.nbytes
             self._ledger.frozen += handle.nbytes
         for job in jobs:
-            self.on_freeze(job, why)
+            self._hooks.on_freeze(job, why)
         return next(job for job in jobs if job.handle is asked)
 
     def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
@@ -249,7 +269,7 @@ class BufferTree:
             aging[handle] = partition
             self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
             if len(aging) == 1:
-                self.on_first_row()
+                self._hooks.on_first_row()
         return handle
 
     def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:
@@ -260,7 +280,7 @@ class BufferTree:
         table.nbytes -= nbytes
         table.rows -= rows
         self._ledger.frozen -= nbytes
-        self.on_released(nbytes)
+        self._hooks.on_released(nbytes)
         left = self._segments[handle.first_segment] - 1
         if left:
             self._segments[handle.first_segment] = left

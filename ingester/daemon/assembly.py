@@ -15,7 +15,15 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry
 
-from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer, Why
+from ingester.buffer import (
+    BufferHandle,
+    BufferTree,
+    FlushJob,
+    FreezeLimits,
+    TableBuffer,
+    TreeHooks,
+    Why,
+)
 from ingester.config.settings import (
     ManifestSettings,
     MemorySettings,
@@ -29,8 +37,9 @@ from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
-from ingester.flush.flusher import Persister
+from ingester.flush.flusher import FlushHooks, Persister
 from ingester.flush.freeze_policy import FreezePolicy
+from ingester.flush.log_truncation import LogTruncation
 from ingester.maintenance.garbage_collector import GarbageCollector
 from ingester.maintenance.manifest_snapshots import SnapshotWriter
 from ingester.maintenance.spark_metadata import SparkMetadata
@@ -49,7 +58,7 @@ from ingester.replication.service import Replication
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import Commits
+from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.admission import AdmissionGate, DiskRoom
@@ -61,7 +70,7 @@ from ingester.write.stream import WritePath
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
 from ingester.write.wal_sink import EntryCollector, WalSink
-from persist.manifest import Add, Fenced, WriterIdentity
+from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore
 from wal import Log, LogSettings, RecordKind, Recovered
 
@@ -96,11 +105,8 @@ class Runtime:
         self.state: State = "starting"
         self.flight_url = ""
         self.http_url = ""
-        self.replaying_segment: int | None = 0
-        """The log segment that replay has reached; None when it is over."""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
-        self.released = trio.Event()
         self._spill_folder = settings.data_dir / "spill"
 
         self._make_counters(settings.memory)
@@ -123,18 +129,21 @@ class Runtime:
         self.tree = BufferTree(
             self.ledger,
             self.origins,
-            max_partition_bytes=settings.persist.max_partition_bytes,
-            max_messages=settings.replication.max_messages,
+            FreezeLimits(settings.persist.max_partition_bytes, settings.replication.max_messages),
+            TreeHooks(
+                self._frozen,
+                on_first_row=lambda: self.freeze_policy.wake(),
+                on_released=lambda nbytes: self.heap_trim.freed(nbytes),
+            ),
             ingester_id=self.writer.ingester_id,
         )
         commits = Commits(
             self.store,
             self.tree,
             self.writer,
-            spill=self._spill,
+            CommitHooks(self._spill, self._fenced),
             expire_after_s=settings.origins.expire_after,
         )
-        commits.on_fenced = self._fenced
         self.catalog = Catalog(
             commits,
             self.tree,
@@ -190,10 +199,9 @@ class Runtime:
                 self.writer,
                 RewriteLimits.within(settings.memory.limit, settings.persist.target_file_bytes),
             ),
+            FlushHooks(self.instrumentation.persisted, self.instrumentation.persist_failed),
             workers=settings.persist.workers,
         )
-        self.persister.on_persisted = self._persisted
-        self.persister.uploads.on_failed = self.instrumentation.persist_failed
         self.freeze_policy = FreezePolicy(
             self.tree,
             self.ledger,
@@ -202,9 +210,9 @@ class Runtime:
             shrink_caches=self.row_groups.shrink,
             make_room=self._make_room,
         )
-        self.tree.on_freeze = self._frozen
-        self.tree.on_first_row = self.freeze_policy.wake
-        self.tree.on_released = self.heap_trim.freed
+        self.log_truncation = LogTruncation(
+            self.wal, self.tree, self.persister, self.metrics.segments_removed
+        )
 
     def _make_writes(self, settings: Settings) -> None:
         self.wal_sink = WalSink(
@@ -297,7 +305,7 @@ class Runtime:
                 waiting.update(partition.frozen)
         with trio.move_on_after(timeout_s):
             for handle in waiting:
-                await self.until_released(handle)
+                await self.persister.until_released(handle)
         left = len([handle for handle in waiting if not handle.released])
         if left:
             raise TooSlow(
@@ -306,16 +314,7 @@ class Runtime:
             )
         return tables
 
-    async def until_released(self, handle: BufferHandle) -> None:
-        """Return when the buffer's rows are in committed files."""
-        while not handle.released:
-            await self.released.wait()
-
     # What the parts tell each other
-
-    def note_replaying(self, segment: int | None) -> None:
-        """Replay has reached this segment, or is over."""
-        self.replaying_segment = segment
 
     def _fenced(self, fence: Fenced) -> None:
         self.gate.fence()
@@ -350,13 +349,6 @@ class Runtime:
         """Runs in a thread."""
         nbytes = spill_handle(self._spill_folder, handle)
         self.metrics.spilled(nbytes)
-
-    def _persisted(
-        self, job: FlushJob, adds: tuple[Add, ...], queued_s: float, active_s: float
-    ) -> None:
-        self.instrumentation.persisted(job, adds, queued_s, active_s)
-        self.released.set()
-        self.released = trio.Event()
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -29,7 +29,7 @@ from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
-from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
+from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.status_report import StatusReport
 from ingester.memory.allocator import set_up_allocator
 from ingester.observability.logs import RecentProblems, configure_logs, store_away
@@ -155,14 +155,14 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
             workers.start_soon(runtime.spark_metadata.run)
         workers.start_soon(runtime.garbage_collector.run)
         workers.start_soon(runtime.queries.run)
-        workers.start_soon(prune_log, runtime)
+        workers.start_soon(runtime.log_truncation.run)
         if await _unless_stopped(stop, partial(_replay, runtime)) is None:
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
-        await prune(runtime)
+        await runtime.log_truncation.truncate()
         server = await listen(runtime, report.status)
         _settle_memory()
         runtime.state = "ready"
@@ -228,7 +228,7 @@ async def _replay(runtime: Runtime) -> bool:
         ReplayLimits(runtime.ledger, runtime.freeze_policy.after_group),
         runtime.writer.ingester_id,
     )
-    report = await replay.run(runtime.wal, runtime.note_replaying)
+    report = await replay.run(runtime.wal, runtime.log_truncation.note_replaying)
     runtime.metrics.replayed(report.operations)
     runtime.replication.interrupted = replay.interrupted
     writer = runtime.writer
@@ -236,7 +236,7 @@ async def _replay(runtime: Runtime) -> bool:
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
         first_seq=recovered.last_seq + 1,
     )
-    runtime.note_replaying(None)
+    runtime.log_truncation.note_replaying(None)
     log.info(
         "log replayed",
         segments=len(recovered.segments),

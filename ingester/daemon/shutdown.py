@@ -1,7 +1,7 @@
-"""The way down: refuse, drain, persist, close; and the removal of segments on the way.
+"""The way down: refuse, drain, persist, close.
 
 Law of this file: a stop that is in time leaves a log without operations; one that is not leaves
-everything in it. A segment goes when every operation in it is in a committed manifest.
+everything in it.
 """
 
 from __future__ import annotations
@@ -15,37 +15,12 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.errors import IngesterError
 from persist.store import StoreError
-from wal import LogError, LogFull, LogWriteFailed
+from wal import LogError
 
 log = structlog.get_logger(__name__)
 
 LISTS_S = 5.0
 """For what others may be told of the last versions, once everything is closed: nobody needs it."""
-
-
-async def prune_log(runtime: Runtime) -> None:
-    """Remove segments that nothing refers to, after each release."""
-    released = runtime.released
-    while True:
-        await released.wait()
-        # Taken before: what is released while segments are removed is looked at, too.
-        released = runtime.released
-        try:
-            await prune(runtime)
-        except (LogFull, LogWriteFailed) as exc:
-            log.warning("segments not removed", error=str(exc), runbook="disk-full")
-
-
-async def prune(runtime: Runtime) -> None:
-    """Remove the sealed segments whose every operation is in committed files."""
-    # Invariant: what is not replayed yet is in no buffer, and is needed all the same.
-    first_unused = runtime.wal.open_segment
-    if runtime.replaying_segment is not None:
-        first_unused = runtime.replaying_segment
-    keep_from = min(first_unused, runtime.tree.first_needed_segment(default=first_unused))
-    removed = await runtime.wal.prune(keep_from)
-    if removed:
-        runtime.metrics.segments_removed(len(removed))
 
 
 async def drain_and_stop(runtime: Runtime) -> int:
@@ -61,7 +36,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
             await trio.sleep(0.005)
         runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):
-            await runtime.until_released(handle)
+            await runtime.persister.until_released(handle)
         # Last: there are answers for as long as there is something else to wait for.
         await runtime.queries.wait_idle()
         await _close_tables_and_log(runtime)
@@ -91,6 +66,6 @@ async def _close_tables_and_log(runtime: Runtime) -> None:
         for table in list(runtime.tree.tables.values()):
             await runtime.catalog.close_writer(table)
         await runtime.wal.rotate()
-        await prune(runtime)
+        await runtime.log_truncation.truncate()
     except (IngesterError, StoreError, LogError) as exc:
         log.warning("stop not recorded", error=str(exc), runbook="store-away")

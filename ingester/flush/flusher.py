@@ -1,10 +1,14 @@
 """From a frozen buffer to a committed file: sort, encode, put, commit, release.
 
+    enqueue ─▶ queue ─▶ begin (ordered) ─▶ finish (encoded, put) ─▶ the table's gate ─▶ committed
+
 Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh
 name for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition
-are uploaded in order and join the table's commits in that order. In a table without a key the next
-buffer's rows are put into order while the one before is encoded, and it is encoded while that one
-waits for its commit. Commits are shared.
+are uploaded in order and reach the table's gate in that order; when they are committed is decided
+there (:mod:`ingester.tables.commit_schedule`). In a table without a primary key the next buffer's
+rows are put into order while the one before is encoded, and it is encoded while that one waits for
+its commit. With a primary key a partition's buffers go one after another, because the next one may
+replace files of the one before.
 """
 
 from __future__ import annotations
@@ -12,37 +16,36 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from random import Random
 
 import structlog
 import trio
 
-from ingester.buffer import FlushJob, PartitionBuffer
-from ingester.flush.commit_linger import CommitLinger
+from ingester.buffer import BufferHandle, FlushJob, PartitionBuffer
 from ingester.flush.file_writer import CannotEncode, Upload, Uploader
 from ingester.flush.worker_pool import Begun, Uploads
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
-from ingester.tables.commit_barrier import CommitBarrier
-from ingester.tables.pending_commit import PersistedBuffer
+from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
-from persist.manifest import (
-    Action,
-    Add,
-    Applied,
-    Remove,
-)
+from persist.manifest import Action, Add, Applied, Remove
 
 log = structlog.get_logger(__name__)
 
 ENCODE_RETRY_S = 30.0
-MAX_WAITING_COMMITS = 1024
-"""Uploaded buffers that may wait for their commit: their rows stay in memory meanwhile."""
 
-Uploaded = tuple[Upload, float]
-"""And when its persist began, in seconds of the monotonic clock."""
+
+@dataclass(frozen=True, slots=True)
+class FlushHooks:
+    """Who is told of flushes."""
+
+    persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] = lambda *_: None
+    """A buffer's rows are in these committed files, after seconds in the queue and at work."""
+    failed: Callable[[], None] = lambda: None
+    """An attempt to upload a buffer has failed."""
 
 
 class Persister:
@@ -53,23 +56,22 @@ class Persister:
         catalog: Catalog,
         ledger: MemoryLedger,
         uploader: Uploader,
+        hooks: FlushHooks,
         *,
         workers: int,
     ) -> None:
         self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
-        self.on_persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] | None = None
+        self.uploads = Uploads(uploader, ledger, hooks.failed, workers=workers)
+        self.released = trio.Event()
+        """Set, and made anew, when buffers have been released."""
+        self._hooks = hooks
         self._ledger = ledger
         self._writer = uploader.writer
         ledger.gauge("rewritten", lambda: uploader.limits.older.nbytes)
-        self.uploads = Uploads(uploader, ledger, workers=workers)
         self._commits = catalog.commits
-        self._commits.groups.encode_rest = self._encode_rest
-        self._commits.groups.upload_again = self._upload_again
-        self._gathering = CommitLinger()
-        self._meetings = CommitBarrier(self._commits.join)
-        self._waiting = trio.Semaphore(MAX_WAITING_COMMITS)
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
+        """The buffers of partitions that are served beside the workers, in order."""
         self._behind_bytes = 0
 
     @property
@@ -87,65 +89,67 @@ class Persister:
 
     def enqueue(self, job: FlushJob) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
-        table, handle = job.table, job.handle
-        self._gathering.expect(table.key, handle)
-        self.queue.put(f"{table.namespace}/{table.name}/{handle.partition}", job, handle.nbytes)
+        namespace, table = job.table.key
+        self._commits.gate(job.table.key).expect(job)
+        self.queue.put(f"{namespace}/{table}/{job.handle.partition}", job, job.handle.nbytes)
+
+    async def until_released(self, handle: BufferHandle) -> None:
+        """Return when the buffer's rows are in committed files."""
+        while not handle.released:
+            await self.released.wait()
 
     async def run(self) -> None:
-        """Persist what is queued until cancelled.
+        """Flush what is queued until cancelled.
 
         Raises:
             Fenced: another process has taken over; nothing more can be committed.
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self.queue.run(self.uploads.begin, self._persist)
+            await self.queue.run(self.uploads.begin, self._flush)
 
-    async def _persist(self, job: FlushJob, begun: Begun) -> None:
+    async def _flush(self, job: FlushJob, begun: Begun) -> None:
         behind = self._behind.get(job.partition)
         if behind is not None:
             self.uploads.drop(begun)
-            self._gathering.forget(job.table.key, job.handle)
+            self._commits.gate(job.table.key).withdraw(job)
             behind.append(job)
             self._behind_bytes += job.handle.nbytes
             return
-        started = begun.at
         try:
-            upload = await self.uploads.finish(begun)
+            flush = await self._upload(begun)
         except CannotEncode:
-            self._gathering.forget(job.table.key, job.handle)
+            self._commits.gate(job.table.key).withdraw(job)
             self._serve_apart(job)
             return
-        await self._acquire(job)
         if job.handle.keyed:
-            self._serve_apart(job, (upload, started))
+            self._serve_apart(job, flush)
         else:
-            self._join(job, upload, started)
+            self._finish(flush)
 
-    def _serve_apart(self, job: FlushJob, uploaded: Uploaded | None = None) -> None:
+    def _serve_apart(self, job: FlushJob, flush: FinishedFlush | None = None) -> None:
         assert self._nursery is not None
         self._behind[job.partition] = deque([job])
-        self._nursery.start_soon(self._serve_partition, job.partition, uploaded)
+        self._nursery.start_soon(self._serve_partition, job.partition, flush)
 
-    async def _serve_partition(self, partition: PartitionBuffer, uploaded: Uploaded | None) -> None:
-        """A partition's buffers one after another, beside the workers: what cannot be encoded now.
+    async def _serve_partition(
+        self, partition: PartitionBuffer, flush: FinishedFlush | None
+    ) -> None:
+        """Flush a partition's buffers one after another, beside the workers.
 
-        And what is keyed: the next buffer may replace files of the one before its commit adds.
+        These are partitions of keyed tables, and those with a buffer that cannot be encoded now.
+        ``flush``: of the first one, where it is uploaded already.
         """
         waiting = self._behind[partition]
         while waiting:
-            job = waiting[0]
             try:
-                if uploaded is None:
-                    begun = await self.uploads.begin(job)
-                    uploaded = (await self.uploads.finish(begun), begun.at)
-                    await self._acquire(job)
-                upload, started = uploaded
-                uploaded = None
-                if job.handle.keyed:
-                    await self._commit_keyed(job, upload, started)
+                if flush is None:
+                    flush = await self._upload(await self.uploads.begin(waiting[0]))
+                current, flush = flush, None
+                if current.handle.keyed:
+                    await self._commit_keyed(current)
                 else:
-                    self._join(job, upload, started)
+                    self._finish(current)
                 waiting.popleft()
                 if waiting:
                     self._behind_bytes -= waiting[0].handle.nbytes
@@ -156,117 +160,112 @@ class Persister:
         del self._behind[partition]
 
     def _let_others_go(self, job: FlushJob) -> None:
-        if self._meetings.dissolve(job):
+        if self._commits.gate(job.table.key).dissolve(job):
             log.info(
                 "partitions of a replicated table go into files without one that cannot",
                 table=job.table.key,
                 partition=job.partition_name,
             )
 
-    async def _acquire(self, job: FlushJob) -> None:
-        """Have a place among those that wait for their commit."""
-        # Who may wait for others does not keep their places from them.
-        if not job.handle.messages:
-            await self._waiting.acquire()
+    async def _upload(self, begun: Begun) -> FinishedFlush:
+        """A buffer's first upload, with a place among those that wait for their commit."""
+        upload = await self.uploads.finish(begun)
+        actions = self._actions(begun.job, upload)
+        await self._commits.admit(begun.job)
+        return FinishedFlush(begun.job, begun.at, upload.files, actions, upload.base, self)
 
-    def _join(self, job: FlushJob, upload: Upload, started: float) -> None:
+    def _finish(self, flush: FinishedFlush) -> None:
         assert self._nursery is not None
-        ticket = self._ticket(job, upload)
-        ticket.on_committed = self._waiting.release
-        self._commits.join(ticket)
-        self._nursery.start_soon(self._commit, job, ticket, started)
+        self._commits.gate(flush.table.key).finish(flush)
+        self._nursery.start_soon(self._commit, flush)
 
-    async def _encode_rest(self, ticket: PersistedBuffer) -> tuple[Action, ...]:
-        """What commits the operations that are ours to commit, and in no file yet."""
-        upload = await self._upload_until_done(ticket, ticket.covered_to, ticket.left_out)
-        return self._ticket(ticket.job, upload).actions
+    async def _commit(self, flush: FinishedFlush) -> None:
+        order_bytes = flush.files.nbytes
+        self._ledger.jobs += order_bytes
+        try:
+            await self._commits.committed(flush)
+        finally:
+            self._ledger.jobs -= order_bytes
+        self._report(flush)
 
-    async def _upload_again(self, ticket: PersistedBuffer) -> None:
-        """Clean-up may have taken the files that waited for their commit: put them up anew."""
-        fresh = self._ticket(ticket.job, await self._upload_until_done(ticket))
-        ticket.files, ticket.actions = fresh.files, fresh.actions
-        ticket.covered_to, ticket.left_out = -1, frozenset()
+    async def _commit_keyed(self, flush: FinishedFlush) -> None:
+        """Return when it is committed: the partition's next buffer may replace its files."""
+        gate, backoff = self._commits.gate(flush.table.key), Backoff(0.05, 5.0, Random())
+        gate.finish(flush)
+        while not await self._commits.committed(flush):
+            await trio.sleep(backoff.next_s())
+            if flush.state is FlushState.REFUSED:
+                await self._make_anew(flush)
+            gate.resume(flush)
+        self._report(flush)
+
+    async def _make_anew(self, flush: FinishedFlush) -> None:
+        """On top of the newest version known, without what is not ours or in files already."""
+        base = max(flush.table.state, flush.base, key=lambda state: state.version)
+        try:
+            upload = await self.uploads.until_done(
+                flush.job, base, after_seq=flush.covered_to, left_out=flush.left_out
+            )
+        except CannotEncode:
+            self._commits.dismiss(flush.job)
+            raise
+        flush.files, flush.base = upload.files, upload.base
+        flush.actions = self._actions(flush.job, upload)
+
+    # What a commit has done while it holds the table's gate
+
+    async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
+        """See :class:`ingester.tables.finished_flush.Remaker`."""
+        upload = await self._upload_until_done(flush.job, flush.covered_to, flush.left_out)
+        return self._actions(flush.job, upload)
+
+    async def upload_again(self, flush: FinishedFlush) -> None:
+        """See :class:`ingester.tables.finished_flush.Remaker`."""
+        upload = await self._upload_until_done(flush.job)
+        flush.files, flush.actions = upload.files, self._actions(flush.job, upload)
+        flush.covered_to, flush.left_out = -1, frozenset()
 
     async def _upload_until_done(
-        self, ticket: PersistedBuffer, after_seq: int = -1, left_out: Collection[int] = ()
+        self, job: FlushJob, after_seq: int = -1, left_out: Collection[int] = ()
     ) -> Upload:
-        """At the table's gate, where nobody else can go first: what cannot be encoded waits."""
+        """Upload a buffer at the table's gate, where nobody else can go first.
+
+        So what cannot be encoded waits.
+        """
         while True:
             try:
-                return await self.uploads.until_done(
-                    ticket.job, after_seq=after_seq, left_out=left_out
-                )
+                return await self.uploads.until_done(job, after_seq=after_seq, left_out=left_out)
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
 
-    def _ticket(self, job: FlushJob, upload: Upload) -> PersistedBuffer:
-        handle = job.handle
-        spec_id, values = handle.partition
+    def _actions(self, job: FlushJob, upload: Upload) -> tuple[Action, ...]:
+        """What commits an upload: its files, in the place of those that they replace."""
+        spec_id, values = job.handle.partition
         applied = Applied(
             ingester_id=self._writer.ingester_id,
-            epoch=handle.epoch,
+            epoch=job.handle.epoch,
             spec_id=spec_id,
             values=values,
-            seq=handle.last_seq,
+            seq=job.handle.last_seq,
         )
         removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
-        actions: tuple[Action, ...] = (*removes, *upload.files.adds, applied)
-        return PersistedBuffer(job, upload.files, actions, base=upload.base)
+        return (*removes, *upload.files.adds, applied)
 
-    async def _commit(self, job: FlushJob, ticket: PersistedBuffer, started: float) -> None:
-        order_bytes = ticket.files.nbytes
-        self._ledger.jobs += order_bytes
-        try:
-            await self._gathering.gathered(ticket.table.key, job.handle, job.handle.nbytes)
-            await self._commits.joined(ticket)
-        finally:
-            self._ledger.jobs -= order_bytes
-        self._report(job, ticket.files.adds, started)
-
-    async def _commit_keyed(self, job: FlushJob, upload: Upload, started: float) -> None:
-        """With others, and before the next buffer of the partition, which may replace its files."""
-        table = job.table
-        backoff = Backoff(0.05, 5.0, Random())
-        ticket = self._ticket(job, upload)
-        try:
-            await self._gathering.gathered(table.key, job.handle, job.handle.nbytes)
-            await self._meetings.join(ticket)
-            while not await self._commits.joined(ticket):
-                await trio.sleep(backoff.next_s())
-                await self._make_anew(ticket)
-                await self._meetings.join(ticket)
-        finally:
-            if not job.handle.messages:
-                self._waiting.release()
-        self._report(job, ticket.files.adds, started)
-
-    async def _make_anew(self, ticket: PersistedBuffer) -> None:
-        """On top of the newest version known, without what is not ours or in files already."""
-        if not ticket.refused:
-            return
-        assert ticket.base is not None
-        base = max(ticket.table.state, ticket.base, key=lambda state: state.version)
-        upload = await self.uploads.until_done(
-            ticket.job, base, after_seq=ticket.covered_to, left_out=ticket.left_out
-        )
-        fresh = self._ticket(ticket.job, upload)
-        ticket.files, ticket.actions, ticket.base = fresh.files, fresh.actions, fresh.base
-        ticket.refused = False
-
-    def _report(self, job: FlushJob, adds: tuple[Add, ...], started: float) -> None:
-        table, handle = job.table, job.handle
-        finished = time.monotonic()
-        queued_s, active_s = started - handle.frozen_at, finished - started
+    def _report(self, flush: FinishedFlush) -> None:
+        job, adds = flush.job, flush.files.adds
+        queued_s = flush.began - job.handle.frozen_at
+        active_s = time.monotonic() - flush.began
         log.info(
             "partition persisted",
-            table=f"{table.namespace}/{table.name}",
+            table="/".join(job.table.key),
             partition=job.partition_name,
-            rows=handle.total_rows,
+            rows=job.handle.total_rows,
             files=len(adds),
             bytes=sum(add.bytes for add in adds),
             queued_s=round(queued_s, 4),
             active_s=round(active_s, 4),
             total_s=round(queued_s + active_s, 4),
         )
-        if self.on_persisted is not None:
-            self.on_persisted(job, adds, queued_s, active_s)
+        self._hooks.persisted(job, adds, queued_s, active_s)
+        self.released.set()
+        self.released = trio.Event()

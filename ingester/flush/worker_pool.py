@@ -67,8 +67,16 @@ class Begun:
 class Uploads:
     """Loop only."""
 
-    def __init__(self, uploader: Uploader, ledger: MemoryLedger, *, workers: int) -> None:
-        self.on_failed: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        uploader: Uploader,
+        ledger: MemoryLedger,
+        on_failed: Callable[[], None],
+        *,
+        workers: int,
+    ) -> None:
+        """``on_failed`` is told each attempt that has failed."""
+        self._on_failed = on_failed
         self._uploader = uploader
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
@@ -139,7 +147,7 @@ class Uploads:
             return await self._run(upload)
 
         def tell(error: Exception, wait_s: float) -> None:
-            self.on_failed()
+            self._on_failed()
             warn(error, wait_s)
 
         where = {"table": job.table.key, "partition": job.partition_name}
@@ -147,7 +155,7 @@ class Uploads:
         try:
             return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)
         except CannotEncode:
-            self.on_failed()
+            self._on_failed()
             log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
             raise
 

@@ -2,9 +2,10 @@
 
     ``catalog`` ─▶ ``ddl``: opened, created, widened, registered
         │              └ ``owner``: a keyed table's writes have one daemon
-        └▶ ``commits`` ◀── ``pending_commit``: uploaded buffers that wait
-              ├ ``commit_batches``: those that wait together go in together
-              ├ ``commit_barrier``: those that belong together go in together or not at all
+        └▶ ``commits`` ◀── ``finished_flush``: an uploaded buffer on its way into a version
+              ├ ``commit_gate``: one table's manifest, one change at a time
+              ├ ``commit_schedule``: when a finished flush is committed, and with whom
+              ├ ``commit_batches``: what of a batch goes into the version, what is made anew
               ├ ``origin_claims``: what a version says of origins
               │    └ ``origin_takeover``, ``origin_lookup``
               ├ ``version_overlap``: buffers whose rows somebody else may have committed

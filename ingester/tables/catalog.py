@@ -20,7 +20,7 @@ from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
-from ingester.tables.pending_commit import held_back
+from ingester.tables.version_overlap import held_back
 from persist.manifest import Manifest, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey

@@ -1,12 +1,13 @@
-"""Persists of one table that wait together, in one version.
+"""One batch of finished flushes of a table, into one version.
 
-    plain   in order and all of them: what cannot go in as it is, is uploaded anew on the spot
-    keyed   all that can go in: what cannot stands aside, is made anew by its partition, comes again
+    without a primary key   in order and all of them: what cannot go in is uploaded anew on the spot
+    with one                all that can go in: the others are refused, made anew, and come again
 
 Law of this file: nothing is committed that is not ours, that is in files already, or that was made
-for other files than its keyed partition has. Buffers of a plain table never overtake each other. In
-a keyed table a partition has one buffer in a group at most, and those of other partitions do not
-depend on it, unless they were frozen together: then all go in, or none. Hold the table's gate.
+for other files than its keyed partition has. Buffers of a table without a primary key never
+overtake each other. In a table with one a partition has one buffer in a batch at most, and those of
+other partitions do not depend on it, unless they are of one atomic flush: then all go in, or none.
+Hold the table's gate.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.tables.commit_barrier import whole
+from ingester.tables.commit_schedule import whole
+from ingester.tables.finished_flush import FinishedFlush, FlushState
 from ingester.tables.origin_claims import Claims, OriginClaims
-from ingester.tables.pending_commit import PersistedBuffer
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
@@ -42,22 +43,19 @@ NO_FILES: FilesOf = {}
 Commit = Callable[
     [TableBuffer, TableState, tuple[Action, ...], Claims, FilesOf], Awaitable[TableState]
 ]
-Group = list[PersistedBuffer]
+Batch = list[FinishedFlush]
 
 
-class CommitGroups:
-    """Commits groups. Loop only."""
+class CommitBatches:
+    """Commits batches. Loop only."""
 
     def __init__(self, claims: OriginClaims, writer: WriterIdentity, commit: Commit) -> None:
         """``commit`` tries until the store has answered."""
-        self.encode_rest: Callable[[PersistedBuffer], Awaitable[tuple[Action, ...]]]
-        """Uploads what of a buffer is for us to commit; set by who persists, as is the next."""
-        self.upload_again: Callable[[PersistedBuffer], Awaitable[None]]
         self._claims = claims
         self._writer = writer
         self._commit = commit
 
-    async def commit_all(self, table: TableBuffer, base: TableState, group: Group) -> TableState:
+    async def commit_all(self, table: TableBuffer, base: TableState, batch: Batch) -> TableState:
         """One version with all that is not in files; its files stand for the whole buffers' too.
 
         What an adoption has put into files meanwhile is left out, and so is what is not ours any
@@ -67,97 +65,89 @@ class CommitGroups:
         """
         backoff = Backoff(0.1, 60.0, Random())
         while True:
-            await self._leave_out(group, base)
+            await self._leave_out(batch, base)
             try:
-                state = await self._together(table, base, group)
+                return await self._commit_batch(table, base, batch)
             except PartlyCovered as exc:
-                for member in group:
-                    if (upto := self._covered_to(member, exc)) is not None:
-                        member.covered_to = upto
-                        member.actions = await self.encode_rest(member)
+                for flush in batch:
+                    if self._note_covered(flush, exc):
+                        flush.actions = await flush.remaker.encode_rest(flush)
             except OriginMoved as exc:
                 base = exc.state
             except UploadExpired as exc:
                 log.info("upload expired, uploading again", table=table.key, error=str(exc))
                 await trio.sleep(backoff.next_s())
-                for member in group:
-                    if _is_late(member, exc):
-                        await self.upload_again(member)
-            else:
-                for member in group:
-                    member.on_committed()
-                return state
+                for flush in batch:
+                    if _has_expired(flush, exc):
+                        await flush.remaker.upload_again(flush)
 
     async def commit_keyed(
-        self, table: TableBuffer, base: TableState, group: Group
-    ) -> tuple[TableState, Group]:
+        self, table: TableBuffer, base: TableState, batch: Batch
+    ) -> tuple[TableState, Batch]:
         """One version with those that go in as they are, and who they are.
 
-        The others are told what to be made anew without, and on top of which version at least.
+        The others are refused, and know what they have to be made anew without and on top of which
+        version at least; or they are left out with another one of their atomic flush.
         """
-        while group := whole(self._as_encoded(group, base)):
-            files = {member.partition: _files_of(member) for member in group}
+        while batch := whole(self._as_encoded(batch, base)):
+            files = {flush.partition: flush.expected_files for flush in batch}
             try:
-                return await self._together(table, base, group, files), group
+                return await self._commit_batch(table, base, batch, files), batch
             except OriginMoved as exc:
                 base = exc.state
             except PartitionsChanged as exc:
                 base = exc.state
-                for member in group:
-                    if member.partition in exc.partitions:
-                        member.base, member.refused = base, True
-                group = [member for member in group if not member.refused]
+                for flush in batch:
+                    if flush.partition in exc.partitions:
+                        flush.refuse(base)
             except (UploadExpired, PartlyCovered) as exc:
                 log.info("flushing again what the table does not take", error=str(exc))
-                aside = [member for member in group if self._stands_aside(member, exc)] or group
-                for member in aside:
-                    member.refused = True
-                group = [member for member in group if not member.refused]
+                for flush in [flush for flush in batch if self._cannot_go_in(flush, exc)] or batch:
+                    flush.refuse()
         return base, []
 
-    async def _together(
-        self, table: TableBuffer, base: TableState, group: Group, files: FilesOf = NO_FILES
+    async def _commit_batch(
+        self, table: TableBuffer, base: TableState, batch: Batch, files: FilesOf = NO_FILES
     ) -> TableState:
-        actions = tuple(action for member in group for action in member.actions)
-        claims = self._claims.of(base, [member.handle for member in group], actions)
+        actions = tuple(action for flush in batch for action in flush.actions)
+        claims = self._claims.of(base, [flush.handle for flush in batch], actions)
         actions += self._claims.due_to_expire(table.key, base, actions)
         return await self._commit(table, base, actions, claims, files)
 
-    def _as_encoded(self, group: Group, base: TableState) -> Group:
-        """Those whose files have what is ours and nothing else."""
-        not_ours = self._claims.left_out(base, [member.handle for member in group])
-        before = [member.left_out for member in group]
-        for member, left_out in zip(group, not_ours, strict=True):
-            if left_out != member.left_out:
-                member.left_out, member.base, member.refused = left_out, base, True
-        return [m for m, was, now in zip(group, before, not_ours, strict=True) if was == now]
+    def _as_encoded(self, batch: Batch, base: TableState) -> Batch:
+        """Those that were not refused, and whose files have what is ours and nothing else."""
+        batch = [flush for flush in batch if flush.state is FlushState.DUE]
+        for flush in self._with_other_rows(batch, base):
+            flush.refuse(base)
+        return [flush for flush in batch if flush.state is FlushState.DUE]
 
-    async def _leave_out(self, group: Group, base: TableState) -> None:
-        not_ours = self._claims.left_out(base, [member.handle for member in group])
-        for member, left_out in zip(group, not_ours, strict=True):
-            if left_out != member.left_out:
-                member.left_out = left_out
-                member.actions = await self.encode_rest(member)
+    async def _leave_out(self, batch: Batch, base: TableState) -> None:
+        for flush in self._with_other_rows(batch, base):
+            flush.actions = await flush.remaker.encode_rest(flush)
 
-    def _stands_aside(self, member: PersistedBuffer, exc: UploadExpired | PartlyCovered) -> bool:
+    def _with_other_rows(self, batch: Batch, base: TableState) -> Batch:
+        """Those of whose rows others are ours by now; they know which are not."""
+        left_out = self._claims.left_out(base, [flush.handle for flush in batch])
+        changed = []
+        for flush, not_ours in zip(batch, left_out, strict=True):
+            if not_ours != flush.left_out:
+                flush.left_out = not_ours
+                changed.append(flush)
+        return changed
+
+    def _cannot_go_in(self, flush: FinishedFlush, exc: UploadExpired | PartlyCovered) -> bool:
         if isinstance(exc, UploadExpired):
-            return _is_late(member, exc)
-        upto = self._covered_to(member, exc)
-        if upto is not None:
-            member.covered_to = upto
-        return upto is not None
+            return _has_expired(flush, exc)
+        return self._note_covered(flush, exc)
 
-    def _covered_to(self, member: PersistedBuffer, exc: PartlyCovered) -> int | None:
-        """Up to which operation the buffer is in files already, where that is in its midst."""
-        upto = exc.covered.get(member.applied_key(self._writer.ingester_id), -1)
-        return upto if member.handle.first_seq <= upto < member.handle.last_seq else None
-
-
-def _is_late(member: PersistedBuffer, exc: UploadExpired) -> bool:
-    return any(add in member.actions for add in exc.adds)
+    def _note_covered(self, flush: FinishedFlush, exc: PartlyCovered) -> bool:
+        """Whether the buffer is in files already up to an operation in its midst."""
+        upto = exc.covered.get(flush.applied_key(self._writer.ingester_id), -1)
+        covered = flush.handle.first_seq <= upto < flush.handle.last_seq
+        if covered:
+            flush.covered_to = upto
+        return covered
 
 
-def _files_of(member: PersistedBuffer) -> Sequence[Add] | None:
-    """Those of its partition in the version that it was made for."""
-    assert member.base is not None
-    return member.base.partitions.get(member.partition)
+def _has_expired(flush: FinishedFlush, exc: UploadExpired) -> bool:
+    return any(add in flush.actions for add in exc.adds)

@@ -1,7 +1,7 @@
-"""Changes to manifests: one table's at a time, in order, joined where they wait together.
+"""Changes to manifests: one table's at a time, in order, those that are due at once in one version.
 
-    persisted ──join──▶ waiting ──┐
-    persisted ──join──▶ waiting ──┴─▶ one commit ──▶ version installed, buffers released
+    finished flush ──▶ due ──┐
+    finished flush ──▶ due ──┴─▶ one commit ──▶ version installed, buffers released
 
 Law of this file: everything that changes a table's manifest goes through its gate, and a new
 version is installed in the same step of the loop that releases the buffers whose files it has: a
@@ -14,19 +14,21 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer
 from ingester.errors import StoreAway
 from ingester.observability.logs import store_away
-from ingester.tables.commit_batches import NO_FILES, CommitGroups, FilesOf, Group
+from ingester.tables.commit_batches import NO_FILES, CommitBatches, FilesOf
+from ingester.tables.commit_gate import CommitGate
+from ingester.tables.finished_flush import FinishedFlush, FlushState
 from ingester.tables.install import Installation
 from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
-from ingester.tables.pending_commit import Gate, PersistedBuffer, held_back
-from ingester.tables.version_overlap import VersionOverlap
+from ingester.tables.version_overlap import VersionOverlap, held_back
 from persist.manifest import (
     Action,
     CommitUnclear,
@@ -48,6 +50,18 @@ COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUncle
 STORE_RETRY_S = 2.0
 LOCK_PATIENCE_S = 5.0
 MAX_STORE_CALLS = 16
+MAX_WAITING_FLUSHES = 1024
+"""Finished flushes that may wait for their commit: their rows stay in memory meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitHooks:
+    """What commits call in other rooms."""
+
+    spill: Callable[[BufferHandle], object]
+    """Writes what readers need of a buffer to local disk. Runs in a thread."""
+    on_fenced: Callable[[Fenced], None] = lambda fence: None
+    """Is told that another process has taken over this identity."""
 
 
 class Commits:
@@ -58,21 +72,22 @@ class Commits:
         store: ObjectStore,
         tree: BufferTree,
         writer: WriterIdentity,
+        hooks: CommitHooks,
         *,
-        spill: Callable[[BufferHandle], object],
         expire_after_s: float = EXPIRE_AFTER_S,
     ) -> None:
         self.store = store
-        self.on_fenced: Callable[[Fenced], None] = lambda fence: None
         self.followers: list[Callable[[TableBuffer], None]] = []
         """Told of each version that a table answers from, and of each table that is opened."""
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.adopted = VersionOverlap(tree, writer.ingester_id, self.claims)
-        self.groups = CommitGroups(self.claims, writer, self._commit_with_retries)
+        self._hooks = hooks
+        self._batches = CommitBatches(self.claims, writer, self._commit_with_retries)
         self._tree = tree
         self._writer = writer
-        self._installation = Installation(tree, spill)
-        self._gates: defaultdict[TableKey, Gate] = defaultdict(Gate)
+        self._installation = Installation(tree, hooks.spill)
+        self._gates: defaultdict[TableKey, CommitGate] = defaultdict(CommitGate)
+        self._places = trio.Semaphore(MAX_WAITING_FLUSHES)
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
 
@@ -165,67 +180,81 @@ class Commits:
         for follower in self.followers:
             follower(table)
 
-    # Persisted buffers
+    # Finished flushes
 
-    def join(self, persisted: PersistedBuffer) -> None:
-        """Take a place in the order of the table's commits. Follow with :meth:`joined`."""
-        gate = self._gates[persisted.table.key]
-        gate.waiting.append(persisted)
-        gate.grown.set()
-        gate.grown = trio.Event()
+    def gate(self, key: TableKey) -> CommitGate:
+        """The table's gate, where its flushes are announced and finished."""
+        return self._gates[key]
 
-    async def joined(self, persisted: PersistedBuffer) -> bool:
-        """Commit a buffer's files and release it; returns when both have happened.
+    async def admit(self, job: FlushJob) -> None:
+        """Wait for a place among the flushes that wait for their commit; it gives the place back.
 
-        Retries while the store is away. Buffers of one table are committed in the order in which
-        they joined, those that wait together in one version.
+        A job of replication, which may wait for others of its atomic flush, needs none: it would
+        keep their places from them.
+        """
+        if not job.handle.messages:
+            await self._places.acquire()
+
+    async def committed(self, flush: FinishedFlush) -> bool:
+        """Commit a flush that its gate has; returns when its version is installed.
+
+        Then its buffer is released. Retries while the store is away. Flushes of one table that are
+        due at the same time are committed in one version.
 
         Returns:
-            False for the buffer of a keyed table that cannot go in as it is: make it anew, on top
-            of a newer version and as its ``left_out`` and ``covered_to`` say, and join again.
+            False for a flush of a table with a primary key that a commit went without: have it
+            resumed at the gate and call again. Where it is refused, make its files anew before, on
+            top of version ``base`` or a newer one and without what its ``left_out`` and
+            ``covered_to`` say.
 
         Raises:
             Fenced: another process has taken over this identity.
         """
-        table = persisted.table
-        gate = self._gates[table.key]
+        table, gate = flush.table, self._gates[flush.table.key]
+        await gate.until_due(flush)
         async with gate.lock:
-            if persisted in gate.waiting:  # else an earlier caller has taken it along
-                group = list(gate.waiting)
+            if flush.state is FlushState.DUE:  # else an earlier caller has taken it along
                 if table.definition.keyed:
-                    await self._commit_keyed(table, gate, group)
+                    await self._commit_keyed(table, gate)
                 else:
-                    await self._commit_all(table, gate, group)
-        return persisted.committed
+                    await self._commit_all(table, gate)
+        return flush.state is FlushState.COMMITTED
 
-    async def _commit_all(self, table: TableBuffer, gate: Gate, group: Group) -> None:
-        state = await self.groups.commit_all(table, table.state, group)
-        while self.adopted.freeze_behind(table, state, {m.handle for m in group}):
-            # Whoever comes is committed, not only who is waited for: that one may stand behind more
-            # buffers than may wait for a commit.
-            while len(gate.waiting) == len(group):
-                await gate.grown.wait()
-            further = gate.waiting[len(group) :]
-            state = await self.groups.commit_all(table, state, further)
-            group += further
-        await self._install(table, state, group)
-        del gate.waiting[: len(group)]
+    async def _commit_all(self, table: TableBuffer, gate: CommitGate) -> None:
+        state, batch, further = table.state, list[FinishedFlush](), gate.take(keyed=False)
+        while further:
+            state = await self._batches.commit_all(table, state, further)
+            for flush in further:
+                self.dismiss(flush.job)
+            batch += further
+            behind = self.adopted.freeze_behind(table, state, {flush.handle for flush in batch})
+            further = await gate.take_further(batch) if behind else []
+        await self._install(table, state, batch)
+        gate.settle(batch)
 
-    async def _commit_keyed(self, table: TableBuffer, gate: Gate, group: Group) -> None:
-        bases = (table.state, *(member.base for member in group if member.base is not None))
+    async def _commit_keyed(self, table: TableBuffer, gate: CommitGate) -> None:
+        batch = gate.take(keyed=True)
+        bases = (table.state, *(flush.base for flush in batch))
         newest = max(bases, key=lambda state: state.version)
-        state, taken = await self.groups.commit_keyed(table, newest, group)
+        state, taken = await self._batches.commit_keyed(table, newest, batch)
         if taken:
+            for flush in taken:
+                self.dismiss(flush.job)
             await self._install(table, state, taken)
-        del gate.waiting[: len(group)]
+        gate.settle(batch)
+
+    def dismiss(self, job: FlushJob) -> None:
+        """Give a flush's place back: it is committed, or cannot be made anew for now."""
+        if not job.handle.messages:
+            self._places.release()
 
     async def _install(
-        self, table: TableBuffer, state: TableState, members: Sequence[PersistedBuffer]
+        self, table: TableBuffer, state: TableState, flushes: Sequence[FinishedFlush]
     ) -> None:
-        persisted = [(member.handle, member.files) for member in members]
+        persisted = [(flush.handle, flush.files) for flush in flushes]
         await self._installation.install(table, state, persisted)
-        for member in members:
-            member.committed = True
+        for flush in flushes:
+            flush.become(FlushState.COMMITTED)
         table.refreshed_at = time.monotonic()
         self.tell_followers(table)
 
@@ -255,5 +284,5 @@ class Commits:
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:
-            self.on_fenced(exc)
+            self._hooks.on_fenced(exc)
             raise

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.errors import StoreAway
 from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import TableState
 
@@ -63,3 +64,12 @@ class VersionOverlap:
         spec_id, values = handle.partition
         upto = state.applied_to(self._ingester_id, handle.epoch, spec_id, values)
         return upto >= handle.first_seq
+
+
+def held_back(table: TableBuffer) -> StoreAway:
+    """Why a version of others cannot be shown yet."""
+    return StoreAway(
+        f"table {table.namespace}/{table.name}: its newest version has rows that are still being"
+        " persisted here, too; ask again",
+        retry_after_s=0.5,
+    )

@@ -6,7 +6,7 @@ and readers can come up.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,19 @@ from typing import Any
 import pyarrow as pa
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.buffer import (
+    BufferHandle,
+    BufferTree,
+    FlushJob,
+    FreezeLimits,
+    TableBuffer,
+    TreeHooks,
+)
 from ingester.dml.operation import Operation
 from ingester.dml.part import Part as OperationPart
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import Uploader
-from ingester.flush.flusher import Persister
+from ingester.flush.flusher import FlushHooks, Persister
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
@@ -31,7 +38,7 @@ from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all
 from ingester.query.ticket import predicate_of
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import Commits
+from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import WriterIdentity
 from persist.partitioning import UNPARTITIONED, PartitionSpec, split_batch
 from persist.store.local import LocalStore
@@ -82,15 +89,22 @@ class Stage:
         self.store = LocalStore(folder / "store") if store is None else store
         ledger = self.ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
         self.tree = BufferTree(
-            ledger, Origins(), max_partition_bytes=1 << 40, ingester_id=WRITER.ingester_id
+            ledger,
+            Origins(),
+            FreezeLimits(1 << 40),
+            TreeHooks(lambda job, why: self.on_freeze(job)),
+            ingester_id=WRITER.ingester_id,
         )
         self.spilled: list[BufferHandle] = []
-        commits = Commits(self.store, self.tree, WRITER, spill=partial(self._spill, folder))
+        self.persisted: list[FlushJob] = []
+        hooks = CommitHooks(partial(self._spill, folder))
+        commits = Commits(self.store, self.tree, WRITER, hooks)
         self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
         # 500 KB a file: some buffers become several.
         self.uploader = uploader(self.store, WRITER, RewriteLimits(500_000))
-        self.persister = Persister(self.catalog, ledger, self.uploader, workers=2)
-        self.tree.on_freeze = lambda job, why: self.persister.enqueue(job)
+        observer = FlushHooks(lambda job, *_: self.persisted.append(job))
+        self.persister = Persister(self.catalog, ledger, self.uploader, observer, workers=2)
+        self.on_freeze: Callable[[FlushJob], None] = self.persister.enqueue
         self.groups = RowGroupCache(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer

@@ -29,7 +29,7 @@ def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Pat
         stage.write(10)
 
     trio.run(write)
-    stage.tree.on_freeze = lambda handle, why: None
+    stage.on_freeze = lambda job: None
     job = stage.tree.freeze(next(iter(stage.table.partitions.values())))
     assert job is not None
     state = stage.table.state
@@ -79,12 +79,10 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     uploader = stage.uploader
     assert isinstance(uploader, Stubborn)
     uploader.stage = where
-    persisted: list[int] = []
 
     async def persist() -> None:
         await stage.create()
         persister: Persister = stage.persister
-        persister.on_persisted = lambda job, *_: persisted.append(job.handle.first_seq)
         for _ in range(4):
             stage.write(10)
             [partition] = stage.table.partitions.values()
@@ -92,10 +90,10 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
             await _until(lambda: uploader.tried > 4 and not persister.queue.queued_jobs)
-            assert persisted == []
+            assert stage.persisted == []
             uploader.may = True
-            await _until(lambda: len(persisted) == 4)
-            assert persisted == [1, 11, 21, 31]
+            await _until(lambda: len(stage.persisted) == 4)
+            assert [job.handle.first_seq for job in stage.persisted] == [1, 11, 21, 31]
             assert persister.queued_bytes == stage.ledger.jobs == 0
             nursery.cancel_scope.cancel()
 
@@ -105,7 +103,7 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
 def _frozen(stage: Stage) -> FlushJob:
     """A buffer of ten rows that nobody persists."""
     stage.write(10)
-    stage.tree.on_freeze = lambda handle, why: None
+    stage.on_freeze = lambda job: None
     job = stage.tree.freeze(next(iter(stage.table.partitions.values())))
     assert job is not None
     return job

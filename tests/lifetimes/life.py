@@ -28,7 +28,7 @@ from ingester.config.settings import (
 )
 from ingester.daemon import process as daemon
 from ingester.daemon.assembly import Runtime, log_settings
-from ingester.daemon.shutdown import drain_and_stop, prune, prune_log
+from ingester.daemon.shutdown import drain_and_stop
 from ingester.errors import IngesterError
 from ingester.query.ticket import Ticket
 from ingester.write.coalescer import Arrival
@@ -135,7 +135,7 @@ class _Life:
         async with trio.open_nursery() as workers:
             for work in (runtime.persister.run, runtime.freeze_policy.run, runtime.snapshots.run):
                 workers.start_soon(work)
-            workers.start_soon(prune_log, runtime)
+            workers.start_soon(runtime.log_truncation.run)
             await daemon._replay(runtime)
             await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
             await self._query()
@@ -183,7 +183,7 @@ class _Life:
             await self.runtime.persist(*TABLE, timeout_s=30.0)
         elif name == "rotate":
             await self.runtime.wal.rotate()
-            await prune(self.runtime)
+            await self.runtime.log_truncation.truncate()
         else:
             assert name == "clean"
             manifest = Manifest(self.machine.store, *TABLE)

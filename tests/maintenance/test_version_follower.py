@@ -9,13 +9,13 @@ import pyarrow as pa
 import trio
 import trio.testing
 
-from ingester.buffer import BufferTree, TableBuffer
+from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.maintenance.manifest_snapshots import SnapshotWriter
 from ingester.maintenance.version_follower import RETRY_S
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import Commits
+from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import Writer, WriterIdentity, snapshot_due
 from persist.partitioning import UNPARTITIONED
 from persist.store import PutInfo, StoreDenied
@@ -56,8 +56,10 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
 ) -> None:
     async def main() -> None:
         store = DenyingStore(tmp_path / "store")
-        tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), max_partition_bytes=1)
-        commits = Commits(store, tree, WRITER, spill=lambda handle: None)
+        tree = BufferTree(
+            MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks()
+        )
+        commits = Commits(store, tree, WRITER, CommitHooks(spill=lambda handle: None))
         catalog = Catalog(commits, tree, WRITER, auto_create=True)
         tables = [await _due_table(catalog, name) for name in ("first", "second")]
         snapshots = SnapshotWriter(commits)

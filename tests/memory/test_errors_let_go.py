@@ -67,12 +67,12 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         await stage.create()
         stage.write(10)
         [partition] = stage.table.partitions.values()
-        stage.tree.on_freeze = lambda handle, why: None
+        stage.on_freeze = lambda job: None
         job = stage.tree.freeze(partition)
         assert job is not None
         ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
         uploader = Hopeless(stage.store, WRITER, RewriteLimits(1))
-        uploads = Uploads(uploader, ledger, workers=1)
+        uploads = Uploads(uploader, ledger, lambda: None, workers=1)
         for _ in range(2):
             with pytest.raises(CannotEncode):
                 await uploads.finish(await uploads.begin(job))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 
-from ingester.flush.flusher import MAX_WAITING_COMMITS
+from ingester.tables.commits import MAX_WAITING_FLUSHES
 from tests.drivers.wire import describe, events, persist, put
 from tests.fencing.pairs import on_day, start
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, rows_of
 
-OTHERS = MAX_WAITING_COMMITS + 400
+OTHERS = MAX_WAITING_FLUSHES + 400
 """Partitions, a file each: a first commit takes some 128 of them along."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import trio
 
-from ingester.buffer import BufferTree
+from ingester.buffer import BufferTree, FreezeLimits, TreeHooks
 from ingester.errors import TooManyStreams
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -16,7 +16,7 @@ from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.tables.catalog import Catalog
-from ingester.tables.commits import Commits
+from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import WriterIdentity
 from persist.partitioning import UNPARTITIONED
 from persist.store.local import LocalStore
@@ -37,8 +37,8 @@ async def _queries(folder: Path) -> Queries:
 
 
 def _catalog(store: LocalStore) -> tuple[Catalog, BufferTree]:
-    tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), max_partition_bytes=1)
-    commits = Commits(store, tree, WRITER, spill=lambda handle: None)
+    tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks())
+    commits = Commits(store, tree, WRITER, CommitHooks(spill=lambda handle: None))
     return Catalog(commits, tree, WRITER, auto_create=True), tree
 
 

@@ -32,7 +32,7 @@ def test_every_snapshot_is_the_log_up_to_its_sequence(tmp_path: Path) -> None:
     stage = Stage(tmp_path, PARTITIONED)
     trio.run(stage.create)
     table, tree = stage.table, stage.tree
-    tree.on_freeze = lambda handle, why: None
+    stage.on_freeze = lambda job: None
     wrong: list[object] = []
     taken = 0
     ended = threading.Event()

@@ -230,7 +230,7 @@ def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
 
     async def run() -> None:
         await stage.create()
-        stage.tree.on_freeze = lambda job, why: frozen.append(job)
+        stage.on_freeze = frozen.append
         stage.write(PARTITIONS, messages=1)
         for partition in list(stage.table.partitions.values())[:-1]:
             stage.tree.freeze(partition)
