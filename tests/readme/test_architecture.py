@@ -1,12 +1,15 @@
-"""What the pages of the architecture and the glossary name is there, under that name."""
+"""What pages name of the code is there, under that name: modules, classes, imports, settings."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+
+from ingester.config.sources import known_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ROOT / "docs" / "architecture"
@@ -19,6 +22,7 @@ PAGES = [
     ROOT / "docs" / "glossary.md",
     ROOT / "docs" / "formats.md",
 ]
+EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "deploy" / "RUNBOOK.md"]
 # A room or a module, seen from the root or from `ingester/`, as `write/stream` or `wal/format.py`.
 PATH = re.compile(r"[a-z_]+(?:/[a-z_0-9]+)+(?:\.(?:py|html))?/?")
 LINKED_ROW = re.compile(r"^\|.*\]\(((?:\.\./)+[a-z_/0-9]+\.py)\).*\|$", re.M)
@@ -82,3 +86,24 @@ def test_the_glossary_has_every_term_once() -> None:
     terms = [term for term in rows if term != "term"]
     assert len(terms) > 50
     assert terms == sorted(set(terms))
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_import_what_is_there(page: Path) -> None:
+    for example in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S):
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ingester"):
+                module = importlib.import_module(str(node.module))
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_setting_that_a_page_names_is_one(page: Path) -> None:
+    keys = list(known_keys())
+    sections = {key.partition(".")[0] for key in keys if "." in key}
+    named = {
+        span.partition(" ")[0]
+        for span in spans(page.read_text())
+        if re.fullmatch(r"[a-z]+\.[a-z_]+( = .*)?", span) and span.partition(".")[0] in sections
+    }
+    assert named - set(keys) == set()
