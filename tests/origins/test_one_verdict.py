@@ -1,0 +1,312 @@
+"""Law: whoever asks whether a sequence is there already is told the same, and what a model says.
+
+Processes take one origin over, one after another, and bring rows of two partitions into files. The
+sink, replication, replay and adoption are then asked, each in its own way, which rows one of the
+processes still has to write. The catalogue and the ownership around them are stand-ins that answer
+from the one version that the history has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.buffer.tree import FreezeLimits, TreeHooks
+from ingester.dml.operation import Operation
+from ingester.dml.part import Part
+from ingester.dml.record import LoggedSchema, encode_operation, split_rows
+from ingester.dml.sink import Answer
+from ingester.errors import OwnedElsewhere
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.origins.registry import Origins
+from ingester.recovery.adoption_rules import OldKey, OldPart, left_of
+from ingester.recovery.replay import Replay, ReplayLimits
+from ingester.replication.dedup import TransactionDedup
+from ingester.replication.open_transactions import TableChanges
+from ingester.tables.catalog import Catalog
+from ingester.tables.origin_claims import OriginClaims
+from ingester.tables.origin_takeover import Ownership
+from ingester.write.dedup_sink import OriginSink
+from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply
+from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
+from wal import Log, Record, RecordKind
+
+NAME, TABLE, LAST = "o", ("ns", "t"), 9
+SCHEMA = pa.schema({"p": pa.int64(), "n": pa.int64()})
+DEFINITION = TableDefinition(SCHEMA, PartitionSpec.parse(["identity(p)"]))
+PARTITIONS: tuple[PartitionKey, ...] = ((DEFINITION.spec_id, (0,)), (DEFINITION.spec_id, (1,)))
+PROCESSES: tuple[Process, ...] = (("a", 1), ("b", 1), ("a", 2), ("c", 5))
+
+Rows = set[tuple[int, PartitionKey]]
+"""(sequence, partition)"""
+
+
+class Bring(NamedTuple):
+    """A process's rows of a partition go into files, up to a sequence."""
+
+    process: int
+    partition: int
+    upto: int
+    tells_complete: bool
+
+
+class History:
+    """What one version says, and the model of it."""
+
+    def __init__(self) -> None:
+        self.state = apply(TableState(), DEFINITION.actions())
+        self.owner: dict[int, Process] = {}
+        self.first: dict[Process, int] = {}
+        self.in_files: Rows = set()
+        self.logged: dict[Process, Rows] = {}
+        """What each process has in its log: all from where it took the origin that no file had."""
+        self.claims: dict[Process, Origin] = {}
+
+    @property
+    def origin(self) -> Origin:
+        return self.state.origins[NAME]
+
+    @property
+    def newest(self) -> Process:
+        return self.origin.owner_id, self.origin.owner_epoch
+
+    def take(self, process: Process, first: int) -> None:
+        if not self.owner:
+            first = 0
+        base = self.state.origins.get(NAME) or fresh(NAME, process)
+        self.claims[process] = taken_over(base, process, first, None, PROCESSES)
+        self.state = apply(self.state, [self.claims[process]])
+        self.first[process] = first
+        self.owner |= dict.fromkeys(range(first, LAST + 1), process)
+        rows = {(seq, key) for seq in range(first, LAST + 1) for key in PARTITIONS}
+        self.logged[process] = rows - self.in_files
+
+    def bring(self, process: Process, partition: PartitionKey, bring: Bring) -> None:
+        runs = owned(self.origin)
+        for index, (run, end) in enumerate(list(with_ends(runs))):
+            last = min(bring.upto, end - 1, LAST)
+            if run.owner != process or last < run.first:
+                continue
+            self.in_files |= {(seq, partition) for seq in range(run.first, last + 1)}
+            complete = run.first - 1
+            while all((complete + 1, key) in self.in_files for key in PARTITIONS):
+                complete += 1
+            told = min(complete, end - 1) if bring.tells_complete else None
+            runs[index] = run.advanced(told, {partition: last})
+        applied = max(self.state.applied_to(*process, *partition), bring.upto + 1)
+        actions = (
+            origin_of(NAME, self.newest, runs, None, PROCESSES),
+            Applied(*process, *partition, applied),
+        )
+        self.state = apply(self.state, actions)
+
+    def to_write(self, process: Process, first: int) -> Rows:
+        """The rows from ``first`` on that a process has still to write, by the model."""
+        return {
+            (seq, key)
+            for seq, owner in self.owner.items()
+            for key in PARTITIONS
+            if owner == process and seq >= first and (seq, key) not in self.in_files
+        }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    history = History()
+    for number in range(draw(st.integers(1, len(PROCESSES)))):
+        history.take(PROCESSES[number], draw(st.integers(0, LAST)))
+        brings = st.builds(
+            Bring, st.integers(0, number), st.integers(0, 1), st.integers(0, LAST), st.booleans()
+        )
+        for bring in draw(st.lists(brings, max_size=4)):
+            history.bring(PROCESSES[bring.process], PARTITIONS[bring.partition], bring)
+    return history
+
+
+class Daemon:
+    """What a process has that has just begun, and knows of the origin by the manifest alone."""
+
+    def __init__(self, history: History, process: Process) -> None:
+        self.origins = Origins()
+        self.table = TableBuffer(*TABLE, history.state)
+        self.table.registered = True
+        origin_table = self.origins.table(NAME, TABLE)
+        if history.newest == process:
+            self.origins.claim(origin_table, history.origin, process)
+        else:
+            self.origins.claim(origin_table, history.claims[process], process)
+            writer = WriterIdentity(process[0], "run", process[1])
+            OriginClaims(self.origins, writer, expire_after_s=1.0).lost_rows(
+                self.table, replace(history.state, version=history.state.version + 1)
+            )
+
+
+def by_sink(daemon: Daemon) -> tuple[Rows, set[int]]:
+    """The rows that the sink hands on, and the sequences that it refuses."""
+    handed: Rows = set()
+    refused: set[int] = set()
+
+    class Inner:
+        def submit(self, operation: Operation, answer: Answer) -> None:
+            assert operation.origin_sequence is not None
+            sequence = operation.origin_sequence
+            handed.update((sequence, (operation.spec_id, p.values)) for p in operation.parts)
+            answer(operation, None)
+
+    def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
+        operation.parts = left
+
+    def answered(operation: Operation, error: BaseException | None) -> None:
+        if error is not None:
+            assert isinstance(error, OwnedElsewhere)
+            assert operation.origin_sequence is not None
+            refused.add(operation.origin_sequence)
+
+    sink = OriginSink(daemon.origins, Inner(), shrink, lambda table: DEFINITION)
+    for sequence in range(LAST + 1):
+        operation = Operation(
+            table=TABLE,
+            parts=parts_of(sequence, {(sequence, key) for key in PARTITIONS}),
+            rows=2,
+            nbytes=32,
+            schema_number=1,
+            spec_id=DEFINITION.spec_id,
+            origin=NAME,
+            origin_sequence=sequence,
+        )
+        sink.submit(operation, answered)
+    return handed, refused
+
+
+def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
+    """The rows that replication would commit, and the sequences that it refuses."""
+    new: Rows = set()
+    refused: set[int] = set()
+
+    async def prepare_write(*args: Any) -> TableBuffer:
+        return daemon.table
+
+    async def take(*args: Any) -> None:
+        """The origin stays where the history has left it."""
+
+    async def ask() -> None:
+        catalog = cast(Catalog, SimpleNamespace(prepare_write=prepare_write))
+        ownership = cast(Ownership, SimpleNamespace(origins=daemon.origins, take=take))
+        dedup = TransactionDedup(catalog, ownership)
+        for sequence in range(LAST + 1):
+            try:
+                found = await dedup.new_in(TABLE, TableChanges(DEFINITION), NAME, sequence)
+            except OwnedElsewhere:
+                refused.add(sequence)
+                continue
+            if found is not None:
+                new.update((sequence, key) for key in PARTITIONS if key not in found.in_files)
+
+    trio.run(ask)
+    return new, refused
+
+
+def by_replay(history: History, process: Process) -> Rows:
+    """The rows that replay of a process's log puts into the buffers."""
+    origins = Origins()
+    tree = BufferTree(
+        MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)),
+        origins,
+        FreezeLimits(1 << 30),
+        TreeHooks(),
+        ingester_id=process[0],
+    )
+    table = tree.tables[TABLE] = TableBuffer(*TABLE, history.state)
+    table.registered = True
+    adopted = SimpleNamespace(note_replayed=lambda *args: None)
+    catalog = cast(Catalog, SimpleNamespace(commits=SimpleNamespace(adopted=adopted)))
+    limits = ReplayLimits(MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)), lambda: None)
+
+    class OldLog:
+        async def replay(self, allocate: Any) -> AsyncIterator[list[Record]]:
+            logged = LoggedSchema.of(1, TABLE, SCHEMA)
+            schema = pa.py_buffer(b"".join(logged.preamble.parts))
+            yield [Record(RecordKind.SCHEMA, 1, schema, 1, 0, process[1])]
+            for sequence, rows in sorted(by_sequence(history.logged[process]).items()):
+                split = [(part.values, part.batch) for part in parts_of(sequence, rows)]
+                table_rows = split_rows(logged, DEFINITION.spec_id, split)
+                pieces = encode_operation(table_rows, (NAME, sequence))
+                payload = pa.py_buffer(b"".join(memoryview(piece) for piece in pieces))
+                yield [Record(RecordKind.OPERATION, sequence + 1, payload, 1, 0, process[1])]
+
+    replay = Replay(catalog, tree, origins, limits, process[0])
+    trio.run(replay.run, cast(Log, OldLog()))
+    return {
+        (row["n"], partition)
+        for partition, buffer in table.partitions.items()
+        for handle in buffer.handles()
+        for batch in handle.rows.batches()
+        for row in batch.to_pylist()
+    }
+
+
+def by_adoption(state: TableState, process: Process, logged: Rows) -> Rows:
+    """The rows that adoption of a process's log still commits."""
+    share: dict[OldKey, list[OldPart]] = {}
+    for sequence, (spec_id, values) in sorted(logged):
+        key = OldKey(WriterIdentity(process[0], "run", process[1]), spec_id, values)
+        old = OldPart(sequence + 1, batch_of(sequence, values), NAME, sequence)
+        share.setdefault(key, []).append(old)
+    return {
+        (part.origin_sequence, (key.spec_id, key.values))
+        for key, parts in left_of(state, share).items()
+        for part in parts
+        if part.origin_sequence is not None
+    }
+
+
+def by_sequence(rows: Rows) -> dict[int, Rows]:
+    found: dict[int, Rows] = {}
+    for sequence, key in rows:
+        found.setdefault(sequence, set()).add((sequence, key))
+    return found
+
+
+def batch_of(sequence: int, values: tuple[Any, ...]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([values[0]]), pa.array([sequence])], schema=SCHEMA)
+
+
+def parts_of(sequence: int, rows: Rows) -> tuple[Part, ...]:
+    return tuple(Part(values, batch_of(sequence, values), 16) for _, (_, values) in sorted(rows))
+
+
+@given(histories())
+def test_all_who_ask_are_told_what_is_still_to_be_written(history: History) -> None:
+    for process in history.first:
+        if process == history.newest:
+            handed, refused = by_sink(Daemon(history, process))
+            assert handed == history.to_write(process, 0)
+            assert by_replication(Daemon(history, process)) == (handed, refused)
+            assert all(history.owner[sequence] != process for sequence in refused)
+            unsafe = {seq for seq, owner in history.owner.items() if owner != process}
+            assert {s for s in unsafe if not in_files(history, s)} <= refused
+        else:
+            everything = set(range(LAST + 1))
+            assert by_sink(Daemon(history, process)) == (set(), everything)
+            assert by_replication(Daemon(history, process)) == (set(), everything)
+        expected = history.to_write(process, history.first[process])
+        logged = history.logged[process]
+        assert by_adoption(history.state, process, logged) == expected
+        # What went in by another log of the same process is known by the origin alone.
+        unapplied = replace(history.state, applied=TableState().applied)
+        assert by_adoption(unapplied, process, logged) == expected
+        assert by_replay(history, process) == expected
+
+
+def in_files(history: History, sequence: int) -> bool:
+    return all((sequence, key) in history.in_files for key in PARTITIONS)

@@ -1,0 +1,60 @@
+"""An origin's table has three states: an event that has no place in one is a fault, and raises."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from ingester.errors import OwnedElsewhere
+from ingester.origins.origin_table import (
+    TRANSITIONS,
+    Claim,
+    Event,
+    IllegalTransition,
+    OriginTable,
+)
+
+ME = ("me", 1)
+WAYS: dict[Claim, tuple[Event, ...]] = {
+    Claim.UNCLAIMED: (),
+    Claim.OURS: (Event.CLAIM,),
+    Claim.LOST: (Event.CLAIM, Event.LOSE),
+}
+ILLEGAL = sorted(set(product(Claim, Event)) - set(TRANSITIONS), key=str)
+
+
+def in_state(state: Claim) -> OriginTable:
+    table = OriginTable("o", ("ns", "t"))
+    for event in WAYS[state]:
+        table.move(event, ME if event is Event.CLAIM else None)
+    assert table.state is state
+    return table
+
+
+@pytest.mark.parametrize(("state", "event"), ILLEGAL)
+def test_an_event_out_of_place_raises_and_changes_nothing(state: Claim, event: Event) -> None:
+    table = in_state(state)
+    with pytest.raises(IllegalTransition, match=f"{event.value} while {state.value}"):
+        table.move(event)
+    assert table.state is state
+
+
+@pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS, key=str))
+def test_this_daemon_has_the_origin_only_while_it_is_ours(state: Claim, event: Event) -> None:
+    table = in_state(state)
+    table.move(event, ME if event is Event.CLAIM else None)
+    assert table.state is TRANSITIONS[state, event]
+    assert table.process == (ME if table.state is Claim.OURS else None)
+    assert table.owns(0) == (table.state is Claim.OURS)
+
+
+def test_writes_are_refused_once_another_daemon_has_the_origin() -> None:
+    assert in_state(Claim.OURS).is_new(1)
+    with pytest.raises(OwnedElsewhere, match="through another daemon"):
+        in_state(Claim.LOST).is_new(1)
+
+
+def test_the_fate_of_an_operation_that_never_began_cannot_be_told() -> None:
+    with pytest.raises(KeyError):
+        in_state(Claim.OURS).fates.end(1, None)
