@@ -35,35 +35,35 @@ MAX_BYTES = 1 << 20
 class Arrival(Draft):
     """A small batch of a stream without an origin, on its way to a coalesced batch."""
 
-    __slots__ = ("batch", "judged", "slot", "stream")
+    __slots__ = ("batch", "checked", "slot", "stream")
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
-        """``nbytes``: what it was admitted for, and has at most."""
+        """``nbytes``: the bytes that were admitted for the batch; it has no more."""
         super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
         self.slot: Slot = []
-        """For its outcome; see :meth:`WriteStream.offer`."""
-        self.judged: threading.Event | None = None
-        """Set when it is known whether it is good."""
+        """The place of its outcome; see :meth:`WriteStream.offer`."""
+        self.checked: threading.Event | None = None
+        """Is set when it is known whether the batch is good."""
         self.on_done = self._refused
 
     def _refused(self, _draft: object, error: BaseException | None) -> None:
-        """On the loop: it did not become an operation."""
+        """Answer a draft that did not become an operation. On the loop."""
         assert error is not None, "a draft is answered only if it is refused"
         if self.slot:
-            return  # by a log that breaks down, after it was refused
+            return  # it was refused before the log broke down
         reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
         self.stream.leave(self.stored_bytes)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
-        self.pronounce()
+        self.note_checked()
         self.on_done = None
 
-    def pronounce(self) -> None:
-        """Whoever waits for the verdict has it."""
-        if self.judged is not None:
-            self.judged.set()
+    def note_checked(self) -> None:
+        """Tell whoever waits for it that the batch is known to be good, or refused."""
+        if self.checked is not None:
+            self.checked.set()
 
 
 class Unfit(LogError):
@@ -162,7 +162,7 @@ class Coalescer:
         operation.on_logged = logged
         self._sink.submit(operation, answer)
         for arrival in arrivals:
-            arrival.pronounce()
+            arrival.note_checked()
 
 
 def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:

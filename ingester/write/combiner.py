@@ -1,15 +1,17 @@
-"""Batches are made ready one at a time, although many threads bring them.
+"""Batches are prepared one at a time, although many threads bring them: flat combining.
 
 Each call into Arrow lets go of the interpreter, and in a crowd has to wait for it again: eight
-threads that make their batches ready side by side wake each other more than they work. So there is
-one place. Who finds it free does its own work there, with no other thread in between; who does not
-leaves the work to a thread that takes everything that waits, and looks at batches of one kind
-together: all are valid, all are of one partition.
+threads that prepare their batches side by side wake each other more than they work. So one thread
+prepares at a time. A caller that finds the combiner idle does its own work, with no other thread in
+between. Any other caller leaves its work to the combiner's thread, which takes all that waits and
+checks batches of one kind in one call: whether all are valid, and whether all are of one partition.
 
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
-no more than one round of small batches. Large ones keep nobody waiting: they are made ready apart,
-and so are those of a stream whose last one took long, for its many partitions or what it stood for.
-What is left to the thread is done in the order in which it came.
+no more than one round of small batches. Large batches are prepared outside of the combiner, and so
+are those of a stream whose last one took long, for its many partitions or for what it expands to.
+The combiner's thread works in the order in which batches came.
+
+Source: D. Hendler and others, "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class Kind(NamedTuple):
-    """What batches have in common that are looked at together."""
+    """What batches have in common that can be checked in one call."""
 
     table: tuple[str, str]
     schema_number: int
@@ -41,32 +43,34 @@ class Kind(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a batch before it is made ready."""
+    """What is known of a batch before it is prepared.
+
+    Each call of Arrow that need not be made spares two changes of the thread that runs.
+    """
 
     valid: bool = False
-    """It was validated in full."""
+    """Whether it was validated in full."""
     partition: PartitionValues | None = None
-    """All of its rows belong there."""
+    """The partition of all of its rows."""
     most_bytes: int | None = None
-    """It has no more, in whatever form, and may have as many. Each call of Arrow that is not made
-    spares two changes of the thread that runs."""
+    """A bound of its size in any form, which is within the limits."""
 
 
 NOTHING = Known()
 Work = Callable[[Known], T]
-"""Makes a batch ready."""
+"""Prepares a batch."""
 Then = Callable[[T | None, BaseException | None], None]
-"""Takes what the work returned, or raised. It may raise ``Stopping`` and nothing else."""
+"""Takes what the work returned, or what it raised. It may raise nothing but ``Stopping``."""
 
 SMALL_BYTES = 1 << 20
 LONG_S = 0.002
-"""Of processor time; some ten times what a batch of :data:`SMALL_BYTES` in one partition takes."""
+"""Processor time: some ten times what a batch of :data:`SMALL_BYTES` in one partition takes."""
 ROUND = 32
-"""Batches that are made ready in one turn."""
+"""The largest number of batches that are prepared in one round."""
 
 
 class Pace:
-    """Whether a stream's last batch took long. One for each stream."""
+    """Whether a stream's last batch took long to prepare. One for each stream."""
 
     def __init__(self) -> None:
         self.long = False
@@ -80,8 +84,8 @@ class Pace:
             self.long = time.thread_time() - began > LONG_S
 
 
-class _Request(Generic[T]):
-    """One batch that waits to be made ready."""
+class Request(Generic[T]):
+    """One batch that waits to be prepared."""
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class _Request(Generic[T]):
         self._pending.release()
 
     def wait_until_over(self) -> None:
-        """Return when it was run, and what had to follow is done."""
+        """Return when the batch is prepared, or refused, and ``then`` was called."""
         with self._pending:
             pass
 
@@ -122,69 +126,60 @@ class _Request(Generic[T]):
         return cast(T, self.result)
 
 
-class Pending(Protocol):
-    """A batch that was passed on."""
-
-    def wait_until_over(self) -> None:
-        """Return when it is ready, or refused, and ``then`` was called."""
-
-
 class Combiner:
-    """The place, and the thread that works there for others. Any thread."""
+    """Prepares batches, one at a time, in its callers' threads and in its own. Any thread."""
 
     def __init__(self) -> None:
-        self._place = threading.Lock()
-        self._waiting: SimpleQueue[_Request[object]] = SimpleQueue()
+        self._working = threading.Lock()
+        self._waiting: SimpleQueue[Request[object]] = SimpleQueue()
         self._count = 0
         self._count_lock = threading.Lock()
         # It ends with the process: streams may be open until then.
-        threading.Thread(target=self._serve, name="preparer", daemon=True).start()
+        threading.Thread(target=self._serve, name="combiner", daemon=True).start()
 
     @property
     def waiting(self) -> int:
-        """Batches that the thread has to make ready."""
+        """The number of batches that wait for the combiner's thread."""
         return self._count
 
     @property
     def busy(self) -> bool:
-        """Whether whoever comes now has to wait."""
-        return self._count > 0 or self._place.locked()
+        """Whether a batch that comes now has to wait."""
+        return self._count > 0 or self._working.locked()
 
     def prepare(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> T:
-        """What ``work`` returns or raises. It must not wait for anything."""
+        """Return or raise what ``work`` does, which must not wait for anything."""
         if not self.takes(batch, pace):
             return pace.run(work, NOTHING)
         # Not past those who wait already.
-        if self._count == 0 and self._place.acquire(blocking=False):
+        if self._count == 0 and self._working.acquire(blocking=False):
             try:
                 return pace.run(work, NOTHING)
             finally:
-                self._place.release()
-        request = _Request(batch, kind, pace, work)
-        self._leave(cast(_Request[object], request))
-        return request.wait()
+                self._working.release()
+        request = Request(batch, kind, pace, work)
+        return self._leave(request).wait()
 
     def takes(self, batch: pa.RecordBatch, pace: Pace) -> bool:
-        """Whether the batch is one for the place."""
+        """Whether the batch is small enough, and of a stream that is fast enough."""
         return not pace.long and batch.get_total_buffer_size() <= SMALL_BYTES
 
     def pass_on(
         self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T], then: Then[T]
-    ) -> Pending:
-        """Leave a batch that it `takes` to the thread, which calls ``then``; without waiting."""
-        request = _Request(batch, kind, pace, work, then)
-        self._leave(cast(_Request[object], request))
-        return request
+    ) -> Request[T]:
+        """Leave a batch that it ``takes`` to its thread, which calls ``then``; do not wait."""
+        return self._leave(Request(batch, kind, pace, work, then))
 
-    def _leave(self, request: _Request[object]) -> None:
+    def _leave(self, request: Request[T]) -> Request[T]:
         with self._count_lock:
             self._count += 1
-        self._waiting.put(request)
+        self._waiting.put(cast(Request[object], request))
+        return request
 
     def _serve(self) -> None:
         while True:
             requests = [self._waiting.get()]
-            with self._place:
+            with self._working:
                 try:
                     while len(requests) < ROUND:
                         requests.append(self._waiting.get_nowait())
@@ -196,7 +191,7 @@ class Combiner:
             del requests  # not kept until the next one comes
 
 
-def _run_all(requests: list[_Request[object]]) -> None:
+def _run_all(requests: list[Request[object]]) -> None:
     kinds: defaultdict[Kind, list[pa.RecordBatch]] = defaultdict(list)
     for request in requests:
         kinds[request.kind].append(request.batch)
@@ -206,7 +201,7 @@ def _run_all(requests: list[_Request[object]]) -> None:
 
 
 def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
-    """What is true of all; what may be wrong is found out one by one."""
+    """What is true of all these batches; what may be wrong is found out one by one."""
     if len(batches) == 1:
         return NOTHING
     try:

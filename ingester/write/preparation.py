@@ -3,7 +3,7 @@
 ::
 
     who reads              read ─ admit ─ take a slot ─ pass on ─┐
-    preparer's thread                                            └▶ make ready ─▶ log
+    combiner's thread                                            └▶ prepare ─▶ log
 
 Who passes a batch on need not be woken for it, and reads the next one meanwhile or waits for the
 answer.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.write.combiner import Combiner, Kind, Known, Pace, Pending
+from ingester.write.combiner import Combiner, Kind, Known, Pace, Request
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Slot, WriteStream
@@ -30,31 +30,31 @@ Post = Callable[..., None]
 
 
 class Preparation:
-    """The batches of one stream. In the thread that reads them.
+    """Prepares the batches of one stream. In the thread that reads them.
 
     Args:
         post: how a refusal comes to the loop.
     """
 
-    def __init__(self, preparer: Combiner, post: Post, operations: OperationMaker) -> None:
-        self._preparer = preparer
+    def __init__(self, combiner: Combiner, post: Post, operations: OperationMaker) -> None:
+        self._combiner = combiner
         self._post = post
         self._operations = operations
         self._pace = Pace()
-        self._last: Pending | None = None
-        # Written by the preparer's thread, read by the reader's when it has settled.
+        self._last: Request[Operation] | None = None
+        # Written by the combiner's thread, read by the reader's when it has settled.
         self._refused = False
 
     def operation(
         self, stream: WriteStream, batch: pa.RecordBatch, metadata: BatchMetadata
     ) -> Operation:
-        """An operation, made here and now.
+        """Make an operation, here and now.
 
         Raises:
             InvalidRequest: what is wrong with the batch.
         """
         plan = stream.plan
-        return self._preparer.prepare(
+        return self._combiner.prepare(
             batch,
             _kind(stream),
             self._pace,
@@ -72,8 +72,8 @@ class Preparation:
             stream.origin is None
             and normalise.keeps_types
             and normalise.most_bytes(batch) is not None
-            and self._preparer.takes(batch, self._pace)
-            and (ahead or self._preparer.busy)
+            and self._combiner.takes(batch, self._pace)
+            and (ahead or self._combiner.busy)
         )
 
     def pass_on(
@@ -83,7 +83,7 @@ class Preparation:
         metadata: BatchMetadata,
         admitted_bytes: int,
     ) -> None:
-        """Have the preparer's thread make a batch ready and submit it, or refuse it."""
+        """Have the combiner's thread prepare a batch and submit it, or refuse it."""
         plan, slot = stream.plan, stream.reserve()
 
         def make(known: Known) -> Operation:
@@ -92,7 +92,7 @@ class Preparation:
         def submit(operation: Operation | None, error: BaseException | None) -> None:
             self._submit(stream, slot, admitted_bytes, operation, error)
 
-        self._last = self._preparer.pass_on(batch, _kind(stream), self._pace, make, submit)
+        self._last = self._combiner.pass_on(batch, _kind(stream), self._pace, make, submit)
 
     def settle(self) -> bool:
         """Whether all that was passed on is in the log's queue; waits until that is known."""
@@ -109,7 +109,7 @@ class Preparation:
         operation: Operation | None,
         error: BaseException | None,
     ) -> None:
-        """In the preparer's thread."""
+        """In the combiner's thread."""
         if operation is None or self._refused:
             # The stream ends with its first refusal: nobody waits for what comes behind it.
             stream.leave(admitted_bytes)

@@ -2,14 +2,14 @@
 
 Law of this file: operations enter the tree in log order, each group in one step of the event loop
 right after its sync, and every submitter is answered after that; who wants to know earlier that an
-operation is durable is told by its ``on_logged``. What cannot be applied was refused
-before it came here.
+operation is durable is told by its ``on_logged``. What cannot be applied was refused before it came
+here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import trio
 
@@ -19,9 +19,12 @@ from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
 
+Fate = Callable[[BaseException | None], None]
+"""Is called once: with None when it is durable and visible, else with why it is not."""
+
 
 class Innermost(DmlSink, Protocol):
-    """Where operations end: what takes one takes a transaction as well."""
+    """The innermost sink, which takes transactions as well as operations."""
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Make all of them visible at once."""
@@ -52,46 +55,41 @@ class WalSink:
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Queue the operation for the next group commit."""
-        entry = self.entry_of(operation, answer)
-        self._append(entry, lambda closed: answer(operation, closed))
+        self.offer(self.entry_of(operation, answer))
 
     def entry_of(self, operation: Operation, answer: Answer) -> Entry:
         """The operation's log entry, through which it is answered; for whoever appends it."""
         entry = operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
-        entry.tag = operation
-        entry.on_done = lambda _entry, error: self._done(operation, answer, error)
+
+        def done(_entry: Entry, error: BaseException | None) -> None:
+            operation.entry = operation.on_logged = None
+            answer(operation, self._refusal(error))
+
+        entry.tag, entry.on_done = operation, done
         if (on_logged := operation.on_logged) is not None:
             entry.on_stored = lambda stored: on_logged(stored.seq)
         return entry
 
-    def submit_together(
-        self, transaction: Transaction, answer: Callable[[BaseException | None], None]
-    ) -> None:
+    def submit_together(self, transaction: Transaction, answer: Fate) -> None:
         """Queue a transaction for the next group commit; answered as one operation is."""
         entry = transaction.entry
         assert entry is not None, "a transaction is encoded before it is submitted"
-        entry.tag = transaction
-        entry.on_done = lambda _entry, error: self._ended(transaction, answer, error)
-        self._append(entry, answer)
 
-    def submit_note(self, note: Entry, answer: Callable[[BaseException | None], None]) -> None:
+        def done(_entry: Entry, error: BaseException | None) -> None:
+            transaction.entry = None
+            answer(self._refusal(error))
+
+        entry.tag, entry.on_done = transaction, done
+        self.offer(entry)
+
+    def submit_note(self, note: Entry, answer: Fate) -> None:
         """Queue a record that is no operation; answered when it is durable."""
         note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
-        self._append(note, answer)
+        self.offer(note)
 
-    def _append(self, entry: Entry, refuse: Callable[[BaseException], None]) -> None:
-        try:
-            self._log.append_nowait(entry)
-        except LogClosed:
-            closed = Stopping("the log is closed: the daemon is stopping")
-            try:
-                self._loop.run_sync_soon(refuse, closed)
-            except trio.RunFinishedError:
-                raise closed from None
-
-    def offer(self, draft: Draft, *, here: bool = False) -> None:
-        """Queue what becomes operations just before the next group; see `Log.append_nowait`.
+    def offer(self, item: Entry | Draft, *, here: bool = False) -> None:
+        """Queue an entry, or what becomes one just before the next group; see `Log.append_nowait`.
 
         Args:
             here: as `Log.append`.
@@ -101,13 +99,13 @@ class WalSink:
         """
         append = self._log.append if here else self._log.append_nowait
         try:
-            append(draft)
+            append(item)
         except LogClosed as exc:
-            assert draft.on_done is not None
+            assert item.on_done is not None
             try:
-                self._loop.run_sync_soon(draft.on_done, draft, exc)
+                self._loop.run_sync_soon(cast(Callable[..., None], item.on_done), item, exc)
             except trio.RunFinishedError:
-                raise Stopping("the log is closed: the daemon is stopping") from None
+                raise _closed() from None
 
     def tell(self) -> None:
         """See that what was written ``here`` is applied soon; see `Log.tell`. Any thread."""
@@ -136,19 +134,6 @@ class WalSink:
         operation.seq = entry.seq + number
         operation.segment = entry.segment
         operation.epoch = self._epoch
-
-    def _done(self, operation: Operation, answer: Answer, error: BaseException | None) -> None:
-        operation.entry = operation.on_logged = None
-        answer(operation, self._refusal(error))
-
-    def _ended(
-        self,
-        transaction: Transaction,
-        answer: Callable[[BaseException | None], None],
-        error: BaseException | None,
-    ) -> None:
-        transaction.entry = None
-        answer(self._refusal(error))
 
     def _refusal(self, error: BaseException | None) -> IngesterError | None:
         if isinstance(error, LogFull):
@@ -187,5 +172,9 @@ def log_refusal(error: BaseException) -> IngesterError:
             "the log's disk is full; nothing of this batch was kept", retry_after_s=DISK_RETRY_S
         )
     if isinstance(error, LogClosed):
-        return Stopping("the log is closed: the daemon is stopping")
+        return _closed()
     return InternalFailure(f"the log could not be written: {error}")
+
+
+def _closed() -> Stopping:
+    return Stopping("the log is closed: the daemon is stopping")

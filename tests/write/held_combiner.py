@@ -1,4 +1,4 @@
-"""A preparer of which a test says when it goes on: what waits for it then is certain."""
+"""A combiner of which a test says when it goes on: what waits for it then is certain."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
 
 
 class Held:
-    """A preparer whose place is taken until ``free``, and what waits for it."""
+    """A combiner that is busy until ``free``, and what waits for it."""
 
     def __init__(self) -> None:
-        self.preparer = Combiner()
+        self.combiner = Combiner()
         self._free = threading.Event()
         self._taken = threading.Event()
         self._threads = [threading.Thread(target=self._hold)]
@@ -29,13 +29,13 @@ class Held:
             self._taken.set()
             assert self._free.wait(20)
 
-        self.preparer.prepare(pa.record_batch({"n": [0]}), PLAIN, Pace(), work)
+        self.combiner.prepare(pa.record_batch({"n": [0]}), PLAIN, Pace(), work)
 
     def bring(
         self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
     ) -> None:
         """From a thread of its own."""
-        thread = threading.Thread(target=lambda: self.preparer.prepare(each, kind, Pace(), work))
+        thread = threading.Thread(target=lambda: self.combiner.prepare(each, kind, Pace(), work))
         thread.start()
         self._threads.append(thread)
 

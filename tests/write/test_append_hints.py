@@ -28,7 +28,7 @@ class Stream:
 
     def offer(self, arrival: Arrival, slot: list[Any], *, here: bool) -> None:
         self.offered.append((arrival, here))
-        arrival.pronounce()
+        arrival.note_checked()
 
 
 @pytest.mark.parametrize(

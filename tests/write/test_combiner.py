@@ -1,4 +1,4 @@
-"""The place where batches are made ready: whose result goes to whom, whatever the crowd."""
+"""The combiner of batches: whose result goes to whom, whatever the crowd."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def checked(each: pa.RecordBatch) -> Callable[[Known], int]:
 
 @pytest.mark.parametrize("bad", [None, cut_short, not_text])
 def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] | None) -> None:
-    preparer = Combiner()
+    combiner = Combiner()
     wrong: list[object] = []
     together = threading.Barrier(THREADS)
 
@@ -65,11 +65,11 @@ def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] 
             if bad is not None and thread == 3 and number % 5 == 0:
                 each = bad()
                 try:
-                    wrong.append(preparer.prepare(each, PLAIN, pace, checked(each)))
+                    wrong.append(combiner.prepare(each, PLAIN, pace, checked(each)))
                 except pa.ArrowInvalid:
                     continue
             each = batch(thread * EACH + number)
-            found = preparer.prepare(each, PLAIN, pace, checked(each))
+            found = combiner.prepare(each, PLAIN, pace, checked(each))
             if found != 2 * (thread * EACH + number):
                 wrong.append(found)
 
@@ -91,7 +91,7 @@ def test_what_waits_is_validated_together_and_done_in_turn() -> None:
     said: list[tuple[int, Known]] = []
     for number in range(4):
         held.bring(batch(number), partial(_say, said, number))
-        while held.preparer.waiting <= number:
+        while held.combiner.waiting <= number:
             pass
     assert said == []
     held.free()
@@ -107,7 +107,7 @@ def _told(each: pa.RecordBatch, *others: pa.RecordBatch, kind: Kind = DAILY) -> 
     waiting = [(dated(7), kind), *((one, kind) for one in others), (batch(1), PLAIN), (each, kind)]
     for number, (one, its_kind) in enumerate(waiting):
         held.bring(one, partial(_say, said, number), its_kind)
-        while held.preparer.waiting <= number:
+        while held.combiner.waiting <= number:
             pass
     held.free()
     return dict(said)[len(waiting) - 1]
@@ -131,7 +131,7 @@ def test_one_bad_batch_makes_no_other_pass_for_valid() -> None:
     said: list[Known] = []
     for each in (batch(1), cut_short(), batch(2), not_text()):
         held.bring(each, said.append)
-    while held.preparer.waiting < 4:
+    while held.combiner.waiting < 4:
         pass
     held.free()
     assert said == [NOTHING] * 4
@@ -140,7 +140,7 @@ def test_one_bad_batch_makes_no_other_pass_for_valid() -> None:
 def test_a_large_batch_waits_for_nobody() -> None:
     held = Held()
     large = pa.record_batch({"s": ["x" * SMALL_BYTES]})
-    assert held.preparer.prepare(large, PLAIN, Pace(), lambda known: known) == NOTHING
+    assert held.combiner.prepare(large, PLAIN, Pace(), lambda known: known) == NOTHING
     held.free()
 
 
@@ -156,15 +156,15 @@ def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_qui
     Combiner().prepare(batch(1), PLAIN, pace, _busy)
     held = Held()
     # Would wait for the place that is held, were the stream not known to be slow.
-    assert held.preparer.prepare(batch(2), PLAIN, pace, _busy) == NOTHING
-    assert held.preparer.prepare(batch(3), PLAIN, pace, lambda known: known) == NOTHING
+    assert held.combiner.prepare(batch(2), PLAIN, pace, _busy) == NOTHING
+    assert held.combiner.prepare(batch(3), PLAIN, pace, lambda known: known) == NOTHING
     assert not pace.long
     held.free()
 
 
 def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
     held = Held()
-    preparer, over, pace = held.preparer, list[tuple[object, object]](), Pace()
+    combiner, over, pace = held.combiner, list[tuple[object, object]](), Pace()
 
     def stop(result: object, error: BaseException | None) -> None:
         over.append((result, type(error)))
@@ -177,7 +177,7 @@ def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
 
     # Two kinds by turns: they are looked at apart, and done as they came.
     passed_on = [
-        preparer.pass_on(
+        combiner.pass_on(
             batch(number) if number % 2 else dated(number),
             PLAIN if number % 2 else DAILY,
             pace,
@@ -186,10 +186,10 @@ def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
         )
         for number in range(12)
     ]
-    assert preparer.busy
+    assert combiner.busy
     assert over == []
     held.free()
     passed_on[-1].wait_until_over()
     expected = [(n, type(None)) if n % 4 != 3 else (None, ValueError) for n in range(12)]
     assert over == expected
-    assert preparer.prepare(batch(1), PLAIN, pace, lambda known: "still there") == "still there"
+    assert combiner.prepare(batch(1), PLAIN, pace, lambda known: "still there") == "still there"

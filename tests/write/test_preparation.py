@@ -88,7 +88,7 @@ class _Portal:
 def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]) -> None:
     held, portal, recorded = Held(), _Portal(), _Stream()
     stream = cast(WriteStream, recorded)
-    ready = Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
+    ready = Preparation(held.combiner, portal.post, OperationMaker(1 << 20))
     for number, good in enumerate(goods):
         batch = _batch(number, good=good)
         # The place is taken: also who waits for the answer passes it on.
@@ -113,7 +113,7 @@ def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
     held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
     broken.breaks_at = 1
     ready = {
-        each: Preparation(held.preparer, portal.post, OperationMaker(1 << 20))
+        each: Preparation(held.combiner, portal.post, OperationMaker(1 << 20))
         for each in (broken, other)
     }
     for number in range(3):

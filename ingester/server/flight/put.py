@@ -9,7 +9,7 @@ A client that sends ahead has two threads:
     reader      read ─ hand over ─▶ log ─┐
     handler     answer ◀── outcomes, in order ◀── loop (apply)
 
-Small batches are handed over as they are, and made into runs by the log's thread
+Small batches are handed over as they are, and coalesced in the log's thread
 (:mod:`ingester.write.coalescer`). Larger ones, and those of an origin, are made into operations
 first (:mod:`ingester.write.preparation`); one with a sequence goes to the log by way of the loop,
 which judges it.
@@ -47,7 +47,7 @@ from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target, Writes
 
 SMALL_BYTES = 96 << 10
-"""Batches that cannot become larger than this are made into runs: who does that serves all."""
+"""Batches that cannot become larger than this are coalesced: who does that serves all."""
 ARRIVAL_BYTES = 1 << 10
 """What a small batch costs on its way beside its rows."""
 PATIENCE = 16
@@ -74,14 +74,14 @@ class PutCall:
         writes: Writes,
         command: WriteCommand,
         limits: PutLimits,
-        preparer: Combiner,
+        combiner: Combiner,
     ) -> None:
         self._portal = portal
         self._writes = writes
         self._command = command
         self._decoding = limits.decoding
         self._operations = OperationMaker(limits.max_batch_bytes)
-        self._making_ready = Preparation(preparer, portal.post, self._operations)
+        self._preparation = Preparation(combiner, portal.post, self._operations)
         self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
@@ -210,16 +210,16 @@ class PutCall:
             self._reader_left.set()
 
     def _read_all(self, reader: Any, stream: WriteStream) -> None:
-        alone, patience = 0, 1
+        answered, patience = 0, 1
         while self._unanswered.wait_for_room():
             chunk = next_chunk(reader, self._reading)
             if chunk is None:
                 break
             if self._unanswered:
-                alone, patience = 0, PATIENCE
+                answered, patience = 0, PATIENCE
             else:
-                alone += 1
-                if alone >= patience:
+                answered += 1
+                if answered >= patience:
                     self._outcomes.put(_Back(chunk))
                     return
             if not self._hand_over(stream, chunk):
@@ -245,7 +245,7 @@ class PutCall:
             return False
 
     def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
-        batch, ready = batch_of(chunk), self._making_ready
+        batch, preparation = batch_of(chunk), self._preparation
         if self._reading.holds_batch():
             self._operations.check_size(batch)
             sequence = metadata_of(chunk, stream.origin).sequence
@@ -256,17 +256,17 @@ class PutCall:
             most = stream.plan.normalise.most_bytes(batch)
             if most is not None and most <= self._small_bytes:
                 nbytes = int(most) + ARRIVAL_BYTES
-                return ready.settle() and self._offer(stream, batch, nbytes, looks)
+                return preparation.settle() and self._offer(stream, batch, nbytes, looks)
         metadata = metadata_of(chunk, stream.origin)
         self._sequences.check(metadata.sequence)
-        if looks is not True and ready.passes_on(stream, batch, ahead=looks is None):
+        if looks is not True and preparation.passes_on(stream, batch, ahead=looks is None):
             nbytes = stream.admit(batch.get_total_buffer_size(), None)
             self._unanswered.sent(nbytes)
-            ready.pass_on(stream, batch, metadata, nbytes)
+            preparation.pass_on(stream, batch, metadata, nbytes)
             return True
-        if not ready.settle():
+        if not preparation.settle():
             return False
-        operation = ready.operation(stream, batch, metadata)
+        operation = preparation.operation(stream, batch, metadata)
         self._begin(stream, operation)
         operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
         self._unanswered.sent(operation.nbytes)
@@ -282,13 +282,13 @@ class PutCall:
         arrival = Arrival(stream, batch, stream.admit(nbytes, None))
         arrival.waits = looks is not None
         if looks:
-            arrival.judged = threading.Event()
+            arrival.checked = threading.Event()
         self._unanswered.sent(nbytes)
         # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
         stream.offer(arrival, arrival.slot, here=looks is False)
-        if arrival.judged is None:
+        if arrival.checked is None:
             return True
-        arrival.judged.wait()
+        arrival.checked.wait()
         return stream.session.refusal is None
 
     def _begin(self, stream: WriteStream, operation: Operation) -> None:

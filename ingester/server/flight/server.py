@@ -50,7 +50,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._services = services
         self._portal = portal
         self._limits = limits
-        self._preparer = Combiner()
+        self._combiner = Combiner()
         super().__init__(location)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -60,7 +60,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             if isinstance(command, SyncCommand):
                 self._sync(command).serve(reader, writer)
                 return
-            call = PutCall(self._portal, services.writes, command, self._limits, self._preparer)
+            call = PutCall(self._portal, services.writes, command, self._limits, self._combiner)
             try:
                 call.serve(reader, writer)
             finally:
