@@ -1,7 +1,15 @@
-"""The Flight server: gRPC threads outside, one event loop inside, and one place where they meet.
+"""The Flight server: gRPC's threads decode requests, hand them over and translate what goes wrong.
 
-server.py   the methods of Flight           requests.py  descriptors and bodies, checked
-put.py      a stream of writes              answers.py   what is sent back for each
-get.py      an answer as a Flight stream    actions.py   DoAction
-portal.py   from a gRPC thread to the loop  refusals.py  errors as clients see them
+    ``server``  the methods of Flight, one thread of gRPC's for each call
+       DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication
+                    ``put_reader`` reads messages ─▶ ``decoding`` bounds what they expand to
+                    ─▶ the write room ─▶ ``in_flight`` counts what is not answered
+       DoGet        ``get`` ─▶ the query room; ``thread_state`` makes calls into Python cheap
+       DoAction     ``requests`` (the body) ─▶ ``actions``
+       any error    ``refusals``: status, code and details as clients see them
+    ``reception``  bounds what arrives before a handler runs, by ``interposition`` between
+                   pyarrow's libraries
+
+Nothing here decides about rows: that is the business of the rooms that requests are handed to.
+Start reading at ``server``.
 """

@@ -1,46 +1,35 @@
 """DoGet: an answer as a Flight stream, and what GetFlightInfo says about it beforehand.
 
-Law of this file: the generator holds the stream and nothing else, so that it is freed, and the
-snapshot with it, when gRPC drops the call.
+Law of this file: the generator holds the stream and nothing else of a query, so that the stream is
+freed, and its snapshot with it, when gRPC drops the call.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import parse_ticket
 from ingester.server.flight.refusals import refusals
 from ingester.server.flight.thread_state import kept_thread_state
 from ingester.server.portal import Portal
-from persist.manifest import WriterIdentity
+from ingester.server.services import Services
 
 _encode = msgspec.json.Encoder().encode
 
 
 def answer_ticket(
-    context: Any,
-    portal: Portal,
-    queries: Queries,
-    writer: WriterIdentity,
-    body: bytes,
-    *,
-    on_first: Callable[[float], None],
-    on_done: Callable[[AnswerStream], None],
+    context: Any, portal: Portal, services: Services, body: bytes
 ) -> fl.FlightDataStream:
-    """The stream that pyarrow sends.
-
-    ``on_first`` gets the seconds from the call to the first part; ``on_done`` is called at the end.
-    """
+    """Open the query of a ticket; the stream that pyarrow sends."""
     began = time.monotonic()
-    ticket = parse_ticket(body)
+    ticket, queries, writer = parse_ticket(body), services.queries, services.writer
     stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
     schema = stream.selection.schema.with_metadata(
         {
@@ -51,21 +40,17 @@ def answer_ticket(
             "manifest_version": str(stream.snapshot.version),
         }
     )
-    return fl.GeneratorStream(schema, _batches(context, stream, began, on_first, on_done))
+    return fl.GeneratorStream(schema, _batches(context, services, stream, began))
 
 
 def _batches(
-    context: Any,
-    stream: AnswerStream,
-    began: float,
-    on_first: Callable[[float], None],
-    on_done: Callable[[AnswerStream], None],
+    context: Any, services: Services, stream: AnswerStream, began: float
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str], pa.Buffer] = {}
     with kept_thread_state(), refusals(context):
         for part in stream:
             if not metadata:
-                on_first(time.monotonic() - began)
+                services.metrics.first_batch_sent(time.monotonic() - began)
             key = (part.partition, part.source)
             if key not in metadata:
                 metadata = {key: pa.py_buffer(_encode({"partition": key[0], "source": key[1]}))}
@@ -73,4 +58,4 @@ def _batches(
             del part
             yield batch, metadata[key]
             del batch
-        on_done(stream)
+        services.answered(stream)

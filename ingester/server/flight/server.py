@@ -56,39 +56,22 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes; see :mod:`ingester.server.flight.put`."""
         with self._refusals(context):
-            command, services = parse_put(descriptor), self._services
+            command, portal, services = parse_put(descriptor), self._portal, self._services
             if isinstance(command, SyncCommand):
-                self._sync(command).serve(reader, writer)
+                SyncCall(portal, services, command, self._limits).serve(reader, writer)
                 return
-            call = PutCall(self._portal, services.writes, command, self._limits, self._combiner)
+            call = PutCall(portal, services.writes, command, self._limits, self._combiner)
             try:
                 call.serve(reader, writer)
             finally:
                 if call.refused_bytes:
-                    self._portal.post(services.freed, call.refused_bytes)
-
-    def _sync(self, command: SyncCommand) -> SyncCall:
-        return SyncCall(
-            self._portal,
-            self._services.replication,
-            command,
-            limits=self._limits,
-            epoch=self._services.writer.epoch,
-        )
+                    portal.post(services.freed, call.refused_bytes)
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Queries; see :mod:`ingester.query`."""
         with self._refusals(context):
             check_bytes("ticket", len(ticket.ticket), MAX_TICKET_BYTES)
-            return answer_ticket(
-                context,
-                self._portal,
-                self._services.queries,
-                self._services.writer,
-                ticket.ticket,
-                on_first=self._services.metrics.first_batch_sent,
-                on_done=self._services.answered,
-            )
+            return answer_ticket(context, self._portal, self._services, ticket.ticket)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Nothing here needs it."""

@@ -15,35 +15,30 @@ from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
 from ingester.replication.messages import SyncLayout
 from ingester.replication.normalise import TypedChanges
 from ingester.replication.open_transactions import Identity, Message, TypedMessage
-from ingester.replication.service import Replication, Standing
+from ingester.replication.service import Standing
 from ingester.schema.validation import validate_fully
 from ingester.server.flight.decoding import PutLimits, Reading, moved
 from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
 from ingester.server.flight.refusals import shortened
 from ingester.server.flight.requests import SyncCommand
 from ingester.server.portal import Portal
+from ingester.server.services import Services
 from ingester.write.answer import SyncAnswer, encode_answer, send_answer
 
 
 class SyncCall:
-    """One call."""
+    """One DoPut call that brings a replication message."""
 
     def __init__(
-        self,
-        portal: Portal,
-        replication: Replication,
-        command: SyncCommand,
-        *,
-        limits: PutLimits,
-        epoch: int,
+        self, portal: Portal, services: Services, command: SyncCommand, limits: PutLimits
     ) -> None:
         self._portal = portal
-        self._replication = replication
+        self._replication = services.replication
         self._command = command
         self._max_batch_bytes = limits.max_batch_bytes
         self._decoding = limits.decoding
         self._reading: Reading
-        self._epoch = epoch
+        self._epoch = services.writer.epoch
         self._identity = Identity(command.origin, command.transaction, command.begin)
 
     def serve(self, reader: Any, writer: Any) -> None:
@@ -55,7 +50,7 @@ class SyncCall:
         try:
             batch = self._first_batch(reader)
             standing = self._portal.call(self._replication.take, self._message(batch))
-            answer = self._taken(standing)
+            answer = self._answer(True, standing)
         except BaseException as exc:
             if not isinstance(exc, Refused) or exc.retry_after_s is None:
                 self._portal.call(self._replication.give_up, self._identity)
@@ -99,9 +94,6 @@ class SyncCall:
             raise _too_large(plain, self._max_batch_bytes)
         changes = typed(batch)
         return TypedMessage(table, definition, changes, changes.nbytes)
-
-    def _taken(self, standing: Standing) -> SyncAnswer:
-        return self._answer(True, standing)
 
     def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
         standing = self._portal.call(self._replication.stand, self._command.origin)
