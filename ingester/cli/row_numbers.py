@@ -1,16 +1,15 @@
-"""Rows of an origin go out under their numbers, so that files are repeated exactly.
+"""The rows of an input go out, under their numbers where an origin is named.
 
     ask ─▶ leave out what is there ─▶ one row alone ─▶ ask again ─▶ the rest, a batch to each mark
 
-Law of this file: a batch's sequence is the number of its last row, whatever the batch size. The row
-that goes alone opens the stream: from it on the origin is this process's, at this daemon, and what
-the daemon then says of the table stays so. A batch ends at each of its marks, and every row is
-judged as the batch was that it came in before.
+Law of this file: a batch's sequence is the number of its last row, whatever the batch size, so that
+files are repeated exactly. The row that goes alone opens the stream: from it on the origin is this
+process's, at this daemon, and what the daemon then says of the table stays so. A batch ends at each
+of its marks, and every row is judged as the batch was that it came in before.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,80 +20,45 @@ from .exits import CommandFailed
 Sent = Callable[[Ack, int], None]
 
 
-class Target(NamedTuple):
-    """Where rows go, and as whose."""
-
-    namespace: str
-    table: str
-    origin: str | None
-
-
-def rows_of(
-    client: Client, target: Target, schema: pa.Schema, first: int | None
-) -> "RowNumbers | PlainRows":
-    """What sends the rows of an input, numbered where somebody is named who writes.
-
-    Args:
-        first: the number of its first row; default: one after the last that is known.
-
-    Raises:
-        ClientError
-    """
-    if target.origin is None:
-        return PlainRows(client.writer(target.namespace, target.table, schema))
-    return RowNumbers(client, target, first)
-
-
-class PlainRows:
-    """Rows without numbers of their own: the writer sees to it that each is there once."""
-
-    known_rows = 0
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self.next_row = 1
-
-    @property
-    def acknowledged(self) -> WriteResult:
-        """What was acknowledged."""
-        return self._writer.acknowledged
-
-    def write(self, batch: pa.RecordBatch, sent: Sent) -> None:
-        """Send a batch and give its promise to ``sent``. Raises ClientError."""
-        sent(self._writer.write(batch), int(batch.num_rows))
-
-    def close(self) -> None:
-        """Wait for all answers. Raises ClientError."""
-        self._writer.close()
-
-    def abort(self) -> None:
-        """Stop without waiting."""
-        self._writer.abort()
-
-
-class RowNumbers:
-    """The rows of one input after those of the inputs before it.
+class RowSender:
+    """Sends the rows of one input after those of the inputs before it.
 
     ``next_row`` is the number of the next row that is given, ``known_rows`` counts those that were
-    left out, because they are there.
+    left out because they are there. Without an origin, rows have no numbers to be repeated by: the
+    client's writer alone sees to it that each is there once.
     """
 
-    def __init__(self, client: Client, target: Target, first: int | None) -> None:
-        """Ask the daemon how far the origin has come. Without ``first`` its rows are new.
+    def __init__(
+        self,
+        client: Client,
+        table: tuple[str, str],
+        schema: pa.Schema,
+        origin: str | None,
+        first: int | None,
+    ) -> None:
+        """Ask the daemon how far the origin has come, if there is one.
+
+        Args:
+            first: the number of the first row; by default one after the last that is known.
 
         Raises:
-            ClientError
+            ClientError: the daemon did not answer.
         """
         self._client = client
-        self._target = target
-        state = self._ask()
+        self._table = table
+        self._origin = origin
         self._appends = first is None
+        self._marks: tuple[int, ...] = ()
+        self._writer: Writer | None = None
+        self.next_row = 1
+        self.known_rows = 0
+        if origin is None:
+            self._writer = client.writer(*table, schema)
+            return
+        state = self._ask(origin)
         newest = max((*state.marks, state.memory_sequence or 0), default=0)
         self.next_row = newest + 1 if first is None else first
         self._there = -1 if state.table_sequence is None else state.table_sequence
-        self._marks: tuple[int, ...] = ()
-        self._writer: Writer | None = None
-        self.known_rows = 0
 
     @property
     def acknowledged(self) -> WriteResult:
@@ -105,7 +69,8 @@ class RowNumbers:
         """Send what of the batch is not there, and give each promise with its rows to ``sent``.
 
         Raises:
-            ClientError, CommandFailed
+            ClientError: the writer has failed.
+            CommandFailed: somebody else writes as this origin.
         """
         row = self.next_row
         self.next_row += batch.num_rows
@@ -132,24 +97,19 @@ class RowNumbers:
             self._writer.abort()
 
     def _begin(self, one_row: pa.RecordBatch, number: int, sent: Sent) -> None:
-        target = self._target
-        assert target.origin is not None
+        origin = self._origin
+        assert origin is not None
         self._writer = self._client.writer(
-            target.namespace,
-            target.table,
-            one_row.schema,
-            origin=target.origin,
-            first_sequence=number,
-            numbers_rows=True,
+            *self._table, one_row.schema, origin=origin, first_sequence=number, numbers_rows=True
         )
         ack = self._writer.write(one_row)
         sent(ack, 1)
         if ack.result().duplicate and self._appends:
             raise CommandFailed(
-                f"origin {target.origin!r}: somebody else writes as this origin: its row {number:,}"
+                f"origin {origin!r}: somebody else writes as this origin: its row {number:,}"
                 " was there already; give each writer its own, or repeat with --first-sequence"
             )
-        self._marks = self._ask().marks
+        self._marks = self._ask(origin).marks
 
     def _pieces(self, batch: pa.RecordBatch, row: int, start: int) -> Iterator[pa.RecordBatch]:
         """The rest of a batch from ``start`` on, cut behind each mark; ``row`` is its first."""
@@ -161,9 +121,6 @@ class RowNumbers:
             yield batch.slice(start, end - start)
             start = end
 
-    def _ask(self) -> OriginState:
-        target = self._target
-        assert target.origin is not None
-        found = self._client.origins(target.origin, (target.namespace, target.table))
-        # No such table: what the origin has elsewhere is not asked about.
-        return found[0] if found else OriginState(target.origin)
+    def _ask(self, origin: str) -> OriginState:
+        # Without the table there is no state: what the origin has elsewhere is not asked about.
+        return next(iter(self._client.origins(origin, self._table)), OriginState(origin))

@@ -27,7 +27,7 @@ from .exits import USAGE, CommandFailed, say_failure
 from .input.files import InputFile, format_of, opened, source_of
 from .input.source import TextOptions, shown
 from .printing import print_json, print_line
-from .row_numbers import PlainRows, RowNumbers, Target, rows_of
+from .row_numbers import RowSender
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +48,11 @@ class FileResult(msgspec.Struct):
     file: str
     skipped_rows: int = 0
     known_rows: int = 0
-    """Left out, or answered as duplicates: they were there."""
+    """Rows that were there: they were left out, or answered as duplicates."""
     rows_in: int = 0
     """Rows of the file, from its first on, that are in the table or were to be skipped."""
     first_row: int | None = None
-    """The number of its first row, if rows are numbered."""
+    """The number of the first row, if rows are numbered."""
     acknowledged: WriteResult = WriteResult()
 
 
@@ -114,17 +114,13 @@ Step = Callable[[str, int | None], Callable[[int], None]]
 def _send(
     client: Client, sending: Sending, kind: str, progress: Step, result: FileResult
 ) -> Sending:
-    """Send an input; how the next one is to be sent."""
+    """Send an input, and return how the next one is to be sent."""
     table_schema = None
     with contextlib.suppress(NotFound):
         table_schema = client.schema(sending.namespace, sending.table)
     with opened(result.file, kind, table_schema, sending.texts) as file:
-        rows = rows_of(
-            client,
-            Target(sending.namespace, sending.table, sending.origin),
-            file.schema,
-            sending.first_sequence,
-        )
+        table = (sending.namespace, sending.table)
+        rows = RowSender(client, table, file.schema, sending.origin, sending.first_sequence)
         result.first_row = rows.next_row
         try:
             _pump(rows, file, sending, (result, progress(result.file, file.rows)))
@@ -140,12 +136,12 @@ def _send(
 
 
 def _pump(
-    rows: RowNumbers | PlainRows,
+    rows: RowSender,
     file: InputFile,
     sending: Sending,
     tell: tuple[FileResult, Callable[[int], None]],
 ) -> None:
-    """Send all of it; what a failure finds unread or unsent stays behind."""
+    """Send all of an input; what a failure finds unread or unsent stays behind."""
     result, advance = tell
 
     def answered(count: int, ack: Ack) -> None:
@@ -177,7 +173,7 @@ def _pump(
 def how_to_go_on(
     sending: Sending, names: Sequence[str], done: Sequence[FileResult], error: BaseException
 ) -> str | None:
-    """After a failure, which rows are in and how the others get there; None where none is in."""
+    """Say after a failure which rows are in and how the others get there; None: none is in."""
     if not done or not sum(result.acknowledged.rows for result in done):
         return None
     last = done[-1]
@@ -199,7 +195,10 @@ def how_to_go_on(
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Step]:
-    """A way to start a bar per input, which gives a way to advance it. None without a terminal."""
+    """A function that starts a bar for an input and gives one that advances it by rows.
+
+    Without a terminal, both do nothing.
+    """
     if not sys.stderr.isatty():
         yield lambda name, total: lambda rows: None
         return

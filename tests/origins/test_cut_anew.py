@@ -11,15 +11,13 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from ingester.cli.row_numbers import RowNumbers, Target
+from ingester.cli.row_numbers import RowSender
 from ingester.client import Client
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import act, describe, events
 from tests.fencing.pairs import start
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, seen
-
-WHERE = Target(*TABLE, ORIGIN)
 
 
 def rows_to(last: int, *, large: tuple[int, int] = (0, 0)) -> pa.RecordBatch:
@@ -35,7 +33,7 @@ def rows_to(last: int, *, large: tuple[int, int] = (0, 0)) -> pa.RecordBatch:
 def write(daemon: Daemon, rows: pa.RecordBatch, batch_rows: int, first: int | None = 1) -> int:
     """Write all of them in batches of so many; how many were left out as known."""
     with Client(daemon.flight) as client:
-        numbers = RowNumbers(client, WHERE, first)
+        numbers = RowSender(client, TABLE, rows.schema, ORIGIN, first)
         for at in range(0, rows.num_rows, batch_rows):
             numbers.write(rows.slice(at, batch_rows), lambda ack, count: None)
         numbers.close()
@@ -145,7 +143,7 @@ def test_an_origin_is_asked_about_by_table(daemon: Daemon) -> None:
             act(client, "origins", origin=ORIGIN, namespace=namespace, table="none")
     with Client(daemon.flight) as client:
         # What the origin has in one table says nothing of another.
-        numbers = RowNumbers(client, Target(TABLE[0], "other", ORIGIN), 1)
+        numbers = RowSender(client, (TABLE[0], "other"), rows_to(5).schema, ORIGIN, 1)
         numbers.write(rows_to(5), lambda ack, count: None)
         numbers.close()
         assert client.query(TABLE[0], "other").num_rows == 5
