@@ -3,10 +3,10 @@
     ``main`` ──▶ ``app``: commands and options ──▶ the module of a command ──▶ ``printing``
                     ``exits``: what failed, in one line and an exit code ──▶ ``ending``
 
-The options of most commands stand in ``app``, those of the larger ones in ``write_commands``,
-``manifest_commands`` and ``replicate_commands``, and what several share in ``command_options``.
-None of these imports pyarrow or trio, so that ``--help`` is quick. What a command does is in a
-module that is imported when it runs:
+The options of most commands stand in ``app``, those of the others in ``write_commands`` and
+``manifest_commands``, and what several share in ``command_options``. None of these imports pyarrow
+or trio, so that ``--help`` is quick. What a command does is in a module that is imported when it
+runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly

@@ -10,11 +10,10 @@ import typer
 
 from ingester import __version__
 
-from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
+from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableName
 from .ending import end_on_signals
 from .exits import USAGE, CommandFailed
 from .manifest_commands import manifest_app
-from .replicate_commands import replicate_app
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -29,11 +28,11 @@ app = typer.Typer(
 _OWN_SIGNALS = ("serve", "demo", "replicate", "wal")
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
+replicate_app = typer.Typer(help="Follow the changes of another database's tables.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
 app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
-Config = Annotated[Path | None, typer.Option("--config", help="TOML file. [env: INGESTER_CONFIG]")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
 Store = Annotated[str | None, typer.Option("--store", help="Object storage URL.")]
 Flight = Annotated[str | None, typer.Option("--flight", help="HOST:PORT for gRPC.")]
@@ -219,6 +218,36 @@ def adopt(
     from .wal_tools import run_adopt
 
     run_adopt(directory, _flags(None, store, None, None, set_), config, json)
+
+
+@replicate_app.callback()
+def _replicate() -> None:
+    """Follow the changes of another database's tables."""
+
+
+@replicate_app.command()
+def postgres(
+    dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
+    namespace: Annotated[str, typer.Argument(help="Where its tables go.", show_default=False)],
+    tables: Annotated[
+        str, typer.Option("--tables", help="a,b,schema.c; default: all. Only where it is made.")
+    ] = "",
+    publication: Annotated[
+        str, typer.Option("--publication", help="Made unless it is there.")
+    ] = "ingester",
+    slot: Annotated[str, typer.Option("--slot", help="Made unless it is there.")] = "ingester",
+    origin: Annotated[str, typer.Option("--origin", help="Who writes, for the daemon.")] = "",
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Copy PostgreSQL's tables once, then follow their changes until SIGINT or SIGTERM.
+
+    Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
+    """
+    from .replicate import follow_postgres
+
+    names = [name.strip() for name in tables.split(",") if name.strip()]
+    follow_postgres(dsn, namespace, names, (publication, slot, origin), endpoint, json)
 
 
 @app.command()

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from .command_options import Json
+
 manifest_app = typer.Typer(help="Look at the versions of tables in a store, and clean them up.")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: s3://…, file://… or a folder.")]
@@ -18,7 +20,6 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file, for store_options. [env: INGESTER_CONFIG]"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @manifest_app.command()

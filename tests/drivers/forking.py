@@ -66,7 +66,7 @@ def _import_all() -> None:
             importlib.import_module(name)
     for name in ("daemon.process", "client", "recovery.adopt", "config.sources"):
         importlib.import_module(f"ingester.{name}")
-    for name in ("serve", "manifest_commands", "input.files", "output.formats", "wal_tools"):
+    for name in ("serve", "manifest_tools", "input.files", "output.formats", "wal_tools"):
         importlib.import_module(f"ingester.cli.{name}")
     # No collection of a child walks them: they are nobody's garbage.
     gc.collect()
