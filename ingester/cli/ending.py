@@ -26,13 +26,13 @@ from typing import NoReturn
 from .exits import FAILED, Terminated, say_failure
 
 GRACE_S = 2.0
-"""How long a command may take to end in order after a signal."""
+"""The time that a command has to end in order after a signal."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _half_written: set[Path] = set()
 
 
 def end_process(code: int) -> NoReturn:
-    """Leave now, with this exit code, or with 1 where what was printed cannot be written."""
+    """End the process now, with this exit code, or with 1 where its output cannot be written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -47,15 +47,15 @@ def end_process(code: int) -> NoReturn:
 
 
 def end_on_signals() -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP end the process, by force where it does not itself."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    """Let SIGINT, SIGTERM and SIGHUP end the process from now on, by force where it goes on."""
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
     for number in _ENDING:
         # Not where nohup has it ignored.
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _first)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reading,), name="ingester-signals", daemon=True).start()
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(heard,), name="ingester-signals", daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -92,13 +92,12 @@ def _first(number: int, frame: FrameType | None) -> None:
 
 
 def _further(number: int, frame: FrameType | None) -> None:
-    """The watching thread hears of it."""
+    """Do nothing: the watching thread hears of the signal."""
 
 
-def _watch(reading: int) -> None:
-    number = os.read(reading, 1)[0]
-    while number not in _ENDING:
-        number = os.read(reading, 1)[0]
-    select.select([reading], [], [], GRACE_S)
+def _watch(heard: int) -> None:
+    while (number := os.read(heard, 1)[0]) not in _ENDING:
+        pass
+    select.select([heard], [], [], GRACE_S)
     remove_half_written()
     os._exit(128 + number)

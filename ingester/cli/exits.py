@@ -1,4 +1,4 @@
-"""How a command ends: which failure gives which exit code, and what is said about it.
+"""The exit code that each failure of a command gives, and the line that is said about it.
 
 0 done    1 failed    2 wrong usage    3 the daemon cannot be reached    4 refused for now
 serve only: 5 damaged data    6 fenced    7 the stop deadline passed
@@ -18,7 +18,7 @@ INTERRUPTED = 130  # as a shell has it for SIGINT
 
 
 class CommandFailed(Exception):
-    """A failure that the command itself found, in one sentence, with its exit code."""
+    """A failure that the command itself found: one sentence, and an exit code."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class CommandFailed(Exception):
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP, in the main thread; ``exit_code`` is what a shell has for it."""
+    """A SIGTERM or SIGHUP in the main thread; ``exit_code`` is what a shell has for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -72,5 +72,5 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def say_failure(message: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(f"ingester: {' '.join(message.split())}", file=sys.stderr, flush=True)

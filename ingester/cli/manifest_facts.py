@@ -1,9 +1,9 @@
-"""What ``manifest log`` and ``manifest show`` tell of a version, as plain facts for JSON."""
-
-from __future__ import annotations
+"""The facts that ``manifest log`` and ``manifest show`` tell of a version, as JSON has them."""
 
 from collections import Counter
 from typing import Any
+
+import msgspec
 
 from persist.manifest import Add, Remove, Step, TableState
 from persist.partitioning import PartitionSpec, folder_of
@@ -70,9 +70,5 @@ def state_facts(state: TableState) -> dict[str, Any]:
             for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
         ],
         "epochs_complete": sorted(state.epochs_complete),
-        "writers": list(map(_writer_facts, state.writers.values())),
+        "writers": [msgspec.structs.asdict(writer) for writer in state.writers.values()],
     }
-
-
-def _writer_facts(writer: Any) -> dict[str, object]:
-    return {name: getattr(writer, name) for name in writer.__struct_fields__}

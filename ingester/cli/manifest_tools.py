@@ -3,13 +3,11 @@
 With ``--json`` each prints a list with one object a table, also when it was asked for one alone.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
@@ -37,6 +35,8 @@ from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .manifest_facts import state_facts, version_facts
 from .printing import print_json, print_line, print_table, shown, size
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -46,10 +46,15 @@ class Chosen:
     settings: Settings
     manifests: tuple[Manifest, ...]
 
+    def each(self, look: Callable[[Manifest], T]) -> list[T]:
+        """The results of ``look`` for each table, in order. Raises CommandFailed."""
+        with _told():
+            return [look(manifest) for manifest in self.manifests]
+
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What a store or a manifest refuses, as a failure of the command."""
+    """Tell what a store or a manifest refuses as a failure of the command."""
     try:
         yield
     except (StoreUnavailable, CommitUnclear) as exc:
@@ -68,7 +73,7 @@ def chosen(
     """The tables in the store at ``url``; ``flags`` are settings.
 
     Raises:
-        ConfigError, CommandFailed: There is no such store or table, or a name that is none.
+        ConfigError, CommandFailed: no such store or table, or a name that is none.
     """
     settings = load({"store": url, **(flags or {})}, file=config).settings
     with _told():
@@ -88,16 +93,16 @@ def chosen(
 
 
 def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
-    """The kept versions of each table, the newest first."""
-    found = []
-    for manifest in tables.manifests:
-        with _told():
-            oldest, newest = kept_versions(manifest)
-            if limit is not None:
-                oldest = max(oldest, newest - limit + 1)
-            versions = [version_facts(step) for step in walk(manifest, oldest, newest)]
-        versions.reverse()
-        found.append(_named(manifest) | {"versions": versions})
+    """Print the kept versions of each table, the newest first."""
+
+    def versions(manifest: Manifest) -> dict[str, Any]:
+        oldest, newest = kept_versions(manifest)
+        if limit is not None:
+            oldest = max(oldest, newest - limit + 1)
+        steps = [version_facts(step) for step in walk(manifest, oldest, newest)]
+        return _named(manifest) | {"versions": steps[::-1]}
+
+    found = tables.each(versions)
     if as_json:
         print_json(found)
         return
@@ -121,11 +126,8 @@ def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
 
 
 def print_state(tables: Chosen, version: int | None, as_json: bool) -> None:
-    """What one version of each table holds."""
-    found = []
-    for manifest in tables.manifests:
-        with _told():
-            found.append(_named(manifest) | state_facts(manifest.load(version)))
+    """Print what one version of each table holds."""
+    found = tables.each(lambda each: _named(each) | state_facts(each.load(version)))
     if as_json:
         print_json(found)
         return
@@ -146,16 +148,13 @@ _SHORT_FACTS = (
 
 
 def print_verification(tables: Chosen, with_data: bool, as_json: bool) -> None:
-    """What does not check out; exit 1 when something is damaged."""
+    """Print what does not check out; exit 1 when something is damaged."""
 
     def count_rows(path: str, add: Add) -> int:
         with tables.store.open(path) as file:
             return int(read_footer(file, DataFile(path, add.bytes, add.footer_crc32c)).num_rows)
 
-    found: list[Verification] = []
-    for manifest in tables.manifests:
-        with _told():
-            found.append(verify_manifest(manifest, count_rows if with_data else None))
+    found = tables.each(lambda each: verify_manifest(each, count_rows if with_data else None))
     if as_json:
         print_json(found)
     else:
@@ -185,12 +184,14 @@ def run_clean_up(tables: Chosen, dry_run: bool, as_json: bool) -> None:
     retention = Retention(
         retain_s=manifest_settings.retain, orphan_grace_s=manifest_settings.orphan_grace
     )
-    done: list[CleanUp] = []
-    for manifest in tables.manifests:
-        with _told():
-            done.append(clean_up(manifest, retention, dry_run=dry_run))
+
+    def cleaned(manifest: Manifest) -> CleanUp:
+        done = clean_up(manifest, retention, dry_run=dry_run)
         if not as_json:
-            _print_one_clean_up(done[-1])
+            _print_one_clean_up(done)
+        return done
+
+    done = tables.each(cleaned)
     if as_json:
         print_json(done)
 
@@ -202,17 +203,14 @@ def _print_one_clean_up(one: CleanUp) -> None:
         f" versions {one.oldest} to {one.newest} are kept"
     )
     if one.snapshot_version is not None:
-        print_line(f"  {'would write' if one.dry_run else 'wrote'} a snapshot of version"
-                   f" {one.snapshot_version}")  # fmt: skip
+        wrote = "would write" if one.dry_run else "wrote"
+        print_line(f"  {wrote} a snapshot of version {one.snapshot_version}")
 
 
 def _kinds(one: object, prefix: str = "") -> str:
-    kinds = {"commits": "commits", "changelogs": "changelogs", "snapshots": "snapshots"}
-    parts = []
-    for name, text in (kinds | {"data": "data files"}).items():
-        deleted: Deleted = getattr(one, prefix + name)
-        if deleted.files:
-            parts.append(f"{deleted.files:,} {text} ({size(deleted.bytes)})")
+    kinds = {each: each for each in ("commits", "changelogs", "snapshots")} | {"data": "data files"}
+    deleted: dict[str, Deleted] = {kinds[name]: getattr(one, prefix + name) for name in kinds}
+    parts = (f"{d.files:,} {kind} ({size(d.bytes)})" for kind, d in deleted.items() if d.files)
     return ", ".join(parts)
 
 

@@ -8,12 +8,15 @@ there, and Python's times end at 9999. Year 0 is 1 BC. An instant is written in 
 have had offsets of seconds, which ISO 8601 has no place for.
 """
 
+import datetime
 import re
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _DAY_S = 86_400
+# Python's dates end at 9999, and the Gregorian calendar is the same every 400 years.
+_ERA_YEARS, _ERA_DAYS, _DAYS_TO_2000 = 400, 146_097, 10_957
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 FAR = r"^(?:(?:-\d{4}|-?[1-9]\d{4,6})-\d\d-\d\d|1677-09-21)"
@@ -85,10 +88,10 @@ def far_count(text: str, kind: pa.DataType) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError("it is not ISO 8601")
-    year, month, day = (int(found[n]) for n in (1, 2, 3))
-    if not 1 <= month <= 12 or not 1 <= day <= _days_of(year, month):
-        raise ValueError("there is no such day")
-    days = _days(year, month, day)
+    try:
+        days = _days(*(int(found[n]) for n in (1, 2, 3)))
+    except ValueError:
+        raise ValueError("there is no such day") from None
     if pa.types.is_date32(kind):
         if found[4] is not None:
             raise ValueError("it is more than a date")
@@ -122,28 +125,14 @@ def _offset_s(zone: str | None) -> int:
 
 
 def _date(days: int) -> str:
-    # Years of March to February, in eras of 400: the leap day is the last of its year.
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (
-        day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096
-    ) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    year = era * 400 + year_of_era + (month <= 2)
-    sign = "-" if year < 0 else ""
-    return f"{sign}{abs(year):04}-{month:02}-{day:02}"
+    era, day_of_era = divmod(days - _DAYS_TO_2000, _ERA_DAYS)
+    date = datetime.date(2000, 1, 1) + datetime.timedelta(day_of_era)
+    year = date.year + era * _ERA_YEARS
+    return f"{'-' if year < 0 else ''}{abs(year):04}-{date.month:02}-{date.day:02}"
 
 
 def _days(year: int, month: int, day: int) -> int:
-    shifted_year = year - (month <= 2)
-    era, year_of_era = divmod(shifted_year, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * 146_097 + day_of_era - 719_468
-
-
-def _days_of(year: int, month: int) -> int:
-    following = (year + 1, 1) if month == 12 else (year, month + 1)
-    return _days(*following, 1) - _days(year, month, 1)
+    """The days since 1970. Raises ValueError where there is no such day."""
+    era, year_of_era = divmod(year - 2000, _ERA_YEARS)
+    date = datetime.date(2000 + year_of_era, month, day)
+    return (date - datetime.date(1970, 1, 1)).days + era * _ERA_DAYS

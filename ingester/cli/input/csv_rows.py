@@ -1,4 +1,4 @@
-"""CSV as record batches, of types that hold all that is written.
+"""Rows of CSV as record batches, of types that hold all that is written.
 
     header ─▶ delimiter ─▶ all columns as texts, block by block ─▶ types ─▶ again ─▶ converted
 
@@ -7,26 +7,25 @@ the first block decides. Columns that are known, from the table or by name, are 
 field with nothing in it is null, and with quotes around nothing an empty text, as in PostgreSQL.
 """
 
+import bisect
 import contextlib
 import copy
 import csv
 import io
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
 
 from ..exits import CommandFailed
-from .source import BLOCK_BYTES, OTHERS, Rewound, TextOptions, TextSource, head_of
+from .source import BLOCK_BYTES, OTHERS, Passes, Rewound, TextOptions, TextSource, head_of
 from .text_types import TextColumn
-from .text_values import Reading, Unreadable, converted, is_text, shortened
+from .text_values import Unreadable, converted, is_text, shortened
 from .type_names import type_name
 
 DELIMITERS = (",", ";", "\t", "|")
-HELD_BYTES = 32 * 1024**2  # of texts; a file of so many is not read twice
 _SAMPLE_ROWS = 100
 
 
@@ -51,7 +50,6 @@ class CsvRows:
         """
         self._source = source
         self._options = options
-        self._reading = Reading(options.decimal_comma)
         self.rows: int | None = None
         table = {} if table_schema is None else {f.name: f.type for f in table_schema}
         file = source.open()
@@ -61,7 +59,7 @@ class CsvRows:
         self._types = {n: told[n] for n in self._dialect.names if n in told}
         self._given = set(self._types)
         self._found = {
-            name: TextColumn(reading=self._reading)
+            name: TextColumn(decimal_comma=options.decimal_comma)
             for name in self._dialect.names
             if name not in self._given
         }
@@ -88,25 +86,19 @@ class CsvRows:
 
     def _look(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Find the types, and give the blocks to be read."""
-        names = self._dialect.names
-        found = self._found
-        rows = size = 0
-        held: list[pa.RecordBatch] = []
-        for texts in islice(blocks, 1) if self._source.comes_once else blocks:
-            for name, column in zip(names, texts.columns, strict=True):
+        once, found, rows = self._source.comes_once, self._found, 0
+        passes = Passes(blocks, lambda: self._texts(self._source.open()), once)
+        for texts in passes.first(lambda batch: int(batch.nbytes)):
+            for name, column in zip(self._dialect.names, texts.columns, strict=True):
                 if name in found:
                     found[name].add(column)
                 else:
                     # Told to be of a type: every value has to be one, before a row is sent.
                     self._converted(name, column, rows)
             rows += texts.num_rows
-            size += texts.nbytes
-            held = [*held, texts] if size <= HELD_BYTES or not held else []
         self._types |= {name: column.type() for name, column in found.items()}
-        if self._source.comes_once:
-            return chain(held, blocks)
-        self.rows = rows
-        return iter(held) if size <= HELD_BYTES else self._texts(self._source.open())
+        self.rows = None if once else rows
+        return passes.second()
 
     def _check_same(self, texts: pa.RecordBatch, before: int) -> None:
         """See that the types that the first rows have hold these, too, without loss."""
@@ -161,7 +153,7 @@ class CsvRows:
 
     def _converted(self, name: str, texts: pa.Array, before: int) -> pa.Array:
         try:
-            return converted(texts, self._types[name], self._reading)
+            return converted(texts, self._types[name], self._options.decimal_comma)
         except Unreadable as exc:
             row, hint = before + exc.index + 1, ""
             if name not in self._given:
@@ -180,14 +172,14 @@ class CsvRows:
 
 
 def _first_other(earlier: TextColumn, texts: pa.Array, decided: pa.DataType) -> int:
-    """By halves, the first of the texts that changes the type of those before."""
-    good, bad = 0, len(texts)
-    while bad - good > 1:
-        middle = (good + bad) // 2
+    """The place of the first text that changes the type of those before; one of them does."""
+
+    def changes(place: int) -> bool:
         tried = copy.deepcopy(earlier)
-        tried.add(texts.slice(0, middle))
-        good, bad = (middle, bad) if tried.type() == decided else (good, middle)
-    return good
+        tried.add(texts.slice(0, place + 1))
+        return bool(tried.type() != decided)
+
+    return bisect.bisect_left(range(len(texts) - 1), True, key=changes)
 
 
 def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
@@ -215,7 +207,7 @@ def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
 
 
 def _told(name: str, text: str) -> str:
-    """The one by which all rows at the head have as many columns as the header."""
+    """The delimiter by which all rows at the head have as many columns as the header."""
     lines = text.splitlines(keepends=True)
     sample = "".join(lines[: max(1, len(lines) - 1)][:_SAMPLE_ROWS])
     widths = {one: _widths(sample, one) for one in DELIMITERS}

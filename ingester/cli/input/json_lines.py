@@ -1,4 +1,4 @@
-"""JSON lines as record batches, of types that hold all that is written.
+"""Rows of JSON lines as record batches, of types that hold all that is written.
 
     blocks of whole lines ──▶ types so far ──▶ all blocks again ──▶ parsed ──▶ of those types
 
@@ -22,6 +22,7 @@ from .json_types import JsonTypes, TypeClash, doubles
 from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
 from .source import (
     BLOCK_BYTES,
+    Passes,
     TextOptions,
     TextSource,
     check_utf8,
@@ -30,7 +31,6 @@ from .source import (
 from .text_values import Unreadable, finished, has_floats, is_text
 
 MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
-HELD_BYTES = 32 * 1024**2  # a file of so many is not read twice
 
 
 class JsonLines:
@@ -73,27 +73,15 @@ class JsonLines:
 
     def _look(self) -> Iterator[bytes]:
         """Look at what there is to look at, and give the blocks to be read."""
-        blocks = self._read()
-        if self._source.comes_once:
-            held = [text for text in (next(blocks, None),) if text is not None]
-            for text in held:
-                self._look_at(text)
-            self._count(held)
-            return chain(held, blocks)
-        held, whole, size = [], True, 0
-        for text in blocks:
+        passes = Passes(self._read(), self._read, self._source.comes_once)
+        for text in passes.first(len):
             self._look_at(text)
-            size += len(text)
-            whole = size <= HELD_BYTES
-            held = [*held, text] if whole else []
-        self.rows = self._looked_at
-        self._count(held if whole else self._read())
-        return iter(held) if whole else self._read()
-
-    def _count(self, blocks: Any) -> None:
+        if not self._source.comes_once:
+            self.rows = self._looked_at
         if self._found.unsure:
-            for text in blocks:
+            for text in passes.again():
                 self._found.count(split_off(text, self._cells)[0])
+        return passes.second()
 
     def _look_at(self, text: bytes) -> None:
         rows_before = self._looked_at

@@ -1,4 +1,4 @@
-"""What types the columns of JSON lines have, seen block by block, losing nothing that was written.
+"""The types that the columns of JSON lines have, seen block by block; nothing written is lost.
 
 Law of this file: pure. Texts may turn out to be times, as in :mod:`.text_types`. A number that is
 not an int64 is a double only if the double says the same: for that the numbers are looked at as

@@ -7,14 +7,13 @@ Law of this file: pure. Nothing is rounded, and a text stands for its value only
 ISO 8601 for times, base64 for bytes.
 """
 
-import binascii
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.json
 
-from .text_values import Unreadable, carrier, fields_of, finished, from_json, is_binary, is_text
+from .text_values import fields_of, from_cells, from_json, is_binary, is_text
 
 Types = dict[str, pa.DataType]
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -81,19 +80,7 @@ def cell_column(cells: list[bytes | None], kind: pa.DataType) -> pa.Array:
     Raises:
         Unreadable: one is not of the type.
     """
-    inner = carrier(kind)
-    values = []
-    for index, cell in enumerate(cells):
-        try:
-            value = None if cell is None else _cell(cell, kind)
-            pa.array([value], inner)
-        except (binascii.Error, TypeError, ValueError, KeyError, pa.ArrowException) as exc:
-            raise Unreadable(index, (cell or b"").decode(), f"is not {kind}: {exc}") from exc
-        values.append(value)
-    try:
-        return finished(pa.array(values, inner), kind)
-    except pa.ArrowException as exc:
-        raise Unreadable(0, None, f"is not {kind}: {exc}") from exc
+    return from_cells(cells, kind, lambda cell: _cell(cell, kind))
 
 
 def _cell(cell: bytes, kind: pa.DataType) -> Any:

@@ -6,17 +6,23 @@ Law of this file: bytes that are not UTF-8 are refused by name with what helps, 
 import codecs
 import io
 import sys
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from ..exits import USAGE, CommandFailed
 from .type_names import parse_column_types
 
+Block = TypeVar("Block")
+
 STANDARD_INPUT = "-"
 PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
+HELD_BYTES = 32 * 1024**2
+"""The most text that is kept between two passes; a file of more is read twice."""
 _HEAD_BYTES = 256 * 1024
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -28,7 +34,7 @@ OTHERS = "--encoding latin-1 (or cp1252, or whichever it is) reads it"
 
 
 class TextOptions(NamedTuple):
-    """How texts are to be read, where that is said."""
+    """How texts are to be read, as far as the command says it."""
 
     column_types: dict[str, pa.DataType]
     delimiter: str | None = None
@@ -36,7 +42,7 @@ class TextOptions(NamedTuple):
     encoding: str | None = None
     decimal_comma: bool = False
     whole_lines: bool = False
-    """Of a file that may be growing: a last line without its end is left out."""
+    """Whether the file may be growing, so that a last line without its end is left out."""
 
 
 def text_options(
@@ -58,7 +64,12 @@ def text_options(
                 f"--delimiter {delimiter!r} is not one ASCII character, or \\t for a tab", USAGE
             )
     if encoding is not None:
-        encoding = _known(encoding)
+        try:
+            encoding = codecs.lookup(encoding).name
+        except LookupError:
+            raise CommandFailed(
+                f"--encoding {encoding!r} is not known; such as utf-16, latin-1, cp1252 are", USAGE
+            ) from None
     types = parse_column_types(column_types or [])
     return TextOptions(types, delimiter, tuple(null_words or ()), encoding, decimal_comma)
 
@@ -69,10 +80,10 @@ class TextSource:
     def __init__(
         self, name: str, encoding: str | None = None, *, whole_lines: bool = False
     ) -> None:
-        """With ``whole_lines`` a plain file is as long as its whole lines of now, until the end.
+        """Look at the file; with ``whole_lines`` it ends, for good, at its last line end of now.
 
         Raises:
-            OSError
+            OSError: the file cannot be read.
         """
         self.name = name
         self.shown = shown(name)
@@ -104,7 +115,7 @@ class TextSource:
 
 
 def _whole_lines(path: Path) -> tuple[int, bool]:
-    """How many bytes a file's whole lines have, and whether more comes behind them."""
+    """The size of a file's whole lines in bytes, and whether more comes behind them."""
     with path.open("rb") as file:
         size = end = file.seek(0, io.SEEK_END)
         while end:
@@ -124,7 +135,7 @@ class Rewound(io.RawIOBase):
         self._rest = rest
 
     def readable(self) -> bool:
-        """It is."""
+        """Say yes: `io` asks."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -138,9 +149,44 @@ class Rewound(io.RawIOBase):
         return len(found)
 
     def close(self) -> None:
-        """Close the file, too."""
+        """Close the file as well."""
         self._rest.close()
         super().close()
+
+
+class Passes(Generic[Block]):
+    """Two passes over the blocks of an input: one to find the types, one to read.
+
+    Of what comes once, the first pass sees the first block alone.
+    """
+
+    def __init__(
+        self, blocks: Iterator[Block], read_again: Callable[[], Iterator[Block]], comes_once: bool
+    ) -> None:
+        self._blocks = blocks
+        self._read_again = read_again
+        self._comes_once = comes_once
+        self._held: list[Block] = []
+        self._bytes = 0
+
+    def first(self, nbytes: Callable[[Block], int]) -> Iterator[Block]:
+        """The blocks to find the types by."""
+        for block in islice(self._blocks, 1) if self._comes_once else self._blocks:
+            yield block
+            self._bytes += nbytes(block)
+            self._held = [*self._held, block] if self._holds_all else []
+
+    def again(self) -> Iterator[Block]:
+        """The blocks of the first pass once more."""
+        return iter(self._held) if self._holds_all else self._read_again()
+
+    def second(self) -> Iterator[Block]:
+        """All blocks."""
+        return chain(self._held, self._blocks) if self._comes_once else self.again()
+
+    @property
+    def _holds_all(self) -> bool:
+        return self._comes_once or self._bytes <= HELD_BYTES
 
 
 def head_of(source: TextSource, file: Any) -> bytes:
@@ -180,12 +226,3 @@ def check_utf8(name: str, text: bytes, *, rows_before: int, whole: bool = True) 
 def shown(name: str) -> str:
     """An input as messages name it."""
     return "standard input" if name == STANDARD_INPUT else name
-
-
-def _known(encoding: str) -> str:
-    try:
-        return codecs.lookup(encoding).name
-    except LookupError:
-        raise CommandFailed(
-            f"--encoding {encoding!r} is not known; such as utf-16, latin-1, cp1252 are", USAGE
-        ) from None

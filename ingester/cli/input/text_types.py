@@ -1,4 +1,4 @@
-"""What type the texts of a column have, seen block by block, losing nothing that was written.
+"""The type that the texts of a column have, seen block by block; nothing written is lost.
 
     nothing ──▶ bool | number | date ─▶ timestamp | timestamp with zone ──▶ text
 
@@ -14,7 +14,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .text_values import PLAIN, Reading, cleaned, readable_as
+from .text_values import cleaned, readable_as
 
 _EXACT_DIGITS = 15  # of any decimal number, a double keeps so many
 _EXACT_INTEGER = 2**53
@@ -25,7 +25,7 @@ _HEAD = 8
 
 
 class Kind(enum.Enum):
-    """What all texts so far can be read as."""
+    """The kind of value that all texts so far can be read as."""
 
     NOTHING = enum.auto()
     BOOL = enum.auto()
@@ -44,7 +44,7 @@ class Numbers:
         self.in_int64 = True
         self.in_double = True
         self.plain = True
-        """Without exponents and without NaN: what a decimal may hold."""
+        """Whether all are without exponents and none is NaN, so that a decimal may hold them."""
         self.whole_digits = 0
         self.scale = 0
 
@@ -117,13 +117,13 @@ class TextColumn:
 
     Args:
         numbers: whether they may be numbers and truth values; texts of JSON are none.
-        reading: how they are written.
+        decimal_comma: whether a comma stands for the point, as in ``1,5``.
     """
 
-    def __init__(self, *, numbers: bool = True, reading: Reading = PLAIN) -> None:
+    def __init__(self, *, numbers: bool = True, decimal_comma: bool = False) -> None:
         self.kind = Kind.NOTHING
         self._numbers = Numbers() if numbers else None
-        self._comma = reading.comma
+        self._comma = decimal_comma
         self._unit = "us"
         self._words = False
 

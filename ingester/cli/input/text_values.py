@@ -8,7 +8,8 @@ import base64
 import binascii
 import bisect
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -16,12 +17,15 @@ import pyarrow.compute as pc
 
 from ..time_texts import FAR, far_count, has_far
 
+Cell = TypeVar("Cell", bound=str | bytes)
+
 NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
-"""What stands for a missing value in columns that are not text, as other tools write it."""
+"""The words for a missing value in columns that are not text, as other tools write them."""
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Texts of JSON that are numbers where the type is known to be one, as in Protobuf's JSON."""
+"""The texts of JSON that are numbers in a column of numbers, as in Protobuf's JSON."""
 _INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
 _SHOWN_CHARACTERS = 80
+_NO_VALUE_OF_THE_TYPE = (msgspec.DecodeError, binascii.Error, TypeError, ValueError, KeyError)
 
 
 class Unreadable(Exception):
@@ -32,15 +36,6 @@ class Unreadable(Exception):
         self.index = index
 
 
-class Reading(NamedTuple):
-    """How texts are written; ``comma`` is for decimal commas (``1,5``)."""
-
-    comma: bool = False
-
-
-PLAIN = Reading()
-
-
 def shortened(text: str | None) -> str:
     """A text as a message shows it."""
     if text is not None and len(text) > _SHOWN_CHARACTERS:
@@ -48,8 +43,8 @@ def shortened(text: str | None) -> str:
     return repr(text)
 
 
-def converted(texts: pa.Array, kind: pa.DataType, reading: Reading = PLAIN) -> pa.Array:
-    """The values that the texts say; nulls stay.
+def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -> pa.Array:
+    """The values that the texts say, a comma for the point in ``1,5`` if wanted; nulls stay.
 
     Raises:
         Unreadable: the first text that is no value of the type.
@@ -59,8 +54,8 @@ def converted(texts: pa.Array, kind: pa.DataType, reading: Reading = PLAIN) -> p
     if is_text(kind):
         return texts if texts.type == kind else texts.cast(kind)
     if pa.types.is_nested(kind) or is_binary(kind):
-        return _by_cell(texts, kind)
-    if reading.comma and is_fractional(kind):
+        return from_cells(texts.to_pylist(), kind, lambda text: _value_of_text(text, kind))
+    if decimal_comma and is_fractional(kind):
         texts = pc.replace_substring(texts, ",", ".")
     try:
         return _cast(texts, kind)
@@ -130,7 +125,7 @@ def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def cleaned(texts: pa.Array) -> pa.Array:
-    """Without blanks around, and null where only a word for a missing value stands."""
+    """The texts without blanks around them, and null where a word for a missing value stands."""
     texts = pc.utf8_trim_whitespace(texts)
     missing = pc.is_in(texts, value_set=pa.array(NO_VALUE, texts.type))
     return pc.if_else(missing, pa.scalar(None, texts.type), texts)
@@ -210,6 +205,13 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(i) for i in range(kind.num_fields)]
 
 
+def _value_of_text(text: str, kind: pa.DataType) -> Any:
+    """A list, struct or map from JSON, or bytes from base64, as ``query`` writes them."""
+    if is_binary(kind):
+        return from_json(text, kind)
+    return from_json(msgspec.json.decode(text), kind) if text else None
+
+
 def _pair(item: Any) -> tuple[Any, Any]:
     if isinstance(item, dict):
         return item["key"], item.get("value")
@@ -239,7 +241,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times some of which are of years that Arrow does not read."""
+    """Cast times of which some are of years that Arrow does not read."""
     far = pc.fill_null(pc.match_substring_regex(texts, FAR), False)
     times = _cast(pc.if_else(far, pa.scalar(None, texts.type), texts), kind)
     counts = []
@@ -254,32 +256,27 @@ def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
-    """By halves: the texts before ``good`` can be read, those before ``bad`` cannot."""
-    good, bad = 0, len(texts)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            _cast(texts.slice(good, middle - good), kind)
-            good = middle
-        except (pa.ArrowException, Unreadable):
-            bad = middle
-    return good
+    """The place of the first text that is no value of the type, found by halves; there is one."""
+    return bisect.bisect_left(
+        range(len(texts) - 1), True, key=lambda n: not readable_as(texts.slice(0, n + 1), kind)
+    )
 
 
-def _by_cell(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists, structs and maps from JSON, bytes from base64, as ``query`` writes them."""
+def from_cells(
+    cells: Sequence[Cell | None], kind: pa.DataType, value_of: Callable[[Cell], Any]
+) -> pa.Array:
+    """A column of cells that are read one by one; ``value_of`` makes a value of :func:`carrier`.
+
+    Raises:
+        Unreadable: the first cell that is no value of the type.
+    """
     values, inner = [], carrier(kind)
-    for index, text in enumerate(texts.to_pylist()):
-        if not text:
-            values.append(None if text is None or not is_binary(kind) else b"")
-            continue
+    for index, cell in enumerate(cells):
         try:
-            found = text if is_binary(kind) else msgspec.json.decode(text)
-            value = from_json(found, kind)
+            value = None if cell is None else value_of(cell)
             pa.array([value], inner)
-        except (msgspec.DecodeError, binascii.Error, TypeError, ValueError, KeyError) as exc:
-            raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
-        except pa.ArrowException as exc:
+        except (*_NO_VALUE_OF_THE_TYPE, pa.ArrowException) as exc:
+            text = cell.decode() if isinstance(cell, bytes) else cell
             raise Unreadable(index, text, f"is not {_named(kind)}: {exc}") from exc
         values.append(value)
     try:

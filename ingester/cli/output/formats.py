@@ -27,8 +27,8 @@ from .values import csv_cells, json_values, quoted_text
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
-# A table is for eyes; what is longer is cut and said so.
 TABLE_ROWS = 1000
+"""The most rows of a table, which is for people; what is longer is cut, and said to be."""
 _BY_EXTENSION = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -146,55 +146,50 @@ class _ArrowSink:
         self._writer.close()
 
 
-class CsvSink:
+class _LinesSink:
+    """Lines of text, which have no ending."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def finish(self) -> None:
+        self._target.flush()
+
+    def abandon(self) -> None:
+        pass
+
+
+class CsvSink(_LinesSink):
     """CSV with a heading: texts in quotes, and nothing at all for null; see :mod:`.values`.
 
     An empty text is two quotes. Lists, structs and maps are JSON, binary is base64.
     """
 
     def __init__(self, target: Any, schema: pa.Schema) -> None:
-        self._target = target
+        super().__init__(target)
         self._names = list(schema.names)
         self._target.write((",".join(map(quoted_text, self._names)) + "\n").encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        columns = zip(self._names, batch.columns, strict=True)
-        cells = [csv_cells(name, column) for name, column in columns]
+        cells = map(csv_cells, self._names, batch.columns)
         comma, empty, end = (pa.scalar(text, pa.large_string()) for text in (",", "", "\n"))
         lines = pc.binary_join_element_wise(
             *cells, comma, null_handling="replace", null_replacement=""
         )
         # An array of texts is one text, and where each begins.
-        whole = pc.binary_join_element_wise(lines, empty, end).buffers()[2]
-        self._target.write(whole)
-
-    def abandon(self) -> None:
-        """Lines have no ending."""
-
-    def finish(self) -> None:
-        self._target.flush()
+        self._target.write(pc.binary_join_element_wise(lines, empty, end).buffers()[2])
 
 
-class JsonLinesSink:
+class JsonLinesSink(_LinesSink):
     """One object per row, each value in the form that :mod:`.values` tells."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-        self._encoder = msgspec.json.Encoder()
 
     def write(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
-        columns = [json_values(*each) for each in zip(names, batch.columns, strict=True)]
+        columns = map(json_values, names, batch.columns)
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        self._target.write(self._encoder.encode_lines(rows))
-
-    def finish(self) -> None:
-        self._target.flush()
-
-    def abandon(self) -> None:
-        """Lines have no ending."""
+        self._target.write(msgspec.json.Encoder().encode_lines(rows))
 
 
 class TableSink:
@@ -209,15 +204,14 @@ class TableSink:
     def write(self, batch: pa.RecordBatch) -> None:
         room = self._limit - len(self._rows)
         self.more = self.more or batch.num_rows > room
-        columns = zip(self._names, batch.slice(0, room).columns, strict=True)
-        self._rows += zip(*(_cells(name, column) for name, column in columns), strict=True)
+        self._rows += zip(*map(_cells, self._names, batch.slice(0, room).columns), strict=True)
 
     def finish(self) -> None:
         print_table(self._names, self._rows)
 
 
 def _cells(name: str, column: pa.Array) -> list[str]:
-    """Values for eyes: without separators that were not sent, times as Python shows them."""
+    """The values as people read them: no separators that were not sent, times as in Python."""
     kind, t = column.type, pa.types
     if t.is_string(kind):
         found = column.to_pylist()

@@ -33,24 +33,22 @@ def json_values(name: str, column: pa.Array) -> list[Any]:
         CommandFailed: its type has no form.
     """
     kind, t = column.type, pa.types
-    found: list[Any]
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_string(kind) or t.is_null(kind):
-        found = column.to_pylist()
-    elif t.is_floating(kind):
-        found = _floats(column)
-    elif t.is_decimal(kind):
-        found = [None if value is None else f"{value:f}" for value in column.to_pylist()]
-    elif t.is_binary(kind):
-        found = [_base64(value) for value in column.to_pylist()]
-    elif t.is_date32(kind) or t.is_timestamp(kind):
+        return list(column.to_pylist())
+    if t.is_floating(kind):
+        return _floats(column)
+    if t.is_decimal(kind):
+        return [None if value is None else f"{value:f}" for value in column.to_pylist()]
+    if t.is_binary(kind):
+        values = column.to_pylist()
+        return [None if value is None else base64.b64encode(value).decode() for value in values]
+    if t.is_date32(kind) or t.is_timestamp(kind):
         # Zeros alone behind the point say nothing.
         texts = pc.replace_substring_regex(time_texts(column, "T"), r"\.0+(Z?)$", r"\1")
-        found = texts.to_pylist()
-    elif t.is_nested(kind):
-        found = _nested(name, column)
-    else:
-        raise _formless(name, kind, "JSON")
-    return found
+        return list(texts.to_pylist())
+    if t.is_nested(kind):
+        return _nested(name, column)
+    raise _formless(name, kind, "JSON")
 
 
 def csv_cells(name: str, column: pa.Array) -> pa.Array:
@@ -102,19 +100,12 @@ def _floats(column: pa.Array) -> list[Any]:
             found = [_NOT_FINITE.get(str(value), value) for value in found]
         return found
     texts = column.cast(pa.string()).to_pylist()
-    return [None if text is None else _number(text) for text in texts]
+    return [None if text is None else _NOT_FINITE.get(text) or _number(text) for text in texts]
 
 
-def _number(text: str) -> Any:
-    word = _NOT_FINITE.get(text)
-    if word is not None:
-        return word
+def _number(text: str) -> msgspec.Raw:
     whole = text.removeprefix("-").isdigit()
     return msgspec.Raw(f"{text}.0".encode() if whole else text.encode())
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
 
 
 def _nested(name: str, column: pa.Array) -> list[Any]:
