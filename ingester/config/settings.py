@@ -1,21 +1,22 @@
 """The daemon's settings as frozen structs. Sizes are bytes, durations are seconds, always resolved.
 
 This module is pure: it holds the shape, the defaults and the ranges. Where values come from (flags,
-environment, file) is :mod:`ingester.config.sources`. Every struct checks itself on construction, so
-a ``Settings`` that exists is a valid one. The sentence below a field is what ``docs/settings.md``
-says of it (``make docs``).
+environment, file) is :mod:`ingester.config.sources`. What a field may be stands in its type, and
+every struct checks itself on construction, so a ``Settings`` that exists is a valid one. The
+sentence below a field is what ``docs/settings.md`` says of it (``make docs``).
 """
 
+import math
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from ingester.memory.machine import usable_bytes
 
-from .units import format_duration, format_size
+from .units import format_duration, format_size, parse_duration, parse_size
 
 KiB, MiB, GiB, TiB = 1024, 1024**2, 1024**3, 1024**4
 DAY_S = 86400.0
@@ -29,12 +30,38 @@ class ConfigError(ValueError):
         self.key = key
 
 
-Show = Callable[[Any], str]
+class Range(NamedTuple):
+    """The least and the greatest value of a setting, and how people write it."""
+
+    low: float
+    high: float
+    show: Callable[[Any], str] = str
+    parse: Callable[[object], float] | None = None
+    """Reads what :attr:`show` writes; None where a number is written as such."""
+
+    def check(self, key: str, value: float) -> None:
+        """Refuse a value that is out of range.
+
+        Raises:
+            ConfigError
+        """
+        if not self.low <= value <= self.high:
+            low, high = self.show(self.low), self.show(self.high)
+            raise ConfigError(key, f"{self.show(value)} is out of range ({low} to {high})")
 
 
-def _check(key: str, value: float, low: float, high: float, show: Show = str) -> None:
-    if not low <= value <= high:
-        raise ConfigError(key, f"{show(value)} is out of range ({show(low)} to {show(high)})")
+def _bytes(low: float, high: float) -> Range:
+    return Range(low, high, format_size, parse_size)
+
+
+def _seconds(low: float, high: float) -> Range:
+    return Range(low, high, format_duration, parse_duration)
+
+
+def range_of(kind: object) -> Range | None:
+    """The range in a field's type, where it has one."""
+    found = (each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Range))
+    return next(found, None)
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -53,169 +80,155 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _check_address(key: str, address: str) -> None:
-    try:
-        split_address(address)
-    except ValueError as exc:
-        raise ConfigError(key, str(exc)) from exc
+class _Address:
+    """The type of a setting that is ``HOST:PORT``."""
+
+    def check(self, key: str, value: str) -> None:
+        """Refuse what :func:`split_address` refuses.
+
+        Raises:
+            ConfigError
+        """
+        try:
+            split_address(value)
+        except ValueError as exc:
+            raise ConfigError(key, str(exc)) from exc
 
 
-class FlightSettings(msgspec.Struct, frozen=True, kw_only=True):
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that check each of their fields by its type."""
+
+    def __post_init__(self) -> None:
+        section = type(self).__name__.removesuffix("Settings").lower()
+        for field in msgspec.structs.fields(self):
+            for each in getattr(field.type, "__metadata__", ()):
+                key = f"{section}.{field.name}" if section else field.name
+                each.check(key, getattr(self, field.name))
+
+
+class FlightSettings(_Section, frozen=True, kw_only=True):
     """The gRPC server."""
 
-    listen: str = "127.0.0.1:8082"
+    listen: Annotated[str, _Address()] = "127.0.0.1:8082"
     """The address of the gRPC server; port 0 picks a free one."""
     advertise: str = ""
     """The URL where clients find this daemon, as ``grpc://pod-0.ingester:8082``, if not where it
     listens."""
-    max_batch_bytes: int = 64 * MiB
+    # gRPC carries message lengths in 31 bits.
+    max_batch_bytes: Annotated[int, _bytes(KiB, 2 * GiB - MiB)] = 64 * MiB
     """A larger batch is refused, by its size once it is decompressed."""
-    max_unanswered: int = 1024
+    max_unanswered: Annotated[int, Range(1, 1_000_000)] = 1024
     """The server stops reading a stream beyond so many unanswered batches (or 64 MiB of them)."""
 
-    def __post_init__(self) -> None:
-        _check_address("flight.listen", self.listen)
-        # gRPC carries message lengths in 31 bits
-        _check("flight.max_batch_bytes", self.max_batch_bytes, KiB, 2 * GiB - MiB, format_size)
-        _check("flight.max_unanswered", self.max_unanswered, 1, 1_000_000)
 
-
-class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+class HttpSettings(_Section, frozen=True, kw_only=True):
     """Health, metrics, status and the page for an operator."""
 
-    listen: str = "127.0.0.1:8080"
+    listen: Annotated[str, _Address()] = "127.0.0.1:8080"
     """The address of health, metrics, status and the operator's page."""
 
-    def __post_init__(self) -> None:
-        _check_address("http.listen", self.listen)
 
-
-class WalSettings(msgspec.Struct, frozen=True, kw_only=True):
+class WalSettings(_Section, frozen=True, kw_only=True):
     """The log. ``fsync_interval`` counts only with ``fsync = "interval"``."""
 
     fsync: Literal["commit", "interval", "off"] = "commit"
     """Writes are synced before they are answered (``commit``), every so often (``interval``), or by
     the kernel (``off``)."""
-    fsync_interval: float = 0.1
+    fsync_interval: Annotated[float, _seconds(0.001, 60)] = 0.1
     """The log is synced this often with ``wal.fsync = "interval"``."""
-    segment_bytes: int = 64 * MiB
+    segment_bytes: Annotated[int, _bytes(4 * KiB, 4 * GiB)] = 64 * MiB
     """A segment of the log is closed at this size; under load, files of up to two that are
     needed no longer are kept for the next ones."""
-    segment_age: float = 300.0
+    segment_age: Annotated[float, _seconds(0.1, 30 * DAY_S)] = 300.0
     """Or a segment is closed at this age."""
 
-    def __post_init__(self) -> None:
-        _check("wal.fsync_interval", self.fsync_interval, 0.001, 60, format_duration)
-        _check("wal.segment_bytes", self.segment_bytes, 4 * KiB, 4 * GiB, format_size)
-        _check("wal.segment_age", self.segment_age, 0.1, 30 * DAY_S, format_duration)
 
-
-class PersistSettings(msgspec.Struct, frozen=True, kw_only=True):
+class PersistSettings(_Section, frozen=True, kw_only=True):
     """When a partition's buffer is frozen, and how it becomes files."""
 
-    max_age: float = 300.0
+    max_age: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 300.0
     """A partition's buffer is persisted when its oldest row is this old."""
-    max_partition_bytes: int = 64 * MiB
+    max_partition_bytes: Annotated[int, _bytes(KiB, TiB)] = 64 * MiB
     """Or a buffer is persisted when it is this large."""
-    workers: int = 2
+    workers: Annotated[int, Range(1, 256)] = 2
     """So many threads sort and encode; one partition is served in order, two of its buffers at
     a time."""
-    queue_bytes: int = 512 * MiB
+    queue_bytes: Annotated[int, _bytes(KiB, TiB)] = 512 * MiB
     """Beyond so much that waits to be persisted, writes are refused with ``saturated``."""
-    target_file_bytes: int = 128 * MiB
+    target_file_bytes: Annotated[int, _bytes(KiB, 16 * GiB)] = 128 * MiB
     """A persist of more than this writes several files."""
 
-    def __post_init__(self) -> None:
-        _check("persist.max_age", self.max_age, 0.01, 30 * DAY_S, format_duration)
-        _check("persist.max_partition_bytes", self.max_partition_bytes, KiB, TiB, format_size)
-        _check("persist.workers", self.workers, 1, 256)
-        _check("persist.queue_bytes", self.queue_bytes, KiB, TiB, format_size)
-        _check("persist.target_file_bytes", self.target_file_bytes, KiB, 16 * GiB, format_size)
+
+# Their ranges depend on the limit: see MemorySettings.
+_WATERMARK = _bytes(-math.inf, math.inf)
 
 
-class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
+class MemorySettings(_Section, frozen=True, kw_only=True):
     """Watermarks in bytes. ``low`` and ``high`` left at 0 become 50 % and 90 % of ``limit``."""
 
-    limit: int = msgspec.field(default_factory=lambda: usable_bytes() // 2)
+    limit: Annotated[int, _bytes(MiB, 1024**5)] = msgspec.field(
+        default_factory=lambda: usable_bytes() // 2
+    )
     """Buffers, persists and answers under way have so many bytes; a container's limit counts as
     RAM."""
-    low: int = 0
+    low: Annotated[int, _WATERMARK] = 0
     """Above it, the daemon persists."""
-    high: int = 0
+    high: Annotated[int, _WATERMARK] = 0
     """Above it, writes are refused with ``memory``."""
 
     def __post_init__(self) -> None:
-        _check("memory.limit", self.limit, MiB, 1024**5, format_size)
+        super().__post_init__()
         if not self.low:
             msgspec.structs.force_setattr(self, "low", self.limit // 2)
         if not self.high:
             msgspec.structs.force_setattr(self, "high", self.limit * 9 // 10)
-        _check("memory.high", self.high, 1, self.limit, format_size)
-        _check("memory.low", self.low, 1, self.high, format_size)
+        _bytes(1, self.limit).check("memory.high", self.high)
+        _bytes(1, self.high).check("memory.low", self.low)
 
 
-class QuerySettings(msgspec.Struct, frozen=True, kw_only=True):
+class QuerySettings(_Section, frozen=True, kw_only=True):
     """Limits of reading streams."""
 
-    max_streams: int = 1000
+    max_streams: Annotated[int, Range(1, 100_000)] = 1000
     """Beyond so many answers under way, queries are refused with ``limit``."""
-    client_timeout: float = 60.0
+    client_timeout: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
     """A client that makes no progress for so long loses its snapshot."""
-    tail_retain: float = 60.0
+    tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0
     """The buffered tail of a replaced version is still answered for so long."""
 
-    def __post_init__(self) -> None:
-        _check("query.max_streams", self.max_streams, 1, 100_000)
-        _check("query.client_timeout", self.client_timeout, 0.01, DAY_S, format_duration)
-        _check("query.tail_retain", self.tail_retain, 0, DAY_S, format_duration)
 
-
-class ManifestSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestSettings(_Section, frozen=True, kw_only=True):
     """How often others' commits are looked for, what clean-up keeps, and who else is told."""
 
-    refresh: float = 1.0
+    refresh: Annotated[float, _seconds(0.01, 3600)] = 1.0
     """Other daemons' commits are looked for this often."""
-    retain: float = DAY_S
+    retain: Annotated[float, _seconds(0, 3650 * DAY_S)] = DAY_S
     """Replaced versions are kept for so long."""
-    orphan_grace: float = 3600.0
+    orphan_grace: Annotated[float, _seconds(0, 365 * DAY_S)] = 3600.0
     """Clean-up deletes an unlisted file only when it is older than this."""
     spark_metadata: bool = False
     """A ``_spark_metadata`` is kept beside each table's files, so that ``spark.read.parquet`` of
     the folder has the committed ones only."""
 
-    def __post_init__(self) -> None:
-        _check("manifest.refresh", self.refresh, 0.01, 3600, format_duration)
-        _check("manifest.retain", self.retain, 0, 3650 * DAY_S, format_duration)
-        _check("manifest.orphan_grace", self.orphan_grace, 0, 365 * DAY_S, format_duration)
 
-
-class OriginSettings(msgspec.Struct, frozen=True, kw_only=True):
+class OriginsSettings(_Section, frozen=True, kw_only=True):
     """How long what an origin has written is remembered after its last write."""
 
-    expire_after: float = 7 * DAY_S
+    expire_after: Annotated[float, _seconds(1, 3650 * DAY_S)] = 7 * DAY_S
     """What an origin has written is remembered for so long after its last write."""
 
-    def __post_init__(self) -> None:
-        _check("origins.expire_after", self.expire_after, 1, 3650 * DAY_S, format_duration)
 
-
-class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicationSettings(_Section, frozen=True, kw_only=True):
     """When what replication has brought is persisted, and the limits of its streams."""
 
-    max_lag: float = 600.0
+    max_lag: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 600.0
     """A buffer that a replication stream has begun is persisted when its oldest change is this
     old, in place of ``persist.max_age``."""
-    max_messages: int = 100_000
+    max_messages: Annotated[int, Range(1, 1 << 31)] = 100_000
     """Or such a buffer is persisted when so many messages have gone into it."""
-    max_transaction_bytes: int = 256 * MiB
+    max_transaction_bytes: Annotated[int, _bytes(KiB, TiB)] = 256 * MiB
     """A transaction of a replication stream may have so much in memory while it is open; a
     larger one is refused whole."""
-
-    def __post_init__(self) -> None:
-        _check("replication.max_lag", self.max_lag, 0.01, 30 * DAY_S, format_duration)
-        _check("replication.max_messages", self.max_messages, 1, 1 << 31)
-        key = "replication.max_transaction_bytes"
-        _check(key, self.max_transaction_bytes, KiB, TiB, format_size)
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +241,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     terminal."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(_Section, frozen=True, kw_only=True):
     """Everything the daemon may be told. ``Settings()`` is complete: it runs on its defaults.
 
     ``store`` empty means ``file://<data_dir>/store``; read :attr:`store_url`. ``store_options`` are
@@ -246,7 +259,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Options that are passed to fsspec, as ``endpoint_url`` for S3."""
     auto_create: bool = True
     """Tables are made by their first write."""
-    stop_deadline: float = 60.0
+    stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 60.0
     """A stop may take so long to finish queries and persist; the log keeps the rest."""
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
@@ -255,12 +268,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
-    origins: OriginSettings = OriginSettings()
+    origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:
-        _check("stop_deadline", self.stop_deadline, 0, DAY_S, format_duration)
+        super().__post_init__()
         # The id becomes a folder name in the store and a field of every claim.
         if not self.id or len(self.id) > 128 or not all(c.isalnum() or c in "_.-" for c in self.id):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")

@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from .settings import ConfigError, MemorySettings, Settings
-from .units import format_duration, format_size, parse_duration, parse_percent, parse_size
+from .settings import ConfigError, MemorySettings, Settings, range_of
+from .units import parse_percent
 
 PREFIX = "INGESTER_"
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
@@ -27,30 +27,6 @@ COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG"}
 # Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
 _FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
 
-_SIZES = {
-    "flight.max_batch_bytes",
-    "wal.segment_bytes",
-    "persist.max_partition_bytes",
-    "persist.queue_bytes",
-    "persist.target_file_bytes",
-    "memory.limit",
-    "memory.low",
-    "memory.high",
-    "replication.max_transaction_bytes",
-}
-_DURATIONS = {
-    "stop_deadline",
-    "wal.fsync_interval",
-    "wal.segment_age",
-    "persist.max_age",
-    "query.client_timeout",
-    "query.tail_retain",
-    "manifest.refresh",
-    "manifest.retain",
-    "manifest.orphan_grace",
-    "origins.expire_after",
-    "replication.max_lag",
-}
 _SECRET = re.compile(r"secret|password|passwd|token|credential|(^|_)key($|_)|^key$", re.IGNORECASE)
 
 
@@ -117,13 +93,12 @@ def endpoint(environ: Mapping[str, str] | None = None) -> str:
 def shown_values(settings: Settings) -> dict[str, object]:
     """Dotted key to value as one would write it in the file. Secrets are masked."""
     shown: dict[str, object] = {}
-    for key in known_keys():
+    for key, kind in known_keys().items():
         section, _, name = key.rpartition(".")
         value = getattr(getattr(settings, section) if section else settings, name)
-        if key in _SIZES:
-            value = format_size(value)
-        elif key in _DURATIONS:
-            value = format_duration(value)
+        limits = range_of(kind)
+        if limits is not None and limits.parse is not None:
+            value = limits.show(value)
         shown[key] = _masked(value) if isinstance(value, dict) else value
     shown["store"] = re.sub(r"(//[^/@:]*:)[^/@]*@", r"\1***@", settings.store_url)
     shown["data_dir"] = str(settings.data_dir)
@@ -201,11 +176,14 @@ def _convert(key: str, value: object, kind: type) -> object:
         if parse_percent(value) is None:
             raise ValueError(f"not a percentage: {value!r}")
         return value
-    if key in _SIZES or key in _DURATIONS:
-        number = parse_size(value) if key in _SIZES else parse_duration(value)
+    limits = range_of(kind)
+    if limits is not None and limits.parse is not None:
+        number = limits.parse(value)
         if key.startswith("memory.") and number == 0:  # 0 stands for "not given" inside the struct
             raise ValueError(f"{value!r} is out of range (more than 0)")
         return number
+    if hasattr(kind, "__metadata__"):
+        kind = get_args(kind)[0]
     if choices := get_args(kind):
         if kind == dict[str, Any]:
             return _table(value)
