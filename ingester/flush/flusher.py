@@ -28,6 +28,7 @@ from ingester.flush.worker_pool import Begun, Uploads
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
+from ingester.tables.commit_schedule import CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
@@ -90,7 +91,7 @@ class Persister:
     def enqueue(self, job: FlushJob) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""
         namespace, table = job.table.key
-        self._commits.gate(job.table.key).expect(job)
+        self._schedule_of(job).expect(job)
         self.queue.put(f"{namespace}/{table}/{job.handle.partition}", job, job.handle.nbytes)
 
     async def until_released(self, handle: BufferHandle) -> None:
@@ -112,14 +113,14 @@ class Persister:
         behind = self._behind.get(job.partition)
         if behind is not None:
             self.uploads.drop(begun)
-            self._commits.gate(job.table.key).withdraw(job)
+            self._schedule_of(job).withdraw(job)
             behind.append(job)
             self._behind_bytes += job.handle.nbytes
             return
         try:
             flush = await self._upload(begun)
         except CannotEncode:
-            self._commits.gate(job.table.key).withdraw(job)
+            self._schedule_of(job).withdraw(job)
             self._serve_apart(job)
             return
         if job.handle.keyed:
@@ -159,8 +160,11 @@ class Persister:
                 await trio.sleep(ENCODE_RETRY_S)
         del self._behind[partition]
 
+    def _schedule_of(self, job: FlushJob) -> CommitSchedule:
+        return self._commits.gate(job.table.key).schedule
+
     def _let_others_go(self, job: FlushJob) -> None:
-        if self._commits.gate(job.table.key).dissolve(job):
+        if self._schedule_of(job).dissolve(job):
             log.info(
                 "partitions of a replicated table go into files without one that cannot",
                 table=job.table.key,
@@ -176,7 +180,7 @@ class Persister:
 
     def _finish(self, flush: FinishedFlush) -> None:
         assert self._nursery is not None
-        self._commits.gate(flush.table.key).finish(flush)
+        self._schedule_of(flush.job).finish(flush)
         self._nursery.start_soon(self._commit, flush)
 
     async def _commit(self, flush: FinishedFlush) -> None:
@@ -190,13 +194,13 @@ class Persister:
 
     async def _commit_keyed(self, flush: FinishedFlush) -> None:
         """Return when it is committed: the partition's next buffer may replace its files."""
-        gate, backoff = self._commits.gate(flush.table.key), Backoff(0.05, 5.0, Random())
-        gate.finish(flush)
+        schedule, backoff = self._schedule_of(flush.job), Backoff(0.05, 5.0, Random())
+        schedule.finish(flush)
         while not await self._commits.committed(flush):
             await trio.sleep(backoff.next_s())
             if flush.state is FlushState.REFUSED:
                 await self._make_anew(flush)
-            gate.resume(flush)
+            schedule.assemble(flush)
         self._report(flush)
 
     async def _make_anew(self, flush: FinishedFlush) -> None:

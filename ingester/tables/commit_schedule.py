@@ -13,11 +13,12 @@ once. An atomic flush is taken whole or not at all.
 
 Law of this file: pure. Flushes of a table without a primary key are taken in the order in which
 they were finished. No two atomic flushes wait for each other, because a partition's buffers come in
-the order in which they were frozen. Every method returns the flushes that go on waiting no more for
-what they waited for, so that whoever waits for one can be woken.
+the order in which they were frozen.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ingester.buffer import AtomicFlush, BufferHandle, FlushJob
 from ingester.tables.finished_flush import FinishedFlush, FlushState
@@ -31,7 +32,9 @@ ENOUGH_BYTES = 32 << 20
 class CommitSchedule:
     """Which finished flushes of one table go into its next commit."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[FinishedFlush], None]) -> None:
+        """``on_change`` is told each flush that has come to another state."""
+        self._on_change = on_change
         self._expected: set[BufferHandle] = set()
         self._lingering: list[FinishedFlush] = []
         self._lingering_bytes = 0
@@ -42,81 +45,87 @@ class CommitSchedule:
         """A buffer is frozen: those that are finished before it linger for it."""
         self._expected.add(job.handle)
 
-    def withdraw(self, job: FlushJob) -> list[FinishedFlush]:
+    def withdraw(self, job: FlushJob) -> None:
         """A buffer does not come, or not soon: nobody lingers for it."""
         self._expected.discard(job.handle)
-        return self._end_linger_if_due()
+        self._end_linger_if_due()
 
-    def finish(self, flush: FinishedFlush) -> list[FinishedFlush]:
-        """A buffer's files are uploaded."""
-        flush.become(FlushState.LINGERING)
+    def finish(self, flush: FinishedFlush) -> None:
+        """A buffer's files are uploaded: it takes its place in the order of the table's commits."""
         self._expected.discard(flush.handle)
         self._lingering.append(flush)
         self._lingering_bytes += flush.handle.nbytes
-        return self._end_linger_if_due()
+        self._become(flush, FlushState.LINGERING)
+        self._end_linger_if_due()
 
-    def end_linger(self) -> list[FinishedFlush]:
+    def end_linger(self) -> None:
         """The first of those that linger has waited long enough: all of them go on."""
         lingering, self._lingering, self._lingering_bytes = self._lingering, [], 0
-        gone_on = list(lingering)
         for flush in lingering:
-            gone_on += self._assemble(flush)
-        return gone_on
+            self.assemble(flush)
 
-    def resume(self, flush: FinishedFlush) -> list[FinishedFlush]:
-        """A flush that a commit went without comes again, made anew where it was refused."""
-        return self._assemble(flush)
+    def assemble(self, flush: FinishedFlush) -> None:
+        """Make a flush due, with the rest of its atomic flush once all of that is here.
 
-    def dissolve(self, atomic: AtomicFlush) -> list[FinishedFlush]:
-        """One of an atomic flush cannot be made into files: the others go without it."""
-        atomic.dissolved = True
-        return self._all_due(self._assembling.pop(atomic, []))
+        So comes again what a commit went without, made anew where it was refused.
+        """
+        atomic = flush.job.atomic
+        if atomic is None or atomic.dissolved:
+            self._make_due([flush])
+            return
+        self._become(flush, FlushState.ASSEMBLING)
+        here = self._assembling.setdefault(atomic, [])
+        here.append(flush)
+        if len(here) == len(atomic.members):
+            # Gone before they are taken: those that a commit goes without assemble again.
+            self._make_due(self._assembling.pop(atomic))
+
+    def dissolve(self, job: FlushJob) -> bool:
+        """Have an atomic flush go without a buffer that cannot be made into files.
+
+        Returns:
+            Whether the others would have waited for it.
+        """
+        if job.atomic is None or job.atomic.dissolved:
+            return False
+        job.atomic.dissolved = True
+        self._make_due(self._assembling.pop(job.atomic, []))
+        return True
 
     def take(self, *, keyed: bool) -> list[FinishedFlush]:
         """Those that the next commit tries to put into a version, in order; they stay due.
 
         Args:
             keyed: whether the table has a primary key. Where it has none, a commit also takes along
-                those that linger; :meth:`settle` returns them too.
+                those that linger.
         """
         if not keyed:
             self.end_linger()
         return list(self._due)
 
-    def settle(self, batch: list[FinishedFlush]) -> list[FinishedFlush]:
-        """A commit is over: what it has not taken and not refused was left out."""
+    def settle(self, batch: list[FinishedFlush], committed: list[FinishedFlush]) -> None:
+        """The commit of a batch is over: what it has not committed and not refused was left out."""
         for flush in batch:
             self._due.remove(flush)
+        for flush in committed:
+            self._become(flush, FlushState.COMMITTED)
+        for flush in batch:
             if flush.state is FlushState.DUE:
-                flush.become(FlushState.LEFT_OUT)
-        return batch
+                self._become(flush, FlushState.LEFT_OUT)
 
-    def _end_linger_if_due(self) -> list[FinishedFlush]:
-        if (
-            not self._expected
-            or len(self._lingering) >= ENOUGH
-            or self._lingering_bytes >= ENOUGH_BYTES
-        ):
-            return self.end_linger()
-        return []
+    def _end_linger_if_due(self) -> None:
+        enough = len(self._lingering) >= ENOUGH or self._lingering_bytes >= ENOUGH_BYTES
+        if enough or not self._expected:
+            self.end_linger()
 
-    def _assemble(self, flush: FinishedFlush) -> list[FinishedFlush]:
-        atomic = flush.job.atomic
-        if atomic is None or atomic.dissolved:
-            return self._all_due([flush])
-        flush.become(FlushState.ASSEMBLING)
-        here = self._assembling.setdefault(atomic, [])
-        here.append(flush)
-        if len(here) < len(atomic.members):
-            return []
-        # Gone before they are taken: those that a commit goes without assemble again.
-        return self._all_due(self._assembling.pop(atomic))
-
-    def _all_due(self, flushes: list[FinishedFlush]) -> list[FinishedFlush]:
-        for flush in flushes:
-            flush.become(FlushState.DUE)
+    def _make_due(self, flushes: list[FinishedFlush]) -> None:
         self._due += flushes
-        return flushes
+        for flush in flushes:
+            self._become(flush, FlushState.DUE)
+
+    def _become(self, flush: FinishedFlush, state: FlushState) -> None:
+        flush.become(state)
+        self._on_change(flush)
 
 
 def whole(batch: list[FinishedFlush]) -> list[FinishedFlush]:

@@ -183,7 +183,7 @@ class Commits:
     # Finished flushes
 
     def gate(self, key: TableKey) -> CommitGate:
-        """The table's gate, where its flushes are announced and finished."""
+        """The table's gate; its schedule is told of each flush."""
         return self._gates[key]
 
     async def admit(self, job: FlushJob) -> None:
@@ -196,16 +196,15 @@ class Commits:
             await self._places.acquire()
 
     async def committed(self, flush: FinishedFlush) -> bool:
-        """Commit a flush that its gate has; returns when its version is installed.
+        """Commit a flush that its table's schedule has; returns when its version is installed.
 
         Then its buffer is released. Retries while the store is away. Flushes of one table that are
         due at the same time are committed in one version.
 
         Returns:
-            False for a flush of a table with a primary key that a commit went without: have it
-            resumed at the gate and call again. Where it is refused, make its files anew before, on
-            top of version ``base`` or a newer one and without what its ``left_out`` and
-            ``covered_to`` say.
+            False for a flush of a table with a primary key that a commit went without: assemble it
+            again and call again. Where it is refused, make its files anew before, on top of version
+            ``base`` or a newer one and without what its ``left_out`` and ``covered_to`` say.
 
         Raises:
             Fenced: another process has taken over this identity.
@@ -221,7 +220,7 @@ class Commits:
         return flush.state is FlushState.COMMITTED
 
     async def _commit_all(self, table: TableBuffer, gate: CommitGate) -> None:
-        state, batch, further = table.state, list[FinishedFlush](), gate.take(keyed=False)
+        state, batch, further = table.state, list[FinishedFlush](), gate.schedule.take(keyed=False)
         while further:
             state = await self._batches.commit_all(table, state, further)
             for flush in further:
@@ -230,10 +229,10 @@ class Commits:
             behind = self.adopted.freeze_behind(table, state, {flush.handle for flush in batch})
             further = await gate.take_further(batch) if behind else []
         await self._install(table, state, batch)
-        gate.settle(batch)
+        gate.schedule.settle(batch, batch)
 
     async def _commit_keyed(self, table: TableBuffer, gate: CommitGate) -> None:
-        batch = gate.take(keyed=True)
+        batch = gate.schedule.take(keyed=True)
         bases = (table.state, *(flush.base for flush in batch))
         newest = max(bases, key=lambda state: state.version)
         state, taken = await self._batches.commit_keyed(table, newest, batch)
@@ -241,7 +240,7 @@ class Commits:
             for flush in taken:
                 self.dismiss(flush.job)
             await self._install(table, state, taken)
-        gate.settle(batch)
+        gate.schedule.settle(batch, taken)
 
     def dismiss(self, job: FlushJob) -> None:
         """Give a flush's place back: it is committed, or cannot be made anew for now."""
@@ -253,8 +252,6 @@ class Commits:
     ) -> None:
         persisted = [(flush.handle, flush.files) for flush in flushes]
         await self._installation.install(table, state, persisted)
-        for flush in flushes:
-            flush.become(FlushState.COMMITTED)
         table.refreshed_at = time.monotonic()
         self.tell_followers(table)
 

@@ -20,14 +20,14 @@ def all_go(buffers: int, nbytes: int = SMALL, *, then: str = "") -> list[float]:
 
     async def one(gate: CommitGate, number: int) -> None:
         began, flush = trio.current_time(), finished(jobs[number])
-        gate.finish(flush)
+        gate.schedule.finish(flush)
         await gate.until_due(flush)
         waits.append(trio.current_time() - began)
 
     async def main() -> None:
         gate = CommitGate()
         for job in jobs:
-            gate.expect(job)
+            gate.schedule.expect(job)
         async with trio.open_nursery() as nursery:
             for number in range(buffers):
                 nursery.start_soon(one, gate, number)
@@ -35,7 +35,7 @@ def all_go(buffers: int, nbytes: int = SMALL, *, then: str = "") -> list[float]:
             if then == "comes":
                 nursery.start_soon(one, gate, buffers)
             elif then == "does not come":
-                gate.withdraw(jobs[buffers])
+                gate.schedule.withdraw(jobs[buffers])
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return sorted(waits)
@@ -69,13 +69,14 @@ def test_a_flush_that_a_commit_takes_along_lingers_no_more() -> None:
     async def main() -> None:
         gate, jobs = CommitGate(), [job_of(frozen(number)) for number in range(2)]
         for job in jobs:
-            gate.expect(job)
+            gate.schedule.expect(job)
         flush = finished(jobs[0])
-        gate.finish(flush)
+        gate.schedule.finish(flush)
 
         async def take() -> None:
             await trio.sleep(1)
-            gate.settle(gate.take(keyed=False))
+            batch = gate.schedule.take(keyed=False)
+            gate.schedule.settle(batch, batch)
 
         began = trio.current_time()
         async with trio.open_nursery() as nursery:

@@ -13,8 +13,6 @@ from ingester.tables.commit_schedule import ENOUGH, ENOUGH_BYTES, CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from tests.tables.flushes import finished, frozen, job_of
 
-WAITING = {FlushState.LINGERING, FlushState.ASSEMBLING}
-
 
 class Table(RuleBasedStateMachine):
     """One table: buffers are frozen, finished or withdrawn, and commits take what is due."""
@@ -22,10 +20,10 @@ class Table(RuleBasedStateMachine):
     @initialize(keyed=st.booleans())
     def begin(self, keyed: bool) -> None:
         self.keyed = keyed
-        self.schedule = CommitSchedule()
+        self.told: list[FinishedFlush] = []
+        self.schedule = CommitSchedule(self.told.append)
         self.coming: list[FlushJob] = []
         self.flushes: list[FinishedFlush] = []
-        self.committed: list[FinishedFlush] = []
         self.frozen = 0
 
     @rule(members=st.integers(1, 4), share=st.sampled_from([1, ENOUGH // 2, ENOUGH]))
@@ -47,20 +45,18 @@ class Table(RuleBasedStateMachine):
         job = self.coming.pop(data.draw(st.integers(0, len(self.coming) - 1)))
         flush = finished(job)
         self.flushes.append(flush)
-        self._check_woken(lambda: self.schedule.finish(flush))
+        self._check_told(lambda: self.schedule.finish(flush))
 
     @precondition(lambda self: self.coming)
     @rule(data=st.data())
     def cannot_be_encoded(self, data: st.DataObject) -> None:
         job = self.coming[data.draw(st.integers(0, len(self.coming) - 1))]
-        self._check_woken(lambda: self.schedule.withdraw(job))
-        if job.atomic is not None and not job.atomic.dissolved:
-            atomic = job.atomic
-            self._check_woken(lambda: self.schedule.dissolve(atomic))
+        self._check_told(lambda: self.schedule.withdraw(job))
+        self._check_told(lambda: self.schedule.dissolve(job))
 
     @rule()
     def linger_no_longer(self) -> None:
-        self._check_woken(self.schedule.end_linger)
+        self._check_told(self.schedule.end_linger)
         assert not self._in(FlushState.LINGERING)
 
     @rule(data=st.data())
@@ -73,10 +69,7 @@ class Table(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 flush.refuse()
         taken = whole([flush for flush in batch if flush.state is FlushState.DUE])
-        for flush in taken:
-            flush.become(FlushState.COMMITTED)
-        self.committed += taken
-        assert set(batch) <= set(self.schedule.settle(batch))
+        self._check_told(lambda: self.schedule.settle(batch, taken))
         assert {flush.state for flush in batch} <= {
             FlushState.COMMITTED,
             FlushState.REFUSED,
@@ -85,11 +78,11 @@ class Table(RuleBasedStateMachine):
         self._check_atomic(taken)
 
     @rule(data=st.data())
-    def resume(self, data: st.DataObject) -> None:
+    def come_again(self, data: st.DataObject) -> None:
         again = self._in(FlushState.REFUSED, FlushState.LEFT_OUT)
         if again:
             flush = data.draw(st.sampled_from(again))
-            self._check_woken(lambda: self.schedule.resume(flush))
+            self._check_told(lambda: self.schedule.assemble(flush))
 
     @invariant()
     def nobody_lingers_without_reason(self) -> None:
@@ -106,11 +99,13 @@ class Table(RuleBasedStateMachine):
             here = {each.handle for each in self._in(FlushState.ASSEMBLING)}
             assert not here.issuperset(atomic.members)
 
-    def _check_woken(self, step: Callable[[], list[FinishedFlush]]) -> None:
-        """Whoever waits no more for what it waited for is told."""
-        before = {flush: flush.state for flush in self._in(*WAITING)}
-        woken = step()
-        assert {flush for flush, state in before.items() if flush.state is not state} <= set(woken)
+    def _check_told(self, step: Callable[[], object]) -> None:
+        """Whoever waits for a flush is told when it comes to another state."""
+        before = {flush: flush.state for flush in self.flushes}
+        self.told.clear()
+        step()
+        changed = {flush for flush, state in before.items() if flush.state is not state}
+        assert changed <= set(self.told)
 
     def _check_atomic(self, taken: Iterable[FinishedFlush]) -> None:
         handles = {flush.handle for flush in taken}
@@ -128,7 +123,7 @@ TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 
 
 def test_one_that_nobody_follows_is_due_at_once() -> None:
-    schedule, job = CommitSchedule(), job_of(frozen(1))
+    schedule, job = CommitSchedule(lambda flush: None), job_of(frozen(1))
     schedule.expect(job)
     flush = finished(job)
     schedule.finish(flush)
