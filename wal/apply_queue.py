@@ -37,7 +37,7 @@ _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
 _MUCH_BYTES = 8 << 20
 """So many bytes are not left to when the loop looks again."""
-_AT_ONCE_S = 0.5
+AT_ONCE_S = 0.5
 """After a reader has had to wait for what was not applied yet: others will come and ask."""
 _LATER_GROUPS = 32
 """So many small groups are applied together at most."""
@@ -69,7 +69,7 @@ class ApplyQueue:
         self._added_bytes = self._taken_bytes = 0
         self._settling = threading.Condition()
         self._readers = 0
-        self._waited_for_at = -_AT_ONCE_S
+        self._waited_for_at = -AT_ONCE_S
         self.apply: Apply = lambda entries: None
         self.parted: LogFailed | None = None
         """The sink refused a group: it has less than the log for good. Any thread."""
@@ -97,7 +97,7 @@ class ApplyQueue:
         return (
             not self._looks_again
             or len(self._written) >= _LATER_GROUPS
-            or time.monotonic() - self._waited_for_at < _AT_ONCE_S
+            or time.monotonic() - self._waited_for_at < AT_ONCE_S
         )
 
     def tell(self) -> None:

@@ -31,35 +31,39 @@ class CommitDelay:
 
     def __init__(self, lock: threading.Lock) -> None:
         self._changed = threading.Condition(lock)
-        self._arrived = set[object]()
+        self.wait_s = WAIT_S
+        self.most_s = MOST_S
+        self.callers = set[object]()
         """Callers since the last group."""
         self._missing = set[object]()
         """Callers of the last group that are not back."""
         self._last_callers = 0
         self._arrived_at = 0.0
         """When the last of them was back."""
-        self._failed = False
-        self._backoff = 0
-        self._skips = 0
-        """Delays that are left out."""
-        self._waits = False
+        self.failed = False
+        """Whether the last delay ended before its callers were back."""
+        self.backoff = 0
+        """Delays that are left out after the next one that fails, roughly."""
+        self.skips = 0
+        """Delays that are still to be left out."""
+        self.is_waiting = False
 
     def arrived(self, caller: object) -> None:
         """Note a caller that has appended and appends nothing more before the answer."""
-        self._arrived.add(caller)
+        self.callers.add(caller)
         if caller in self._missing:
             self._missing.discard(caller)
             self._arrived_at = time.monotonic()
-        if self._waits and self._complete:
+        if self.is_waiting and self._complete:
             self._changed.notify()
 
     @property
     def _complete(self) -> bool:
-        return not self._missing or len(self._arrived) >= ENOUGH
+        return not self._missing or len(self.callers) >= ENOUGH
 
     def group_drawn(self) -> None:
         """Note that a group takes everybody who has arrived."""
-        self._missing, self._arrived = self._arrived, set()
+        self._missing, self.callers = self.callers, set()
         self._last_callers = len(self._missing)
 
     def leave(self) -> None:
@@ -72,24 +76,24 @@ class CommitDelay:
         """Let the callers of the last group come back, if that seems worth it."""
         if self._last_callers < 2 or self._complete:
             return
-        if self._skips:
-            self._skips -= 1
+        if self.skips:
+            self.skips -= 1
             return
-        failed_before, self._failed = self._failed, not self._are_back()
-        if not self._failed:
-            self._backoff //= 2
+        failed_before, self.failed = self.failed, not self._are_back()
+        if not self.failed:
+            self.backoff //= 2
         elif failed_before:
-            self._backoff = min(MAX_SKIPPED, 2 * self._backoff + 1)
-            self._skips = self._backoff
+            self.backoff = min(MAX_SKIPPED, 2 * self.backoff + 1)
+            self.skips = self.backoff
 
     def _are_back(self) -> bool:
         """Wait; whether all of them came, or enough others."""
-        self._waits = True
+        self.is_waiting = True
         now = self._arrived_at = time.monotonic()
-        last = now + MOST_S
+        last = now + self.most_s
         # Woken by the last of them alone; when the others came is looked at in between.
-        while not self._complete and (left := min(self._arrived_at + WAIT_S, last) - now) > 0:
+        while not self._complete and (left := min(self._arrived_at + self.wait_s, last) - now) > 0:
             self._changed.wait(left)
             now = time.monotonic()
-        self._waits = False
+        self.is_waiting = False
         return self._complete

@@ -46,8 +46,8 @@ _ZEROS_AT_ONCE = 2 << 20
 # A file system that gives freed blocks back to its device (`discard`) does so before it goes on:
 # 64 MiB at once hold up every write for a tenth of a second, pieces of this size for some
 # milliseconds each, and the pause lets writes pass between two of them. As RocksDB deletes files.
-_FREED_AT_ONCE = 2 << 20
-_FREED_PAUSE_S = 0.002
+FREED_AT_ONCE = 2 << 20
+FREED_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,12 +226,12 @@ def remove(
     with contextlib.suppress(OSError):
         fd = disk.open(gone, "write")
         try:
-            size = 0 if disk.has_other_names(fd) else disk.size(fd) - _FREED_AT_ONCE
+            size = 0 if disk.has_other_names(fd) else disk.size(fd) - FREED_AT_ONCE
             while size > 0 and busy():
                 disk.truncate(fd, size)
                 disk.fsync(fd)
-                time.sleep(_FREED_PAUSE_S)
-                size -= _FREED_AT_ONCE
+                time.sleep(FREED_PAUSE_S)
+                size -= FREED_AT_ONCE
         finally:
             disk.close(fd)
     unlink_quietly(disk, gone)

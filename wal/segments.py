@@ -39,10 +39,10 @@ T = TypeVar("T")
 log = structlog.get_logger("wal")
 
 _THREADS = 5  # a rotation, a preallocation, a trim, a prune and a timed sync
-_FAST_S = 0.25
+FAST_S = 0.25
 """A segment that is half full so soon is followed by one that is not zeroed: the zeros would take
 a third of what the disk can write, and large groups do well without."""
-_BUSY_S = 1.0
+BUSY_S = 1.0
 """After a group, others are expected for so long."""
 
 
@@ -179,7 +179,7 @@ class SegmentSet:
             self.first_operation_at = trio.current_time()
         if ledger.end > ledger.size // 2:
             since = self.first_operation_at
-            fast = since is not None and trio.current_time() - since < _FAST_S
+            fast = since is not None and trio.current_time() - since < FAST_S
             self._preallocation.want(ledger.number, zeroed=not fast)
 
     async def sync(self) -> None:
@@ -217,7 +217,7 @@ class SegmentSet:
         )
 
     def _busy(self) -> bool:
-        return time.monotonic() - self._written_at < _BUSY_S
+        return time.monotonic() - self._written_at < BUSY_S
 
     async def prepare_ahead(self) -> None:
         """Preallocate the next from the moment the open segment is half full. Runs for ever."""

@@ -36,7 +36,7 @@ ABSENT_BYTES, KEY_BYTES = 1 << 20, 8
 LONG_RUN = 16
 """Rows that stand in order one after another, on average, where it pays to merge them."""
 
-_PIECE_ROWS = 1 << 16
+PIECE_ROWS = 1 << 16
 _BITS = 62
 _LARGEST = np.iinfo(np.int64).max
 
@@ -299,9 +299,9 @@ def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
     """Which of the codes, in this order, are higher than the one before; all but the first."""
     rises = np.empty(len(order) - 1, dtype=bool)
     # Piece by piece: no other copy of the codes is held.
-    for start in range(0, len(rises), _PIECE_ROWS):
-        piece = codes[order[start : start + _PIECE_ROWS + 1]]
-        np.greater(piece[1:], piece[:-1], out=rises[start : start + _PIECE_ROWS])
+    for start in range(0, len(rises), PIECE_ROWS):
+        piece = codes[order[start : start + PIECE_ROWS + 1]]
+        np.greater(piece[1:], piece[:-1], out=rises[start : start + PIECE_ROWS])
     return rises
 
 

@@ -184,3 +184,9 @@ def test_a_column_as_large_as_a_chunk_may_be_stays_alone() -> None:
     assert list(rows.enlarge_chunks(size)) == []
     assert len(list(rows.enlarge_chunks(2 * size + 1000))) == 2
     assert rows.chunk_count == 2
+
+
+def test_small_operations_of_mixed_sizes_stay_few_chunks() -> None:
+    for sizes in ([1, 16], [1, 17], [1, 256], [3, 40]):
+        ratio, chunks = _cost(sizes, 40_000)
+        assert ratio <= 2 and chunks <= 200, (sizes, ratio, chunks)

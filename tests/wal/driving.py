@@ -53,10 +53,10 @@ class Answers:
 
     def append(self, log: Log, *entries: Entry) -> None:
         for entry in entries:
-            entry.on_done = self._note
+            entry.on_done = self.note
             log.append_nowait(entry)
 
-    def _note(self, entry: Entry, error: BaseException | None) -> None:
+    def note(self, entry: Entry, error: BaseException | None) -> None:
         assert entry not in self.by_entry, "an entry is answered once"
         self.by_entry[entry] = error
         self._changed.set()

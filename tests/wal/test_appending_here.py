@@ -51,7 +51,7 @@ async def test_an_idle_log_is_written_by_who_appends_and_a_busy_one_by_its_threa
     async with running(tmp_path, disk=disk) as state:
         first, second, third = (operation(b"%d" % number) for number in range(3))
         for entry in (first, second, third):
-            entry.on_done = state.answers._note
+            entry.on_done = state.answers.note
         disk.threads.clear()
         disk.hold()
         async with trio.open_nursery() as nursery:
@@ -72,7 +72,7 @@ async def test_an_idle_log_is_written_by_who_appends_and_a_busy_one_by_its_threa
             while disk.threads[-1].name == "wal-append":
                 written.append(b"%d" % len(written))
                 entry = operation(written[-1])
-                entry.on_done = state.answers._note
+                entry.on_done = state.answers.note
                 await in_a_thread(partial(state.log.append, entry))
                 assert await state.answers.wait(entry) == [None]
     _, records = await recovered_records(tmp_path)
@@ -88,7 +88,7 @@ async def test_what_is_stored_is_told_before_it_is_applied_and_found_by_who_catc
         stored = Stored(state)
         entries = [operation(b"one"), operation(b"two")]
         for entry in entries:
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
         assert state.log.settled
         # The loop does nothing else meanwhile: what is stored cannot have been applied.
         thread = threading.Thread(target=lambda: _append_all(state, entries))
@@ -112,7 +112,7 @@ async def test_whoever_waits_for_it_is_told_when_all_that_was_stored_is_applied(
     async with running(tmp_path) as state:
         assert state.log.wait_settled(0.0)
         entry = operation(b"one")
-        entry.on_done = state.answers._note
+        entry.on_done = state.answers.note
         found: list[bool] = []
         waiting = threading.Event()
 
@@ -140,7 +140,7 @@ async def test_nothing_is_told_of_what_was_not_synced(tmp_path: Path) -> None:
     async def append_in_vain() -> None:
         async with running(tmp_path, disk=disk, clean=False) as state:
             stored, entry = Stored(state), operation(b"lost")
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
             disk.hold(then=OSError(errno.EIO, "no sync"))
             disk.let_go.set()
             await in_a_thread(partial(state.log.append, entry))
@@ -186,7 +186,7 @@ async def test_many_threads_append_each_in_its_order_and_nothing_is_lost(tmp_pat
         def append(thread: int) -> None:
             for number in range(each):
                 entry, stored = entries[thread, number], threading.Event()
-                entry.on_done = state.answers._note
+                entry.on_done = state.answers.note
                 entry.on_stored = lambda _, stored=stored: stored.set()
                 state.log.append(entry)
                 assert stored.wait(20)

@@ -31,7 +31,7 @@ async def left_to_be_told(
         patch.setattr("wal.apply_queue.CATCH_UP_S", 3600.0)
         if at_once_s is not None:
             patch.setattr("wal.apply_queue.LOOK_AGAIN_S", 3600.0)
-            patch.setattr("wal.apply_queue._AT_ONCE_S", at_once_s)
+            patch.setattr("wal.apply_queue.AT_ONCE_S", at_once_s)
         async with running(directory, **more) as state:
             yield state, Stored(state)
 
@@ -40,7 +40,7 @@ async def left_to_be_told(
 async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> None:
     async with left_to_be_told(tmp_path) as (state, stored):
         first, second = operation(b"one"), operation(b"two")
-        first.on_stored, first.on_done = stored.note, state.answers._note
+        first.on_stored, first.on_done = stored.note, state.answers.note
         await in_a_thread(partial(state.log.append, first))
         assert stored.one.is_set()
         for _ in range(20):
@@ -49,7 +49,7 @@ async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> Non
         state.log.tell()
         assert await state.answers.wait(first) == [None]
         # Who is answered on the loop does not depend on it.
-        second.on_done = state.answers._note
+        second.on_done = state.answers.note
         await in_a_thread(partial(state.log.append, second))
         assert await state.answers.wait(second) == [None]
         state.log.tell()  # nothing is left to be told
@@ -61,7 +61,7 @@ async def test_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path
     async with left_to_be_told(tmp_path, at_once_s=0.0, settings=large_enough) as (state, stored):
         entries = [operation(b"small") for _ in range(40)]
         for entry in entries:
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
         # The loop is told of the first, and would look for others by itself in an hour.
         # (Whoever appends writes, as the log's own thread sleeps: that is then done on return.)
         await in_a_thread(partial(state.log.append, entries[0]))
@@ -84,7 +84,7 @@ async def test_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path
         assert await state.answers.wait(entries[33]) == [None]
         large = [operation(b"3" * (5 << 20)) for _ in range(2)]
         for entry in large:
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
         await in_a_thread(partial(state.log.append, large[0]))
         for _ in range(20):
             await trio.lowlevel.checkpoint()
@@ -99,7 +99,7 @@ async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path:
     async with left_to_be_told(tmp_path, at_once_s=3600.0) as (state, stored):
         entries = [operation(b"small") for _ in range(3)]
         for number, entry in enumerate(entries):
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
             await in_a_thread(partial(state.log.append, entry))
             if number == 1:
                 await in_a_thread(partial(state.log.wait_settled, 20.0))
@@ -113,7 +113,7 @@ async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
         for number in range(3):
             first, second = operation(b"one"), operation(b"two")
             for entry in (first, second):
-                entry.on_stored, entry.on_done = stored.note, state.answers._note
+                entry.on_stored, entry.on_done = stored.note, state.answers.note
                 await in_a_thread(partial(state.log.append, entry))
                 state.log.tell()
             # The second one is found whether the loop was told of it or not.
@@ -126,7 +126,7 @@ async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
 async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> None:
     async with running(tmp_path) as state:
         stored, entry = Stored(state), operation(b"one")
-        entry.on_stored, entry.on_done = stored.note, state.answers._note
+        entry.on_stored, entry.on_done = stored.note, state.answers.note
         await in_a_thread(partial(state.log.append, entry))
         assert await state.answers.wait(entry) == [None]
 
@@ -136,7 +136,7 @@ async def test_a_run_that_is_cancelled_applies_what_nobody_told_of(tmp_path: Pat
     with trio.fail_after(20):
         async with left_to_be_told(tmp_path, clean=False) as (state, stored):
             entry = operation(b"one")
-            entry.on_stored, entry.on_done = stored.note, state.answers._note
+            entry.on_stored, entry.on_done = stored.note, state.answers.note
             await in_a_thread(partial(state.log.append, entry))
     assert state.answers.by_entry[entry] is None
     assert state.applied == [entry]
@@ -147,7 +147,7 @@ async def test_a_group_that_is_refused_is_answered_at_once(tmp_path: Path) -> No
     disk = HeldDisk()
     async with left_to_be_told(tmp_path, disk=disk) as (state, stored):
         entry = operation(b"one")
-        entry.on_stored, entry.on_done = stored.note, state.answers._note
+        entry.on_stored, entry.on_done = stored.note, state.answers.note
 
         def refuse(_: object) -> None:
             raise OSError(errno.ENOSPC, "no room")

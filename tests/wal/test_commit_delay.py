@@ -14,18 +14,12 @@ from tests.drivers.waiting import until
 from tests.wal.drafts import TextDraft, join
 from tests.wal.driving import Answers, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
+from wal import commit_delay
 from wal.commit_delay import ENOUGH, MAX_SKIPPED, CommitDelay
 from wal.entry import Draft, Entry
 from wal.log import Log
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits in vain is noticed."""
-    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
-    monkeypatch.setattr("wal.commit_delay.MOST_S", PATIENCE_S)
 
 
 class Meeting:
@@ -34,6 +28,8 @@ class Meeting:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.delay = CommitDelay(self.lock)
+        # Who waits in vain is noticed.
+        self.delay.wait_s = self.delay.most_s = PATIENCE_S
 
     def arrive(self, *callers: int) -> None:
         for caller in callers:
@@ -53,7 +49,7 @@ class Meeting:
             self.delay.leave()
 
     def _is_waited_for(self) -> bool:
-        return self.delay._waits
+        return self.delay.is_waiting
 
     def waiting(self, meanwhile: Callable[[], object]) -> float:
         """Wait in a thread, do something while it does; how long it took."""
@@ -81,9 +77,7 @@ def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
     meeting.wait()
 
 
-def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_others_do_not_stand_for_those_who_went_but_where_they_are_many() -> None:
     meeting = Meeting()
     meeting.arrive(1, 2, 3)
     meeting.go()
@@ -91,9 +85,9 @@ def test_others_do_not_stand_for_those_who_went_but_where_they_are_many(
     assert meeting.waiting(lambda: meeting.arrive(99)) < PATIENCE_S
     meeting.go()
     meeting.arrive(*range(200, 210))
-    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+    meeting.delay.wait_s = 0.0
     meeting.wait()
-    assert meeting.delay._failed
+    assert meeting.delay.failed
 
 
 def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
@@ -107,22 +101,22 @@ def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
     assert meeting.waiting(meeting.leave) < PATIENCE_S
 
 
-def test_one_is_waited_for_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal.commit_delay.WAIT_S", 2.0)
+def test_one_is_waited_for_after_the_other() -> None:
     meeting = Meeting()
+    meeting.delay.wait_s = 2.0
     meeting.arrive(1, 2, 3)
     meeting.go()
     assert meeting.waiting(lambda: come_slowly(meeting)) > 2.0
-    assert not meeting.delay._failed
+    assert not meeting.delay.failed
 
 
-def test_all_of_them_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal.commit_delay.MOST_S", 1.0)
+def test_all_of_them_are_not_waited_for_long() -> None:
     meeting = Meeting()
+    meeting.delay.most_s = 1.0
     meeting.arrive(1, 2, 3)
     meeting.go()
     meeting.waiting(lambda: come_slowly(meeting))
-    assert meeting.delay._failed
+    assert meeting.delay.failed
 
 
 def come_slowly(meeting: Meeting) -> None:
@@ -131,53 +125,55 @@ def come_slowly(meeting: Meeting) -> None:
         meeting.arrive(caller)
 
 
-def test_those_who_do_not_come_back_are_waited_for_less_and_less_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+def test_those_who_do_not_come_back_are_waited_for_less_and_less_often() -> None:
     meeting, waits = Meeting(), 0
+    meeting.delay.wait_s = 0.0
     for _ in range(2_000):
         meeting.go()
         meeting.arrive(*range(6))
         meeting.go()
         meeting.arrive(*range(5))  # of six
-        waits += meeting.delay._skips == 0
+        waits += meeting.delay.skips == 0
         meeting.wait()
     assert waits < 20
-    assert meeting.delay._backoff == MAX_SKIPPED
+    assert meeting.delay.backoff == MAX_SKIPPED
     # With those who come back it is soon as it was.
-    waits_that_end_well(monkeypatch, meeting, 2 * MAX_SKIPPED)
-    assert meeting.delay._backoff == 0
+    waits_that_end_well(meeting, 2 * MAX_SKIPPED)
+    assert meeting.delay.backoff == 0
 
 
-def test_one_wait_in_vain_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_wait_in_vain_is_forgiven() -> None:
     meeting = Meeting()
     for _ in range(50):
-        monkeypatch.setattr("wal.commit_delay.WAIT_S", 0.0)
+        meeting.delay.wait_s = 0.0
         meeting.go()
         meeting.arrive(1, 2)
         meeting.go()
         meeting.wait()
-        assert meeting.delay._failed
-        waits_that_end_well(monkeypatch, meeting, 1)
-        assert not meeting.delay._failed
-    assert meeting.delay._skips == 0
+        assert meeting.delay.failed
+        waits_that_end_well(meeting, 1)
+        assert not meeting.delay.failed
+    assert meeting.delay.skips == 0
 
 
-def waits_that_end_well(monkeypatch: pytest.MonkeyPatch, meeting: Meeting, times: int) -> None:
-    monkeypatch.setattr("wal.commit_delay.WAIT_S", PATIENCE_S)
+def waits_that_end_well(meeting: Meeting, times: int) -> None:
+    meeting.delay.wait_s = PATIENCE_S
     for _ in range(times):
         meeting.go()
         meeting.arrive(1, 2)
         meeting.go()
-        if meeting.delay._skips:
+        if meeting.delay.skips:
             meeting.wait()
         else:
             meeting.waiting(lambda: meeting.arrive(1, 2))
 
 
-def test_a_log_that_is_held_or_closed_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_log_that_is_held_or_closed_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next group would wait for two callers that never come back."""
+    monkeypatch.setattr(commit_delay, "WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(commit_delay, "MOST_S", PATIENCE_S)
 
     def append_two(log: Log, answers: Answers) -> None:
         entries = [operation(b"one"), operation(b"two")]
@@ -185,7 +181,7 @@ def test_a_log_that_is_held_or_closed_waits_for_nobody(tmp_path: Path) -> None:
 
         def append(number: int) -> None:
             together.wait(20)
-            entries[number].on_done = answers._note
+            entries[number].on_done = answers.note
             log.append(entries[number])
 
         threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
@@ -210,6 +206,12 @@ def test_a_log_that_is_held_or_closed_waits_for_nobody(tmp_path: Path) -> None:
 async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
     tmp_path: Path,
 ) -> None:
+    waiting, arrive = list[object](), CommitDelay.arrived
+
+    def note(delay: CommitDelay, caller: object) -> None:
+        waiting.append(caller)
+        arrive(delay, caller)
+
     disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
         disk.hold()
@@ -218,10 +220,11 @@ async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
         await disk.wait_until_held()
         drafts = [TextDraft(b"%d" % number, lambda draft, error: None) for number in range(3)]
         drafts[0].waits = drafts[1].waits = True
-        for draft in drafts:
-            state.log.append_nowait(draft)
-        delay = state.log._groups.queue._delay
-        assert delay._arrived == {draft.sessions for draft in drafts[:2]}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CommitDelay, "arrived", note)
+            for draft in drafts:
+                state.log.append_nowait(draft)
+        assert waiting == [draft.sessions for draft in drafts[:2]]
         disk.let_go.set()
         await state.answers.wait(first)
 
@@ -233,7 +236,7 @@ def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
     drawn_before = CommitDelay.group_drawn
 
     def note(delay: CommitDelay) -> None:
-        groups.append(set(delay._arrived))
+        groups.append(set(delay.callers))
         drawn_before(delay)
 
     monkeypatch.setattr(CommitDelay, "group_drawn", note)

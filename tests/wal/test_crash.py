@@ -144,9 +144,9 @@ def test_a_crash_while_segments_are_deleted_leaves_all_from_one_of_them_on(
 
     needed: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.segment._FREED_AT_ONCE", 1024)
-        patch.setattr("wal.segment._FREED_PAUSE_S", 0.0)
-        patch.setattr("wal.segments._BUSY_S", 1e9)
+        patch.setattr("wal.segment.FREED_AT_ONCE", 1024)
+        patch.setattr("wal.segment.FREED_PAUSE_S", 0.0)
+        patch.setattr("wal.segments.BUSY_S", 1e9)
         with suppress(PowerLost):
             trio.run(prune)
     disk = disk.after_crash(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +25,37 @@ if TYPE_CHECKING:
 FILE_BYTES = 16 * BLOCK_BYTES
 
 
-class CountingDisk(DirectDisk):
-    """Counts what went the ordinary way, and may refuse the next write that does not."""
+class CountedWrites:
+    """Counts what goes around the page cache, and may refuse the next write that does."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.direct = 0
         self.refuse: int | None = None
+        self._pwritev = os.pwritev
+        monkeypatch.setattr(os, "pwritev", self.pwritev)
 
-    def _append(self, *args: object) -> int:
-        self.direct += 1
-        if self.refuse is not None:
-            raise OSError(self.refuse, os.strerror(self.refuse))
-        return super()._append(*args)  # type: ignore[arg-type]
+    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            self.direct += 1
+            if self.refuse is not None:
+                raise OSError(self.refuse, os.strerror(self.refuse))
+        return self._pwritev(fd, pieces, offset)
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> CountedWrites:
+    """All writes of this process by ``os.pwritev``."""
+    return CountedWrites(monkeypatch)
+
+
+def require_direct_writes(folder: Path) -> None:
+    """Skip the test where the file system of a folder has none."""
+    try:
+        fd = os.open(folder / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+    except OSError:
+        pytest.skip("this file system has no direct writes")
+    os.close(fd)
+    (folder / "probe").unlink()
 
 
 @dataclass(frozen=True)
@@ -126,22 +145,24 @@ def test_the_bytes_are_the_same_as_through_the_page_cache(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_appends_behind_each_other_go_around_the_page_cache(tmp_path: Path, used: bool) -> None:
-    disk = CountingDisk()
+def test_appends_behind_each_other_go_around_the_page_cache(
+    tmp_path: Path, writes: CountedWrites, used: bool
+) -> None:
+    disk = DirectDisk()
     if used:
         require_zeroing(tmp_path)
         (tmp_path / "log").write_bytes(_bytes(FILE_BYTES - 100, 9))
     fd = disk.open(tmp_path / "log", "reuse" if used else "create")
-    if not disk._files:
-        pytest.skip("this file system has no direct writes")
+    require_direct_writes(tmp_path)
     if used:
         disk.zero(fd, FILE_BYTES)
     else:
         disk.allocate(fd, FILE_BYTES)
         write_zeros(disk, fd, 0, FILE_BYTES)
+    writes.direct = 0
     for number in range(10):
         write_all(disk, fd, [_bytes(1000, number)], number * 1000)
-    assert disk.direct == 10
+    assert writes.direct == 10
     disk.close(fd)
     whole = b"".join(_bytes(1000, number) for number in range(10))
     assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
@@ -150,8 +171,7 @@ def test_appends_behind_each_other_go_around_the_page_cache(tmp_path: Path, used
 def test_little_goes_into_the_page_cache_where_nobody_waits_for_a_sync(tmp_path: Path) -> None:
     disk = DirectDisk(least_bytes=2 * BLOCK_BYTES)
     fd = disk.open(tmp_path / "log", "create")
-    if not disk._files:
-        pytest.skip("this file system has no direct writes")
+    require_direct_writes(tmp_path)
     disk.allocate(fd, FILE_BYTES)
     end, ways, pwritev = 0, [], os.pwritev
 
@@ -180,45 +200,48 @@ def test_an_append_larger_than_the_staging_room_goes_out_in_several(tmp_path: Pa
 
 
 def test_a_file_system_that_refuses_direct_writes_is_written_in_the_ordinary_way(
-    tmp_path: Path,
+    tmp_path: Path, writes: CountedWrites
 ) -> None:
-    disk = CountingDisk()
+    disk = DirectDisk()
     fd = disk.open(tmp_path / "log", "create")
     disk.allocate(fd, FILE_BYTES)
-    disk.refuse = errno.EINVAL
+    writes.refuse = errno.EINVAL
     for number in range(3):
         write_all(disk, fd, [_bytes(100, number)], number * 100)
     disk.close(fd)
-    assert disk.direct <= 1, "it was tried once"
+    assert writes.direct <= 1, "it was tried once"
     whole = b"".join(_bytes(100, number) for number in range(3))
     assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
 
 
-def test_after_an_error_the_file_is_written_in_the_ordinary_way(tmp_path: Path) -> None:
-    disk = CountingDisk()
+def test_after_an_error_the_file_is_written_in_the_ordinary_way(
+    tmp_path: Path, writes: CountedWrites
+) -> None:
+    disk = DirectDisk()
     fd = disk.open(tmp_path / "log", "create")
-    if not disk._files:
-        pytest.skip("this file system has no direct writes")
+    require_direct_writes(tmp_path)
     disk.allocate(fd, FILE_BYTES)
     write_all(disk, fd, [_bytes(5000, 1)], 0)
-    disk.refuse = errno.EIO
+    writes.refuse = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         write_all(disk, fd, [_bytes(5000, 2)], 5000)
-    disk.refuse = None
+    writes.refuse = None
     write_zeros(disk, fd, 5000, FILE_BYTES)
     write_all(disk, fd, [_bytes(10, 3)], 5000)
     disk.close(fd)
-    assert disk.direct == 2
+    assert writes.direct == 2
     expected = (_bytes(5000, 1) + _bytes(10, 3)).ljust(FILE_BYTES, b"\0")
     assert (tmp_path / "log").read_bytes() == expected
 
 
-def test_a_file_without_room_is_as_long_as_what_was_written(tmp_path: Path) -> None:
-    disk = CountingDisk()
+def test_a_file_without_room_is_as_long_as_what_was_written(
+    tmp_path: Path, writes: CountedWrites
+) -> None:
+    disk = DirectDisk()
     fd = disk.open(tmp_path / "log", "create")
     write_all(disk, fd, [_bytes(5000, 1)], 0)
     disk.close(fd)
-    assert disk.direct == 0
+    assert writes.direct == 0
     assert (tmp_path / "log").read_bytes() == _bytes(5000, 1)
 
 

@@ -38,7 +38,7 @@ class Writer:
                 self.lines.append([])
             answers: list[BaseException | None] = []
             answered = threading.Event()
-            note = partial(self._note, answers, answered)
+            note = partial(self.note, answers, answered)
             entry = self._entry(number, line, note)
             try:
                 append(entry)
@@ -58,7 +58,7 @@ class Writer:
         entry.on_done = note
         return entry
 
-    def _note(
+    def note(
         self,
         answers: list[BaseException | None],
         answered: threading.Event,

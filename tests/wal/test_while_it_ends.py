@@ -33,7 +33,7 @@ async def test_what_was_stored_is_applied_although_the_log_failed_meanwhile(
             await state.answers.write(state.log, b"old")
             await state.log.rotate(force=True)
             entry = operation(b"stored")
-            entry.on_stored, entry.on_done = seen.append, state.answers._note
+            entry.on_stored, entry.on_done = seen.append, state.answers.note
             disk.hold()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(in_a_thread, partial(state.log.append, entry))

@@ -82,7 +82,7 @@ def test_sort_by_is_a_stable_sort_with_nulls_last(
 ) -> None:
     table = _table(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("persist.parquet.sort._PIECE_ROWS", 3)
+        patch.setattr("persist.parquet.sort.PIECE_ROWS", 3)
         found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names)))
     assert _numbers(found.slice()) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
     if rows:
@@ -221,3 +221,23 @@ def test_rows_are_picked_chunk_by_chunk_where_chunks_are_large() -> None:
         piece = found.slice(start, stop - start)
         assert piece["n"].to_pylist() == list(range(start, stop))
         assert piece["s"].to_pylist() == [f"text {n}" for n in range(start, stop)]
+
+
+def test_the_largest_integer_sorts() -> None:
+    """It once overflowed, which ended the daemon, and every restart after it."""
+    for kind in (pa.int64(), pa.timestamp("us")):
+        table = pa.table({"time": pa.array([2**63 - 1, 2**63 - 2], pa.int64()).cast(kind)})
+        found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=("time",)))
+        assert found.slice()["time"].cast(pa.int64()).to_pylist() == [2**63 - 2, 2**63 - 1]
+
+
+@given(tables, orders, st.sampled_from(list(VALUES)))
+def test_a_keyed_table_with_an_order_of_its_own_keeps_the_last_row_too(
+    rows: list[dict[str, Any]], order: list[str], key: str
+) -> None:
+    rows = [{**row, key: _filled(key, row[key])} for row in rows]
+    definition = TableDefinition(SCHEMA, UNPARTITIONED, primary_key=(key,), sort_by=tuple(order))
+    found = sort_rows(_table(rows), definition)
+    last = {row[key]: n for n, row in enumerate(rows)}
+    kept = _numbers(found.slice())
+    assert kept == sorted(last.values(), key=lambda n: _key(rows[n], [*order, key]))

@@ -195,3 +195,25 @@ def test_a_zone_in_a_filter_is_an_offset_or_z_and_a_column_without_one_takes_non
     for text in ("12:00:00Z", "13:00:00+01:00"):
         with pytest.raises(InvalidRequest, match=r"'n'.*without a zone"):
             predicate_of([[["n", "=", f"2026-11-21T{text}"]]], schema)
+
+
+def test_a_null_comparison_over_no_rows_selects_none() -> None:
+    schema = pa.schema({"i": pa.int64()})
+    empty = pa.RecordBatch.from_pylist([], schema)
+    for raw in (["i", "=", None], ["i", "not in", [None]]):
+        assert predicate_of([[raw]], schema).select(empty) == empty
+
+
+FLOATS = pa.schema({"f": pa.float64()})
+
+
+def test_minus_zero_is_in_a_list_with_zero() -> None:
+    batch = pa.RecordBatch.from_pylist([{"f": -0.0}], FLOATS)  # "=" finds it, "in" does not
+    assert predicate_of([[["f", "=", 0.0]]], FLOATS).select(batch).num_rows == 1
+    assert predicate_of([[["f", "in", [0.0]]]], FLOATS).select(batch).num_rows == 1
+
+
+def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
+    table = pa.table({"f": [5.0, float("nan")]})  # Parquet's bounds leave NaN out
+    footer = pq.ParquetFile(encode([table], {})).metadata
+    assert predicate_of([[["f", "!=", 5.0]]], FLOATS).may_match(group_bounds(footer, 0, FLOATS), 2)
