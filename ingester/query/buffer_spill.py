@@ -43,7 +43,7 @@ class _Nameless:
         self.nbytes: int = self._file.size()
 
     def read(self, begin: int, end: int) -> bytes:
-        """The bytes from ``begin`` to ``end``."""
+        """Return the bytes from ``begin`` to ``end``."""
         with self._lock:
             data: bytes = self._file.read_at(end - begin, begin)
         return data
@@ -56,7 +56,7 @@ class _Nameless:
 
 
 class RowsFile(_Nameless):
-    """A spilled buffer."""
+    """Holds the rows of a spilled buffer."""
 
     def __init__(self, folder: Path, chunks: Sequence[Chunk]) -> None:
         self._starts: list[int] = []
@@ -64,14 +64,14 @@ class RowsFile(_Nameless):
         super().__init__(folder, self._encoded(chunks))
 
     def at(self, row: int) -> tuple[int, pa.RecordBatch]:
-        """The part that holds a row: its first row's number, and its rows."""
+        """Return the part that holds a row: its first row's number, and its rows."""
         index = bisect_right(self._starts, row) - 1
         data = self.read(self._offsets[index], self._offsets[index + 1])
         batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
         return self._starts[index], batch
 
     def _encoded(self, chunks: Sequence[Chunk]) -> Iterator[pa.Buffer]:
-        """A stream of its own for each part: buffers may have grown columns on the way."""
+        """Encode each part as a stream of its own: buffers may have grown columns on the way."""
         for chunk in chunks:
             row = chunk.start
             for part in cut(chunk.batch):
@@ -86,13 +86,13 @@ class RowsFile(_Nameless):
 
 
 class OrderFile(_Nameless):
-    """The order of arrival of the rows of a buffer's files, one file's after the other's."""
+    """Holds the order in which the rows of a buffer's files arrived, file after file."""
 
     def __init__(self, folder: Path, arrivals: Sequence[Arrivals]) -> None:
         super().__init__(folder, (pa.py_buffer(each) for each in arrivals))
 
     def at(self, row: int, rows: int) -> Arrivals:
-        """The buffer's row numbers of ``rows`` rows of the files, from their ``row`` on."""
+        """Return the buffer's numbers of ``rows`` rows of the files, from their ``row`` on."""
         width = np.dtype(np.uint32).itemsize
         return np.frombuffer(self.read(row * width, (row + rows) * width), np.uint32)
 
@@ -111,14 +111,14 @@ class RowSelection:
         self._numbers = numbers
 
     def numbers(self, row: int, rows: int) -> Arrivals:
-        """The buffer's numbers of ``rows`` rows of the file from its ``row`` on. Reads the disk."""
+        """Read the buffer's numbers of ``rows`` rows, from the file's ``row`` on."""
         begin = self._first + row
         if self._order is None:
             return np.arange(begin, begin + rows, dtype=np.uint32)
         return self._order.at(begin, rows)
 
     def of(self, view: pa.RecordBatch, numbers: Arrivals) -> tuple[pa.RecordBatch, bool]:
-        """The selected ones of the rows with these numbers, and whether they were copied."""
+        """Return the selected ones of the rows with these numbers, and whether they are copies."""
         mask = (numbers >= self._numbers.start) & (numbers < self._numbers.stop)
         if mask.all():
             return view, False
@@ -126,7 +126,7 @@ class RowSelection:
 
 
 def spill_handle(folder: Path, handle: BufferHandle) -> int:
-    """Write what the readers of a released buffer will need to local disk; bytes written.
+    """Write to local disk what the readers of a released buffer will need; return the bytes.
 
     Runs in a thread. Without room on the disk the rows stay in memory: the caller tries again, and
     the readers end, or are ended, in the meantime.
@@ -145,7 +145,7 @@ def spill_handle(folder: Path, handle: BufferHandle) -> int:
 
 
 def empty_spill_folder(folder: Path) -> None:
-    """Remove what a crash between a file's creation and its unlinking has left."""
+    """Remove files that a crash has left between their creation and their unlinking."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.spill"):
         path.unlink()

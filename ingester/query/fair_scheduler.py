@@ -18,23 +18,23 @@ from contextlib import contextmanager
 TURN_S = 0.01
 """How long an answer is worked on before others have a turn, where no part comes of it."""
 _MOMENT_S = 0.0002
-"""Long enough for a waiting thread to get the interpreter lock."""
+"""In this time a waiting thread gets the interpreter lock."""
 
 
 class FairScheduler:
-    """Turns to take, at most ``count`` at a time. Threads."""
+    """Hands out turns, at most ``count`` at a time. Threads."""
 
     def __init__(self, count: int | None = None) -> None:
-        """``count``: by default half of the processors, at least one."""
+        """``count`` is by default half of the processors, at least one."""
         self._free = count or max(1, (os.cpu_count() or 1) // 2)
         self._waiting: deque[threading.Lock] = deque()
-        """A locked lock for each, which a turn unlocks. Semaphores and conditions of the standard
-        library are written in Python, and this is asked for every part."""
+        """Each who waits has a locked lock here, which a turn unlocks. Semaphores and conditions of
+        the standard library are written in Python, and this is asked for every part."""
         self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn."""
+        """The number of those who wait for a turn."""
         return len(self._waiting)
 
     @contextmanager
@@ -67,7 +67,7 @@ class FairScheduler:
         mine.acquire()
 
     def give(self) -> None:
-        """Let the next one have it."""
+        """Give the turn to whoever has waited longest."""
         with self._lock:
             # Invariant: a turn is free only while nobody waits.
             if self._waiting:

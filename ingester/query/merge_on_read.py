@@ -16,7 +16,7 @@ from persist.predicate.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 JOINED_BYTES = 16 << 20
-"""Rows that came in small batches are joined until they are as much."""
+"""Small batches are joined until they are so large."""
 
 
 class MergeOnRead:
@@ -42,17 +42,17 @@ class MergeOnRead:
 
     @property
     def nbytes(self) -> int:
-        """Of the keys that hide older rows."""
+        """The bytes of the keys that hide older rows."""
         return 0 if self._newest is None else int(self._newest.nbytes)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows in log order."""
+        """Take buffered rows; to be called in log order."""
         self._batches.append(batch.select([n for n in batch.schema.names if n in self._places]))
 
     def newest(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Of each key among those added the last row: what is there now, and what was deleted.
+        """Return the last row of each key that was added, and the keys whose last row deletes.
 
-        Rows have the columns that they were added with; of what was deleted there are the keys.
+        Rows have the columns that they were added with.
         """
         batches, self._batches = _joined(self._batches), []
         keys = align_table([batch.select(list(self._key)) for batch in batches], self._key_schema)
@@ -82,13 +82,13 @@ class MergeOnRead:
         return _joined(there), _joined(deleted)
 
     def without_newer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a file whose keys are not among the buffered ones."""
+        """Return a file's rows whose keys are not among the buffered ones."""
         if self._newest is None or self._newest.num_rows == 0:
             return batch
         return self.without(batch, self._newest)
 
     def without(self, batch: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
-        """Rows whose keys are not among these."""
+        """Return the rows whose keys are not among these."""
         rows = pa.array(np.arange(batch.num_rows))
         own = pa.table(
             [*self._align_keys(batch.select(list(self._key))).columns, rows],
@@ -99,9 +99,10 @@ class MergeOnRead:
 
 
 class TailDeletes:
-    """What a reader of the buffered tail has to take away from older rows, as ``_op`` says it.
+    """Makes the deletes of a buffered tail: a reader takes these keys away from older rows.
 
-    Who asks with a filter has older rows that match: one that matches no more is taken away, too.
+    A reader that asks with a filter has older rows that match: where a row matches no more, its key
+    is deleted, too.
     """
 
     def __init__(
@@ -117,12 +118,12 @@ class TailDeletes:
         self._by_key_alone = set(predicate.columns) <= set(self._key)
 
     def of_keys(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Which of these keys are to be deleted; other columns are of no account."""
+        """Return those of these keys that are to be deleted; other columns do not count."""
         keys = keys.select(list(self._key))
         return self._predicate.select(keys) if self._by_key_alone else keys
 
     def of_misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The keys of those rows that do not match."""
+        """Return the keys of those rows that do not match."""
         if self._by_key_alone:
             return rows.select(list(self._key)).slice(0, 0)
         mask = self._predicate.mask(self._looked_at(rows))
@@ -130,13 +131,13 @@ class TailDeletes:
         return keys.slice(0, 0) if mask is None else keys.filter(pc.invert(mask))
 
     def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the answer that delete these keys."""
+        """Return rows of the answer that delete these keys."""
         marks = pa.repeat(pa.scalar("delete"), keys.num_rows)
         return self._align(keys.append_column(self._mark, marks))
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in few batches, none much larger than it has to be, none with more columns."""
+    """Join small batches of one schema; none becomes much larger than it has to be."""
     found: list[pa.RecordBatch] = []
     small: list[pa.RecordBatch] = []
     nbytes = 0

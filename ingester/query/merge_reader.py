@@ -41,7 +41,7 @@ class MergeReader:
         )
 
     def parts(self, view: PartitionView, name: str) -> Iterator[Part]:
-        """All parts of a partition, and in a tail what its rows take away."""
+        """Give all parts of a partition, and in a tail the deletes."""
         context, tail_deletes = self._context, self._tail_deletes
         merge = MergeOnRead(context.definition, context.columns)
         for pin in view.pins:
@@ -81,7 +81,7 @@ class MergeReader:
             self._context.pace.let_others()
 
     def _rows_at(self, source: object, row: int, stop: int) -> pa.RecordBatch:
-        """The rows from ``row`` on, before ``stop``, that lie together."""
+        """Return the rows from ``row`` on, before ``stop``, that lie together."""
         if isinstance(source, RowsFile):
             return self._context.spilled(source, row, stop)
         assert isinstance(source, BufferedRows)
@@ -90,7 +90,7 @@ class MergeReader:
         return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
 
     def _surviving(self, given: list[pa.RecordBatch], name: str, source: str) -> Iterator[Part]:
-        """Rows that are the newest of their keys, and in a tail what they take away.
+        """Give the parts of rows that are the newest of their keys, and in a tail their deletes.
 
         Args:
             given: one batch, which is taken out: it is not held while the client has a part.
@@ -112,7 +112,7 @@ class MergeReader:
             yield from self._deletes(tail_deletes, missed, name, source)
 
     def _widened(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
-        """Those of the rows that match, which lack columns of the answer."""
+        """Give the parts of matching rows that lack columns of the answer."""
         found, row = copied(self._slicer.matching(rows)), 0
         del rows
         with self._spill.held(found.nbytes):
@@ -127,7 +127,7 @@ class MergeReader:
     def _deleted_since(
         self, replaced: Replaced, merge: MergeOnRead, tail_deletes: TailDeletes, name: str
     ) -> Iterator[Part]:
-        """Deletes of a version's keys that neither today's files nor the buffers have."""
+        """Give the deletes of a version's keys that neither today's files nor buffers have."""
         definition = self._context.definition
         key = definition.primary_key
         there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
@@ -148,7 +148,7 @@ class MergeReader:
                 yield Part(copied(part), name, source, sent_bytes(part))
 
     def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """The rows of files, each time as many as make a part."""
+        """Give the rows of files, each time as many as make a part."""
         context = self._context
         for add in adds:
             file = DataFile.of(add, context.folder)

@@ -15,9 +15,9 @@ from ingester.buffer.rows import MIXED, Chunk
 
 PART_BYTES = 256 * 1024
 AIM_BYTES = PART_BYTES * 15 // 16
-"""What is cut is cut by the average row: aimed lower, uneven rows seldom go over."""
+"""A part is cut by the average row, so it is aimed lower: uneven rows seldom go over."""
 CROWD_BYTES = PART_BYTES * 4 // 8
-"""Aimed at where many clients hold a part each."""
+"""A part is aimed at this size where many clients hold one each."""
 
 
 class Piece(NamedTuple):
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
     batch: pa.RecordBatch
     nbytes: int
-    """What they take on the wire."""
+    """The bytes that the rows take on the wire."""
 
 
 def window(
@@ -35,7 +35,7 @@ def window(
     nbytes: int | None = None,
     aim: int = AIM_BYTES,
 ) -> Piece:
-    """As many rows from ``start`` on as make a part, at least one; a view, ``start < stop``.
+    """Return as many rows from ``start`` on as make a part, at least one; a view, ``start < stop``.
 
     Cut evenly: each part costs the same to send, whatever its size.
 
@@ -55,21 +55,22 @@ def window(
 
 
 def sent_bytes(batch: pa.RecordBatch) -> int:
-    """What the rows take on the wire.
+    """Return the bytes that the rows take on the wire.
 
-    Of the same size as ``nbytes`` and several times faster, but for a view far into a batch.
+    The figure is about that of ``nbytes`` and comes several times faster, but for a view far into a
+    batch.
     """
     size: int = pa.ipc.get_record_batch_size(batch)
     return size
 
 
 def chunk_at(chunks: Sequence[Chunk], row: int) -> int:
-    """The index of the chunk that holds a row."""
+    """Return the index of the chunk that holds a row."""
     return bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
 
 
 def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
-    """The first chunks joined into one part, where there are several small ones of one schema.
+    """Join the first chunks into one part, where there are several small ones of one schema.
 
     Freshly written rows lie in many small chunks, and each part costs the same whatever its size.
     """
@@ -87,14 +88,14 @@ def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in memory of their own, of just their size."""
+    """Return the same rows in memory of their own, of just their size."""
     if batch.num_columns == 0:
         return batch
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """All parts of a batch as views, in order."""
+    """Give all parts of a batch as views, in order."""
     start = 0
     while start < batch.num_rows:
         part = window(batch, start, batch.num_rows).batch

@@ -41,7 +41,7 @@ STALLED_AFTER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What the settings say about queries; seconds."""
+    """The settings of queries; durations are seconds."""
 
     max_streams: int
     client_timeout_s: float
@@ -51,15 +51,15 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryHooks:
-    """What queries ask of the daemon and tell it."""
+    """Functions of the daemon that queries call."""
 
     settled: Callable[[], bool] = lambda: True
-    """Whether all that was acknowledged until now is applied; may wait a moment for it. In threads
-    of clients."""
+    """Says whether all that was acknowledged until now is applied, and may wait a moment for it.
+    Called in threads of clients."""
     on_opened: Callable[[TableKey], None] = lambda table: None
-    """Gets the table of each query that begins, in any thread."""
+    """Is told the table of each query that begins, in any thread."""
     on_expired: Callable[[], None] = lambda: None
-    """Called for each answer that was let go because its client made no progress."""
+    """Is told of each answer that was let go because its client made no progress."""
 
 
 class Queries:
@@ -90,7 +90,7 @@ class Queries:
         self._lock = threading.RLock()
 
     def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
-        """The answer to a ticket for which nothing has to be asked of the store; None for others.
+        """Open the answer to a ticket that needs nothing of the store; None for others.
 
         Any thread.
 
@@ -106,7 +106,7 @@ class Queries:
         return self._answer(table, snapshot_all(table, self._applied_seq), ticket)
 
     async def open(self, ticket: Ticket) -> AnswerStream:
-        """The answer to a ticket.
+        """Open the answer to a ticket.
 
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
@@ -134,7 +134,7 @@ class Queries:
         await self._catalog.refresh(table, self._limits.refresh_s)
 
     async def preview(self, ticket: Ticket) -> tuple[pa.Schema, int, int]:
-        """(schema, rows, bytes) of an answer; an upper bound where filtered, -1 where unknown."""
+        """Return (schema, rows, bytes) of an answer: upper bounds, or -1 where they are unknown."""
         table = await self._catalog.open(ticket.namespace, ticket.table)
         await self.refresh(table)
         if ticket.scope == "version":
@@ -158,7 +158,7 @@ class Queries:
         return schema, rows, nbytes
 
     def statistics(self) -> StreamStatus:
-        """How many answers are under way, and what they have on local disk."""
+        """Count the answers under way, and what they have on local disk."""
         before = time.monotonic() - STALLED_AFTER_S
         stalled = [
             stream
@@ -171,12 +171,12 @@ class Queries:
         )
 
     def answer_bytes(self) -> int:
-        """What answers on the way may hold: a part each, what some are views of, and keys."""
+        """Return the bytes that answers may hold: a part each, what some are views of, and keys."""
         groups = self.row_groups
         return self._open * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
 
     def _alive(self) -> list[AnswerStream]:
-        """Strong references: let go of them outside the lock, where a stream may be freed."""
+        """Return strong references: to be let go of outside the lock, as a stream may be freed."""
         with self._lock:
             return list(self._streams)
 

@@ -43,7 +43,7 @@ class Selection(NamedTuple):
 
 
 class ReadContext:
-    """What the readers of one answer share.
+    """Holds what the readers of one answer share.
 
     Args:
         folder: the table's folder in the store.
@@ -64,7 +64,7 @@ class ReadContext:
         self.pace = Pace(groups.scheduler)
         table, predicate = definition.schema, selection.predicate
         self.columns = tuple(dict.fromkeys((*selection.schema.names, *predicate.columns)))
-        """The answer's and the filter's."""
+        """The answer's and the filter's columns, which are read of files."""
         self.slicer = Slicer(
             pa.schema([field for field in selection.schema if field.name != OPERATION]),
             pa.schema([table.field(name) for name in predicate.columns]),
@@ -73,7 +73,7 @@ class ReadContext:
         )
 
     def group(self, file: DataFile, index: int, columns: tuple[str, ...] | None = None) -> Decoded:
-        """A decoded row group, of the answer's columns by default; see :meth:`RowGroupCache.group`.
+        """Return a decoded row group, by default :attr:`columns`; see :meth:`RowGroupCache.group`.
 
         To be asked for again for each part: between two parts only the cache may hold it.
         """
@@ -90,13 +90,13 @@ class ReadContext:
         return self.groups.prefetch(file, index, self.columns, id(self))
 
     def spilled(self, source: RowsFile, row: int, stop: int) -> pa.RecordBatch:
-        """The rows from ``row`` on, before ``stop``, that are in the same part of a spill."""
+        """Read the rows from ``row`` on, before ``stop``, that are in the same part of a spill."""
         with self.scheduler.given_back():
             start, batch = source.at(row)
         return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
 
     def marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with what was done to them, where that is asked for."""
+        """Return the rows with the column ``_op``, where the answer has it."""
         if not self.selection.marks_operations:
             return batch
         marks = pa.array(["upsert"] * batch.num_rows)

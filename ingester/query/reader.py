@@ -35,16 +35,16 @@ class PartReader:
         self._slicer = self._context.slicer
         self._scan = RowGroupScan(self._context)
         self._ahead = 0
-        """Row groups worth decoding before they are asked for."""
+        """How many row groups are worth decoding before they are asked for."""
 
     def parts(self) -> Generator[Part, None, None]:
-        """All parts with at least one row, up to the limit."""
+        """Give all parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
             self._context.pace.restart()
 
     def let_go(self) -> None:
-        """Nobody wants the last part any more."""
+        """Let go of the last part: nobody wants it any more."""
         self._slicer.let_go()
 
     def _limited(self, parts: Iterator[Part]) -> Iterator[Part]:
@@ -98,7 +98,7 @@ class PartReader:
                 self._context.pace.let_others()
 
     def _part_at(self, source: object, row: int, stop: int) -> tuple[int, Piece]:
-        """(rows looked at, the matching ones) of the part that begins at a row."""
+        """Return (rows looked at, the matching ones) of the part that begins at a row."""
         if isinstance(source, RowsFile):
             return self._whole_or_part(self._context.spilled(source, row, stop), own=False)
         assert isinstance(source, BufferedRows)
@@ -111,13 +111,13 @@ class PartReader:
         return self._slicer.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
 
     def _whole_or_part(self, batch: pa.RecordBatch, *, own: bool) -> tuple[int, Piece]:
-        """As :meth:`_part_at`, of what makes at most a part, but for columns that it may lack."""
+        """Do as :meth:`_part_at` with at most a part's rows, which may lack columns."""
         if self._slicer.lacks(batch):
             return self._slicer.part(batch, 0, batch.num_rows)
         return batch.num_rows, self._slicer.whole(batch, own=own)
 
     def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[Part]:
-        """The rows of a buffer that were not sent before it was released, from its files."""
+        """Give the rows of a buffer that were not sent before it was released, from its files."""
         order = source.spill
         assert order is None or isinstance(order, OrderFile)
         first = 0
@@ -156,7 +156,7 @@ class PartReader:
     def _selected_part(
         self, selected: RowSelection, group: pa.RecordBatch, row: int, start: int
     ) -> tuple[int, Piece]:
-        """As :meth:`Slicer.part`, of a group whose first row is the file's row ``start``."""
+        """Do as :meth:`Slicer.part`, in a group whose first row is the file's row ``start``."""
         view = self._slicer.fitting(group, row, group.num_rows)
         with self.scheduler.given_back():
             numbers = selected.numbers(start + row, view.num_rows)

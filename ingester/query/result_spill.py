@@ -24,9 +24,9 @@ log = structlog.get_logger(__name__)
 
 FEW_BYTES = 2 * PART_BYTES
 DISK_SHARE = 4
-"""Of the disk's free bytes, files of answers take at most one in so many: the log needs them."""
+"""Files of answers take at most one in so many of the disk's free bytes: the log needs them."""
 MOST_FILES = 256
-"""At the same time, each with a descriptor."""
+"""So many files exist at a time at most, each with a descriptor."""
 
 
 class ResultSpill:
@@ -44,11 +44,11 @@ class ResultSpill:
     ) -> None:
         self.folder = folder
         self.nbytes = 0
-        """Bytes that answers hold in memory."""
+        """The bytes that answers hold in memory."""
         self.files = 0
         """How many files answers have on disk."""
         self.file_bytes = 0
-        """Bytes of these files, at most."""
+        """The bytes of these files, at most."""
         self._on_written = on_written
         self._lock = threading.Lock()
 
@@ -62,12 +62,12 @@ class ResultSpill:
             self.count(-nbytes)
 
     def count(self, nbytes: int) -> None:
-        """So much more, or less."""
+        """Count so many bytes more, or less."""
         with self._lock:
             self.nbytes += nbytes
 
     def written(self, batches: Sequence[pa.RecordBatch]) -> tuple[RowsFile | None, int]:
-        """A file of these rows and the bytes to give back with it; None where memory is better."""
+        """Write a file of these rows, with the bytes to give back; None where memory is better."""
         nbytes = sum(sent_bytes(batch) for batch in batches)
         if self.folder is None or nbytes <= FEW_BYTES or not self._take(self.folder, nbytes):
             return None, 0
@@ -88,7 +88,7 @@ class ResultSpill:
         return made, nbytes
 
     def give_back(self, nbytes: int) -> None:
-        """A file has gone."""
+        """Count a file that has gone, of so many bytes."""
         with self._lock:
             self.files -= 1
             self.file_bytes -= nbytes
@@ -128,7 +128,7 @@ class SpilledResult:
     def parts(
         self, reading: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Iterator[pa.RecordBatch]:
-        """All of them, each time as many as make a part.
+        """Give all rows, each time as many as make a part.
 
         Args:
             reading: what the disk is read in.
@@ -146,7 +146,7 @@ class SpilledResult:
             del part
 
     def close(self) -> None:
-        """Nobody wants them any more."""
+        """Let the rows go: they are sent, or nobody wants them any more."""
         nbytes, self._nbytes = self._nbytes, 0
         self._spill.count(-nbytes)
         if self._file is not None and not self._file.closed:

@@ -45,9 +45,9 @@ IDLE_S = 5.0
 
 AHEAD_THREADS = 2
 MAX_AHEAD = 3
-"""Groups that wait to be decoded ahead."""
+"""So many groups wait to be decoded ahead, at most."""
 MAX_WAITING = 1
-"""Answers that wait for their turn: beyond so many, all processors are busy as it is."""
+"""Where more answers wait for their turn, all processors are busy as it is."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
 
@@ -60,7 +60,7 @@ class Decoded(NamedTuple):
 
 
 class _Entry:
-    """A decoded row group and who reads it: by reader, until when."""
+    """A decoded row group, and until when each of its readers has a lease on it."""
 
     __slots__ = ("batch", "leases", "nbytes", "used_at")
 
@@ -102,7 +102,7 @@ class RowGroupCache:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._entries: OrderedDict[GroupKey, _Entry] = OrderedDict()
-        """The least recently used first."""
+        """Decoded groups, the least recently used first."""
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
         self._under_way = 0
@@ -114,14 +114,14 @@ class RowGroupCache:
         self.forget_idle(-1.0)
 
     def forget_idle(self, idle_s: float = IDLE_S) -> None:
-        """Forget what nobody has asked for in this time."""
+        """Forget groups that nobody has asked for in this time."""
         before = time.monotonic() - idle_s
         with self._changed:
             for key in [key for key, entry in self._entries.items() if entry.used_at < before]:
                 self._forget(key)
 
     def footer(self, file: DataFile) -> pq.FileMetaData:
-        """The file's metadata, checked; read once while it stays in the cache.
+        """Return the file's metadata, checked; read once while it stays in the cache.
 
         Raises:
             StoreAway: the file cannot be read now.
@@ -142,13 +142,13 @@ class RowGroupCache:
         return footer
 
     def bounds(self, file: DataFile, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
-        """Bounds of the columns of one row group, from the footer."""
+        """Return the bounds of one row group's columns, from the footer."""
         return group_bounds(self.footer(file), group, schema)
 
     def group(
         self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0
     ) -> Decoded:
-        """One decoded row group; columns that have no values in it are left out.
+        """Return a decoded row group; columns that have no values in it are left out.
 
         ``reader`` has a lease on it until :meth:`done`, or for :data:`LEASE_S`.
 
@@ -186,7 +186,7 @@ class RowGroupCache:
         return True
 
     def _leased(self) -> int:
-        """Bytes that no other group can take the place of now."""
+        """Return the bytes that no other group can take the place of now."""
         now = time.monotonic()
         free = (entry.nbytes for entry in self._entries.values() if entry.leased_until() <= now)
         return self.nbytes - sum(free)
@@ -201,7 +201,7 @@ class RowGroupCache:
                 self._ahead.discard(key)
 
     def done(self, path: str, index: int, columns: tuple[str, ...], reader: int) -> None:
-        """The reader has read the group to its end."""
+        """End a reader's lease: it has read the group to its end."""
         with self._changed:
             entry = self._entries.get((path, index, columns))
             if entry is not None and entry.leases.pop(reader, None) is not None:
@@ -233,7 +233,7 @@ class RowGroupCache:
 
     @contextmanager
     def _room(self, nbytes: int) -> Iterator[list[int]]:
-        """Wait for room, but not for ever, and hold it inside the block; what is held, to be taken.
+        """Wait for room, but not for ever, and hold it inside the block, which gets the bytes held.
 
         When patience ends, one group at a time goes in all the same.
         """
@@ -262,7 +262,7 @@ class RowGroupCache:
                 self._changed.notify_all()
 
     def _keep(self, key: GroupKey, batch: pa.RecordBatch, reader: int, held: list[int]) -> None:
-        """In the place of what was held for it."""
+        """Put a group in the place of the bytes that were held for it."""
         with self._changed:
             entry = _Entry(batch)
             self.nbytes += entry.nbytes - held.pop()
@@ -274,7 +274,7 @@ class RowGroupCache:
                 pass
 
     def _forget_unleased(self, now: float) -> float:
-        """Forget the oldest group that nobody reads; 0, or when the next lease ends."""
+        """Forget the oldest group that nobody reads, and return 0; else when a lease ends."""
         free_at = float("inf")
         for key, entry in self._entries.items():
             until = entry.leased_until()

@@ -15,7 +15,7 @@ from persist.manifest import Add
 from persist.parquet.footer import DataFile
 
 AHEAD = 2
-"""Row groups that are decoded before they are asked for, by who has come through a whole one."""
+"""So many row groups are decoded ahead for a reader that has come through a whole one."""
 
 
 class Visit(NamedTuple):
@@ -24,7 +24,7 @@ class Visit(NamedTuple):
     file: DataFile
     group: int
     start: int
-    """Its first row's number in the file."""
+    """The number in the file of its first row."""
     rows: int
 
 
@@ -38,14 +38,14 @@ class RowGroupScan:
         self._under_way = 0
 
     def visits(self, adds: Iterable[Add]) -> Iterator[Visit]:
-        """The groups of all files whose bounds do not rule them out."""
+        """Give the groups of all files whose bounds do not rule them out."""
         self._left, self._under_way = self._groups_of(adds), 0
         self._next.clear()
         while (visit := self._pull()) is not None:
             yield visit
 
     def decode_ahead(self, groups: int) -> None:
-        """Have so many groups behind the last one decoded, if that is not being done."""
+        """Have so many groups after the last one decoded, if that is not being done."""
         while self._under_way < groups:
             if self._under_way == len(self._next):
                 visit = next(self._left, None)

@@ -28,11 +28,11 @@ from persist.predicate.predicate import Predicate
 
 VIEW_BYTES = 8 << 20
 LOOK_TIMES = 16
-"""Where few rows match, so many times as many are looked at for one part."""
+"""Up to so many times a part's rows are looked at for one part, where few match."""
 
 
 class Views:
-    """What the parts that are on their way keep in memory besides themselves. Any thread."""
+    """Counts what parts on their way keep in memory besides themselves. Any thread."""
 
     def __init__(self, limit: int = VIEW_BYTES) -> None:
         self._limit = limit
@@ -40,7 +40,7 @@ class Views:
         self.nbytes = 0
 
     def take(self, nbytes: int) -> bool:
-        """Whether a view of a batch of this size may be sent; if so, until :meth:`give`."""
+        """Count a view of a batch of this size until :meth:`give`; False where it has no room."""
         with self._lock:
             if self.nbytes + nbytes > self._limit:
                 return False
@@ -48,7 +48,7 @@ class Views:
             return True
 
     def give(self, nbytes: int) -> None:
-        """The view is sent."""
+        """Stop counting a view: it is sent."""
         with self._lock:
             self.nbytes -= nbytes
 
@@ -70,16 +70,16 @@ class Slicer:
         self._views = views
         self._held = 0
         self._share = 1.0
-        """Of the rows that were looked at last, how many matched."""
+        """The share of the rows looked at last that matched."""
 
     def let_go(self) -> None:
-        """The last part is sent, or nobody wants it any more."""
+        """Let go of what the last part is a view of: it is sent, or nobody wants it any more."""
         held, self._held = self._held, 0
         if held:
             self._views.give(held)
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """All matching rows, with the columns they have."""
+        """Return all matching rows, with the columns that they have."""
         mask = self._mask(batch)
         return batch if mask is None else batch.filter(mask)
 
@@ -88,7 +88,7 @@ class Slicer:
         return self._align.absent_bytes(batch.schema) != (0, 0)
 
     def fitting(self, batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
-        """As many rows from ``start`` on as make a part with all columns, at least one; a view."""
+        """Return rows from ``start`` on that make a part with all columns, at least one; a view."""
         absent, beside = self._align.absent_bytes(batch.schema)
         if not beside:
             return window(batch, start, stop).batch
@@ -101,7 +101,7 @@ class Slicer:
         return view
 
     def whole(self, batch: pa.RecordBatch, *, own: bool) -> Piece:
-        """All matching rows of what makes at most one part; see :meth:`fitting`.
+        """Return all matching rows of what makes at most one part; see :meth:`fitting`.
 
         Args:
             own: whether its memory holds nothing else.
@@ -117,7 +117,7 @@ class Slicer:
     def part(
         self, batch: pa.RecordBatch, start: int, stop: int, nbytes: int | None = None
     ) -> tuple[int, Piece]:
-        """(rows looked at, the matching ones among them) from a row of a batch on.
+        """Return (rows looked at, the matching ones among them), from a row of a batch on.
 
         ``start < stop``; at least one row is looked at, and at most one part comes.
 
@@ -147,7 +147,7 @@ class Slicer:
         return view.batch.num_rows, view._replace(batch=copied(view.batch))
 
     def _widened(self, batch: pa.RecordBatch, start: int, stop: int) -> tuple[int, Piece]:
-        """As :meth:`part`, of a batch that lacks columns: it is cut before it has them."""
+        """Do as :meth:`part` with a batch that lacks columns: it is cut before it has them."""
         if not self._predicate.conjunctions:
             view = self.fitting(batch, start, stop)
             found = self._align(copied(view))
@@ -185,5 +185,5 @@ class Slicer:
 
 
 def _with(absent: float, beside: int, view: pa.RecordBatch) -> float:
-    """What rows are on the wire with the columns that they lack."""
+    """Return the bytes of the rows on the wire with the columns that they lack."""
     return beside + sent_bytes(view) + absent * float(view.num_rows)

@@ -22,9 +22,9 @@ class Replaced:
     """What a keyed partition's files have become since a version."""
 
     removed: tuple[Add, ...]
-    """Files of the version that are there no more."""
+    """The files of the version that are there no more."""
     added: tuple[Add, ...]
-    """Files that are there now instead: a key in none of them was deleted, if no buffer has it."""
+    """The files that are there now instead: a key in none of them, nor in a buffer, was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class PartitionView:
     replaced: Replaced | None = None
 
     def name(self, definition: TableDefinition) -> str:
-        """The folder name, as sent with each part."""
+        """Return the folder's name, as sent with each part."""
         return folder_of(definition.spec_of(self.spec_id), self.values)
 
     def bounds(self, definition: TableDefinition) -> dict[str, ColumnStats]:
-        """What the partition says about its rows' columns."""
+        """Return what the partition says about its rows' columns."""
         return partition_bounds(definition.spec_of(self.spec_id), self.values, definition.schema)
 
 
@@ -59,7 +59,7 @@ class Snapshot:
     closed: bool = field(default=False)
 
     def partitions(self) -> Iterator[PartitionView]:
-        """All partitions, one after another; those with files first."""
+        """Give all partitions, those with files first."""
         left, replaced = dict(self.pins), dict(self.replaced)
         for key, files in self.files:
             yield PartitionView(*key, files, left.pop(key, ()), replaced.pop(key, None))
@@ -69,7 +69,7 @@ class Snapshot:
             yield PartitionView(*key, (), (), one)
 
     def close(self) -> None:
-        """Let go of everything. Safe from any thread, twice too."""
+        """Let go of everything. Any thread; twice is fine."""
         self.closed = True
         for pins in self.pins.values():
             for pin in pins:
@@ -77,7 +77,7 @@ class Snapshot:
 
 
 def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot:
-    """Files and buffers, and the sequence up to which they have every operation. Any thread."""
+    """Take files, buffers, and the sequence up to which they have all operations. Any thread."""
     with table.lock:
         return Snapshot(
             definition=table.definition,
@@ -96,7 +96,7 @@ def snapshot_buffered(
     persisted_since: Sequence[Add],
     before: TableState | None = None,
 ) -> Snapshot:
-    """Buffers, and the files that this daemon's persists have added after ``version``.
+    """Take buffers, and the files that this daemon's persists have added after ``version``.
 
     Args:
         before: that version of a keyed table, where it is not the newest.
@@ -116,7 +116,7 @@ def snapshot_buffered(
 
 
 def snapshot_version(state: TableState, sequence: int) -> Snapshot:
-    """Exactly the files of one manifest version."""
+    """Take exactly the files of one manifest version."""
     return Snapshot(
         definition=TableDefinition.of_state(state),
         version=state.version,

@@ -32,7 +32,7 @@ class AnswerStream:
         self.rows = 0
         self.nbytes = 0
         self.sending_since: float | None = time.monotonic()
-        """When the last part was handed over; None while the next one is made."""
+        """The time at which the last part was handed over; None while the next one is made."""
         self.expired = False
         self._on_close = on_close
         self._scheduler = reader.scheduler

@@ -72,7 +72,7 @@ def parse_ticket(body: bytes) -> Ticket:
 
 
 def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:
-    """The predicate that a ticket's filter stands for in a table of this schema.
+    """Return the predicate that a ticket's filter stands for in a table of this schema.
 
     Raises:
         InvalidRequest: unknown column or operator, or a value that is not of the column's type.
@@ -93,7 +93,7 @@ def refuse_flight_sql(body: bytes) -> None:
 
 
 def no_flight_sql(name: str) -> NotAvailable:
-    """What a client is told that speaks Flight SQL: a driver of JDBC's, ODBC's or ADBC's."""
+    """Return the error for a client that speaks Flight SQL: a driver of JDBC, ODBC or ADBC."""
     return NotAvailable(
         f"Flight SQL is not available, and {name} is of it: query by DoGet with a JSON ticket,"
         " write by DoPut with a path or a JSON command"
@@ -101,5 +101,5 @@ def no_flight_sql(name: str) -> NotAvailable:
 
 
 def encode_ticket(ticket: Ticket) -> bytes:
-    """What :func:`parse_ticket` reads back."""
+    """Return the bytes that :func:`parse_ticket` reads back."""
     return _encode(ticket)
