@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,9 @@ from ingester.demo.report import SHOWN_TOTALS
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.totals import totals_of
 from ingester.errors import ERRORS
+from persist.manifest.actions import Action
 from persist.manifest.files import decode_changelog, decode_commit
+from wal import format as segment_format
 
 from .generated import DOCS, errors_table, pages, settings_table, with_table
 
@@ -43,6 +46,19 @@ def test_the_manifest_files_of_the_page_are_read_by_the_code() -> None:
     read, made = decode_changelog(changelog), decode_commit(commit)
     assert read.lineage[-1] == (made.version, made.uid)
     assert read.lineage[-2][1] == made.parent
+
+
+def test_the_layout_of_segments_and_records_is_that_of_the_code() -> None:
+    fields = re.findall(r"^ +(\d+ {2}\w.*?) *$", str(segment_format.__doc__), re.M)
+    shown = [line.strip() for line in (DOCS / "formats.md").read_text().splitlines()]
+    assert len(fields) > 15
+    assert [field for field in fields if not any(line.startswith(field) for line in shown)] == []
+
+
+def test_every_action_of_the_manifest_is_on_the_page() -> None:
+    kinds = {kind.__struct_config__.tag for kind in get_args(Action)}
+    section = (DOCS / "formats.md").read_text().split("\n### Actions\n")[1].split("\n### ")[0]
+    assert set(re.findall(r"^\| `(\w+)`", section, re.M)) == kinds
 
 
 def test_the_front_page_has_no_figure_that_its_own_page_does_not_have() -> None:
