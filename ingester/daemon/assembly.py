@@ -2,7 +2,7 @@
 
 Law of this file: who holds whom is visible here and nowhere else. The write path, from outside in:
 
-    AdmissionGate ┊ MetricsSink ─ OriginSink ─ WalSink ─ BufferTree
+    AdmissionGate ┊ MetricsSink ─ DedupSink ─ WalSink ─ BufferTree
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import Ownership
 from ingester.write.admission import AdmissionGate, DiskRoom
 from ingester.write.coalescer import Coalescer
-from ingester.write.dedup_sink import OriginSink
+from ingester.write.dedup_sink import DedupSink
 from ingester.write.metrics_sink import MetricsSink
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import WritePath
@@ -232,7 +232,7 @@ class Runtime:
         path = WritePath(
             gate=self.gate,
             sink=self._observed(
-                OriginSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
+                DedupSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
             ),
             wal_sink=self.wal_sink,
             origins=self.origins,

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 ALIGNMENT = 8
 WASTE_BYTES = 4 * 1024
-"""Memory that rows may keep besides their own, and a quarter of it; with more they are copied."""
+"""The bytes that rows may keep besides a quarter of their own; with more they are copied."""
 
 SMALL_BYTES = 2 * 1024
 """So little is copied in less time than it takes to find out where it lies."""
@@ -44,13 +44,13 @@ class IpcMessage(NamedTuple):
 
     @classmethod
     def serialized(cls, batch: pa.RecordBatch) -> IpcMessage:
-        """As Arrow writes it, all in ``body``."""
+        """Have Arrow write the message, all of it into ``body``."""
         body = batch.serialize()
         return cls(b"", body, body.size)
 
 
 class _Numbers(NamedTuple):
-    """What the metadata of two batches of one schema differ in."""
+    """The numbers in which the metadata of two batches of one schema differ."""
 
     rows: int
     nodes: list[int]
@@ -61,7 +61,7 @@ class _Numbers(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Where these stand in the metadata."""
+    """The places of these numbers in the metadata."""
 
     rows: int
     nodes: int
@@ -152,9 +152,9 @@ def _is_wasteful(kept: int, nbytes: int) -> bool:
 
 
 def _numbers(batch: pa.RecordBatch) -> _Numbers | None:
-    """Where the columns lie in one body; None where they do not, or not as IPC wants it.
+    """Find where the columns lie in one body; None where they do not, or not as IPC wants it.
 
-    One behind the other, as Arrow writes them: what two columns share would be counted once.
+    They have to lie one behind the other, as Arrow writes them: what two share would count once.
     """
     body: pa.Buffer | None = None
     start = size = end = referred = 0
@@ -200,7 +200,7 @@ def _has_more(schema: pa.Schema) -> bool:
 
 
 def _places(metadata: bytes) -> _Places | None:
-    """Where the numbers stand in a record batch's metadata; None where it has other fields."""
+    """Find the numbers in a record batch's metadata; None where it has other fields."""
     message = _followed(metadata, _PREFIX_BYTES)
     header, body_bytes = _field(metadata, message, 2), _field(metadata, message, 3)
     if header is None or body_bytes is None:
@@ -215,12 +215,12 @@ def _places(metadata: bytes) -> _Places | None:
 
 
 def _followed(data: bytes, at: int) -> int:
-    """Where the offset that stands there leads."""
+    """Follow the offset that stands there."""
     return at + int(_U32.unpack_from(data, at)[0])
 
 
 def _field(data: bytes, table: int, index: int) -> int | None:
-    """Where a table's field stands; None where the table does not have it."""
+    """Find a table's field; None where the table does not have it."""
     vtable = table - _I32.unpack_from(data, table)[0]
     slot = 4 + 2 * index
     if slot >= _U16.unpack_from(data, vtable)[0]:
@@ -230,7 +230,7 @@ def _field(data: bytes, table: int, index: int) -> int | None:
 
 
 def _vector(data: bytes, at: int, form: struct.Struct) -> tuple[int, ...] | None:
-    """The numbers of a vector of pairs; None where it has not as many."""
+    """Read the numbers of a vector of pairs; None where it has not as many."""
     if _U32.unpack_from(data, at)[0] * 16 != form.size:
         return None
     return form.unpack_from(data, at + _U32.size)

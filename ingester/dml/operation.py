@@ -1,7 +1,7 @@
-"""One operation: a batch of one table, split by partition, on its way from a stream to the buffers.
+"""An operation is a batch of one table, split by partition, on its way into the buffers.
 
-Small ones that wait together travel as one, a *run*: one record of the log, one chunk of a buffer.
-Each keeps a sequence of its own.
+Small batches that wait for the log at the same time become one operation, a *coalesced batch*: one
+record of the log, one chunk of a buffer. Each of them keeps a sequence of its own.
 
 A transaction is operations of several tables that go as one record and become visible together.
 
@@ -21,9 +21,9 @@ from wal import Entry
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """A validated write, or a run of them.
+    """A validated write, or a coalesced batch of several.
 
-    ``seq``, of the first one, ``epoch`` and ``segment`` are set when the log has taken it.
+    ``seq`` (that of the first one), ``epoch`` and ``segment`` are set when the log has it.
     """
 
     table: TableKey
@@ -31,22 +31,22 @@ class Operation:
     rows: int
     nbytes: int
     schema_number: int
-    """Stands for the batches' schema: equal numbers, equal schemas."""
+    """A number that stands for the schema of its rows: equal numbers, equal schemas."""
     spec_id: int
-    """The partition spec that the parts were told apart by; the table may have another by now."""
+    """The partition spec by which the parts were split; the table may have another by now."""
     operations: int = 1
-    """More than one in a run, none of which has an origin."""
+    """The number of writes, which is more than 1 in a coalesced batch; that has no origin."""
     origin: str | None = None
     origin_sequence: int | None = None
     checkpoint: tuple[str, bytes] | None = None
     messages: int = 0
-    """Of replication, that it was made of."""
+    """The replication messages that it was made of."""
     entry: Entry | None = None
     seq: int = 0
     epoch: int = 0
     segment: int = 0
     admitted_bytes: int = 0
-    """What it counts for until it is answered."""
+    """The bytes that it counts for at the admission gate until it is answered."""
     duplicate: bool = False
     on_logged: Callable[[int], None] | None = None
     """Called with ``seq``, in the thread that logged it, when it is durable and visible to whoever
@@ -54,7 +54,7 @@ class Operation:
 
     @property
     def last_seq(self) -> int:
-        """The sequence of the last one."""
+        """The sequence of the last write."""
         return self.seq + self.operations - 1
 
 
@@ -65,9 +65,9 @@ class Transaction:
     operations: tuple[Operation, ...]
     entry: Entry | None
     changes: int = 0
-    """Of rows, that they were made of."""
+    """The changes of rows that the operations were made of."""
 
     @property
     def last_seq(self) -> int:
-        """The sequence of the last operation, once the log has taken it."""
+        """The sequence of the last operation, once the log has it."""
         return self.operations[-1].last_seq

@@ -1,4 +1,4 @@
-"""What the log says of origins beside their operations, for the next start.
+"""Records by which the log tells the next start of origins, beside their operations.
 
     origins payload ─ msgpack [(origin, namespace, table, applied sequence), …]
     opened payload  ─ msgpack [origin, …], all that have a transaction open
@@ -23,12 +23,12 @@ _origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
 
 
 def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
-    """The payload of an origins record."""
+    """Encode the payload of an origins record."""
     return _encode(list(carried))
 
 
 def encode_opened(origins: Sequence[str]) -> bytes:
-    """The payload of an opened record."""
+    """Encode the payload of an opened record."""
     return _encode(list(origins))
 
 

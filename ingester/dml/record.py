@@ -48,7 +48,7 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
-    """Everything of an operation but its rows. Fields are only ever added at the end."""
+    """All of an operation but its rows. Fields are only ever added at the end."""
 
     schema_number: int
     namespace: str
@@ -79,7 +79,7 @@ class LoggedOperation(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows over all parts."""
+        """The number of rows in all parts."""
         return sum(part.batch.num_rows for part in self.parts)
 
 
@@ -95,7 +95,7 @@ _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
 
 
 def encode_schema(number: int, table: TableKey, schema: pa.Schema) -> bytes:
-    """The payload of a schema record."""
+    """Encode the payload of a schema record."""
     sent = schema.remove_metadata().serialize().to_pybytes()
     return _encode(SchemaRecord(number, table[0], table[1], sent))
 
@@ -107,12 +107,12 @@ class LoggedSchema:
     number: int
     table: TableKey
     preamble: Preamble
-    """Its record, which the log puts before the first operation of a segment that refers to it."""
+    """The schema record, which the log puts before the first operation that refers to it."""
     template: MessageTemplate = field(default_factory=MessageTemplate)
 
     @classmethod
     def of(cls, number: int, table: TableKey, schema: pa.Schema) -> LoggedSchema:
-        """A schema under a number that no other schema of this process has."""
+        """Number a schema. No other schema of this process may have the same number."""
         record = encode_schema(number, table, schema)
         return cls(number, table, Preamble(RecordKind.SCHEMA, (record,)))
 
@@ -159,8 +159,10 @@ def split_rows(
 
 
 def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
-    """Whether rows keep little more memory than their own; of few that takes longer to find out
-    than to read the copy that there is."""
+    """Whether rows keep little more memory than their own.
+
+    For few rows that takes longer to find out than to read the copy that there is.
+    """
     return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
 
 
@@ -169,7 +171,7 @@ def encode_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> list[pa.Buffer | bytes]:
-    """The payload's buffers, in order."""
+    """Encode the payload of an operation record, as its buffers in order."""
     namespace, table = rows.schema.table
     messages = rows.messages
     header = _encode(
@@ -206,10 +208,10 @@ def make_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: tuple[str, bytes] | None = None,
 ) -> Operation:
-    """An operation with its record for the log.
+    """Make an operation with its record for the log.
 
     Args:
-        operations: how many they are, in a coalesced batch.
+        operations: the number of writes, in a coalesced batch.
         origin: its name and the sequence that it gave the operation.
     """
     payload = encode_operation(rows, origin, checkpoint)
@@ -220,7 +222,7 @@ def make_operation(
 
 
 def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -> Operation:
-    """An operation whose record, or share of a record, has so many bytes."""
+    """Make an operation without a record; its share of one has so many bytes."""
     return Operation(
         table=rows.schema.table,
         parts=rows.parts,
@@ -235,7 +237,7 @@ def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -
 
 
 def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
-    """Leave an operation that is not logged yet with these of its parts, and its record as well."""
+    """Reduce an operation that is not logged yet, and its record, to these of its parts."""
     assert operation.entry is not None
     (preamble,) = operation.entry.preambles
     schema = LoggedSchema(operation.schema_number, operation.table, preamble)

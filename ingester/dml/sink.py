@@ -1,9 +1,8 @@
-"""What every sink of the write path promises.
+"""The promise of every sink of the write path.
 
 Law of this file: an operation that is submitted is answered exactly once, on the event loop
-whoever submitted it, after
-it is durable (as far as the fsync mode promises) and visible, or after it is certain that it never
-will be. Answers of accepted operations come in the order of submission.
+whoever submitted it, after it is durable (as far as the fsync mode promises) and visible, or after
+it is certain that it never will be. Answers of accepted operations come in the order of submission.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Protocol
 from ingester.dml.operation import Operation
 
 Answer = Callable[[Operation, BaseException | None], None]
-"""Called once per operation: ``None`` when it is durable and visible, else why it is not."""
+"""Is called once per operation: with None when it is durable and visible, else with the reason."""
 
 
 class DmlSink(Protocol):
-    """Takes operations in order. Never blocks.
+    """Takes operations in order, and never blocks.
 
-    On the event loop; but operations without an origin, which nothing has to be known of, also in
-    the one thread that has all of their stream.
+    It is called on the event loop. Operations without an origin, which nothing has to be known of,
+    may also come in the one thread that has all of their stream.
     """
 
     def submit(self, operation: Operation, answer: Answer) -> None:

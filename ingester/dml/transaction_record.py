@@ -1,4 +1,4 @@
-"""A transaction as one log record and back: operations of several tables, applied together.
+"""A transaction as one log record and back: operations of several tables, applied at once.
 
     payload ─ u64 mark │ u64 count │ u64 length of each │ operation payload 0 │ 1 │ …
 
@@ -31,14 +31,14 @@ _WORD = struct.Struct("<Q")
 
 
 def head_of(sizes: Sequence[int]) -> bytes:
-    """What stands before the operations' payloads, which have so many bytes each."""
+    """Encode what stands before the operations' payloads, which have so many bytes each."""
     return b"".join(_WORD.pack(word) for word in (_MARK, len(sizes), *sizes))
 
 
 def make_transaction(
     tables: Sequence[TableRows], origin: tuple[str, int], changes: int
 ) -> Transaction:
-    """A transaction with its record for the log.
+    """Make a transaction with its record for the log.
 
     Args:
         origin: its name and the sequence that it gave the transaction.
@@ -61,10 +61,10 @@ def make_transaction(
 def decode_record(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> list[LoggedOperation]:
-    """The operations of a record: several where it is a transaction, each with one sequence.
+    """Decode the operations of a record: several in a transaction, each with one sequence.
 
     Args:
-        operations: how many there are, as the log says.
+        operations: the number of operations, as the log says.
 
     Raises:
         DamagedRecord: the content does not fit its own header or schema.

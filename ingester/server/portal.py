@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Portal:
-    """Calls into one trio run from foreign threads."""
+    """Calls functions on the event loop for foreign threads."""
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
-        """Must be made on the loop that it leads to.
+        """Make a portal to the loop that this is called on.
 
         Args:
             before: called there first whenever a thread enters.
@@ -57,7 +57,7 @@ class Portal:
                 raise Stopping("the daemon is stopping", retry_after_s=1.0) from exc
 
     def _round(self) -> None:
-        """On the loop: what has been left until now, in order."""
+        """Run what has been left until now, in order. On the loop."""
         self._on_its_way = False
         # Not what comes meanwhile: other tasks have their turn in between.
         self._run(len(self._left))

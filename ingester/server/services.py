@@ -33,7 +33,7 @@ class Services:
     known_origins: KnownOrigins
     metrics: Metrics
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
-    """Commits everything that was acknowledged: (namespace, table, timeout in seconds)."""
+    """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
     status: Callable[[], Status]
     answered: Callable[[AnswerStream], None]
     """Is told of each query whose answer was sent to its end."""

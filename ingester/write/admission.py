@@ -1,4 +1,4 @@
-"""Lets a batch in or refuses it, with the reason and when to come back.
+"""The admission gate lets a batch in or refuses it, with the reason and when to come back.
 
 Law of this file: limits are bytes, and an empty daemon takes any batch that is not larger than
 ``flight.max_batch_bytes``: nothing is so large that it can never pass. A refused batch leaves
@@ -24,32 +24,32 @@ from ingester.memory.ledger import MemoryLedger
 RETRY_S = 0.25
 DISK_RETRY_S = 1.0
 FREE_HOLDS_S = 0.02
-"""How long the disk's free space is taken for what it was; the log itself refuses in between."""
+"""How long a look at the disk's free space holds; the log itself refuses in between."""
 OTHERS_HOLD_S = 0.005
-"""How long the memory of other threads is taken for what it was: every batch asks."""
+"""How long a look at the memory of other threads holds: every batch asks for it."""
 CLEAR_HOLDS_S = 0.005
 """How long after a look at everything batches are let in without one, as long as they have no more
-than a part of the room that was found: looking costs as much as all else that the gate does."""
+than a part of the space that was found: a look costs as much as all else that the gate does."""
 CLEAR_PART = 8
 RECORD_OVERHEAD_BYTES = 64 * 1024
-"""What a batch may cost in the log beside its rows: headers, padding, a schema."""
+"""The bytes that a batch may cost in the log beside its rows: headers, padding, a schema."""
 
 
 class Relief(Protocol):
-    """Makes room soon; what it is called for is refused all the same."""
+    """Makes room soon. The batch for which it is called is refused all the same."""
 
     def relieve_memory(self) -> None:
-        """A batch found no room in memory."""
+        """Have memory freed: a batch found no room."""
 
     def relieve_disk(self) -> None:
-        """The log's disk is full."""
+        """Have space of the log's disk freed: it is full."""
 
 
 class DiskRoom:
-    """How much the log can take.
+    """The space that the log has. Any thread.
 
-    ``certain_bytes`` fit into space that is reserved already; beyond them a segment of
-    ``segment_bytes`` has to be found on the disk of ``folder``. Any thread.
+    ``certain_bytes`` fit into what is reserved already; beyond them a segment of ``segment_bytes``
+    has to be found on the disk of ``folder``.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, certain_bytes: Callable[[], int]) -> None:
@@ -60,7 +60,7 @@ class DiskRoom:
 
     @property
     def certain_bytes(self) -> int:
-        """What fits without asking the disk."""
+        """The bytes that fit without asking the disk."""
         return self._certain_bytes() - RECORD_OVERHEAD_BYTES
 
     def lacks(self, nbytes: int) -> bool:
@@ -77,7 +77,11 @@ class DiskRoom:
 
 
 class AdmissionGate:
-    """The gate. Any thread."""
+    """Lets batches in as far as memory, the persist queue and the disk allow. Any thread.
+
+    Args:
+        queued_bytes: how many bytes wait to be persisted; no more than ``queue_bytes`` may.
+    """
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class AdmissionGate:
         self._clear_until = -math.inf
 
     def enter(self, nbytes: int) -> IngesterError | None:
-        """Why a batch of this size is refused now; None when it is in, until :meth:`leave`."""
+        """Let a batch of this size in until :meth:`leave`; return why it is refused, if it is."""
         ledger = self._ledger
         with self._lock:
             clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
@@ -123,7 +127,7 @@ class AdmissionGate:
             return None
 
     def stop(self) -> None:
-        """Let nothing more in: what is in by now is counted as pending."""
+        """Let nothing more in. What is in by now is counted as pending."""
         with self._lock:
             self.stopping = True
 
@@ -132,12 +136,12 @@ class AdmissionGate:
         self._fenced = True
 
     def leave(self, nbytes: int) -> None:
-        """What was let in is answered: in a buffer by now, or nowhere."""
+        """Stop counting what was let in: it is answered, and in a buffer by now or nowhere."""
         with self._lock:
             self._ledger.pending -= nbytes
 
     def reasons(self, nbytes: int = 0) -> list[IngesterError]:
-        """Why a write of ``nbytes`` would be refused now; empty when it would be let in."""
+        """List why a write of ``nbytes`` would be refused now; nothing when it would be let in."""
         return self._reasons(nbytes, self._disk.lacks(nbytes))
 
     def _reasons(self, nbytes: int, disk_lacks: bool) -> list[IngesterError]:

@@ -1,4 +1,4 @@
-"""What DoPut sends back for each batch."""
+"""The answers that DoPut sends back, one for each batch, and how they are sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
-    """The metadata of one PutResult; ``sequence`` and ``epoch`` are the ingester's own."""
+    """The metadata of one PutResult. ``sequence`` and ``epoch`` are the ingester's own."""
 
     accepted: bool
     sequence: int
@@ -21,7 +21,7 @@ class PutAnswer(msgspec.Struct, frozen=True):
 
 
 class SyncAnswer(PutAnswer, frozen=True):
-    """The answer to a replication message; the last three where it is not taken for now."""
+    """The answer to a replication message; the last three say why it is refused for now."""
 
     code: str | msgspec.UnsetType = msgspec.UNSET
     message: str | msgspec.UnsetType = msgspec.UNSET
@@ -32,7 +32,7 @@ encode_answer = msgspec.json.Encoder().encode
 
 
 class ClientGone(Exception):
-    """There is nobody to answer. It is nobody's fault."""
+    """The client of a call has gone, so that nobody is left to be answered."""
 
 
 def send_answer(writer: Any, answer: bytes) -> None:

@@ -29,7 +29,7 @@ from wal import Draft, Entry, LogError
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
-"""Limits of one coalesced batch: it is one record of the log, and one chunk of a buffer."""
+"""The limits of one coalesced batch, which is one record of the log and one chunk of a buffer."""
 
 
 class Arrival(Draft):
@@ -67,7 +67,7 @@ class Arrival(Draft):
 
 
 class Unfit(LogError):
-    """A batch of the stream was refused for what it is, and with it whatever comes behind."""
+    """A batch was refused for its content, and so is all that comes behind it in its stream."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
@@ -75,7 +75,7 @@ class Unfit(LogError):
 
 
 class Coalescer:
-    """Makes operations of what waits. In the log's thread alone.
+    """Makes operations of the batches that wait. In the log's thread only.
 
     Args:
         sink: counts and traces operations on their way into ``collector``.
@@ -91,7 +91,10 @@ class Coalescer:
         self._post = post
 
     def make(self, drafts: Iterable[Draft]) -> list[Entry]:
-        """The log entries of all of them; a refused one is answered. See :meth:`wal.Log.run`."""
+        """Make the log entries of these arrivals, and answer those that are refused.
+
+        See :meth:`wal.Log.run`.
+        """
         by_plan: dict[int, list[Arrival]] = {}
         for draft in drafts:
             assert isinstance(draft, Arrival)
@@ -166,7 +169,7 @@ class Coalescer:
 
 
 def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
-    """Groups of arrivals, in order, none of which is too large for one coalesced batch."""
+    """Cut arrivals into groups, none of which is too large for one coalesced batch."""
     group: list[Arrival] = []
     nbytes = 0
     for arrival in arrivals:

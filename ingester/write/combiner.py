@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     table: tuple[str, str]
     schema_number: int
     spec: PartitionSpec | None
-    """How they are split; None where that cannot be told from the columns that were sent."""
+    """The partition spec; None where rows cannot be split by the columns that were sent."""
 
 
 class Known(NamedTuple):
@@ -70,13 +70,13 @@ ROUND = 32
 
 
 class Pace:
-    """Whether a stream's last batch took long to prepare. One for each stream."""
+    """A stream's pace: whether its last batch took long to prepare. One for each stream."""
 
     def __init__(self) -> None:
         self.long = False
 
     def run(self, work: Work[T], known: Known) -> T:
-        """Do a stream's work, and see how long it takes."""
+        """Do a stream's work, and measure how long it takes."""
         began = time.thread_time()
         try:
             return work(known)
@@ -151,7 +151,7 @@ class Combiner:
         """Return or raise what ``work`` does, which must not wait for anything."""
         if not self.takes(batch, pace):
             return pace.run(work, NOTHING)
-        # Not past those who wait already.
+        # A batch does not overtake those that wait already.
         if self._count == 0 and self._working.acquire(blocking=False):
             try:
                 return pace.run(work, NOTHING)

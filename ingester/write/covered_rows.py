@@ -1,4 +1,4 @@
-"""Rows that are in files already, where the table was partitioned in another way when they came.
+"""Covered rows are in files already, under the partition spec that the table had when they came.
 
 An origin that repeats an operation has it laid out by the table's spec of today. Which parts of it
 are in files is known by the spec of then.
@@ -24,11 +24,11 @@ def uncovered(
     covered: Collection[PartitionKey],
     definition: TableDefinition,
 ) -> tuple[Part, ...]:
-    """What is left of an operation's parts: whole ones, or with fewer rows.
+    """Leave out the covered rows of an operation's parts; a part may become smaller, or go.
 
     Args:
-        spec_id: Of the spec that the parts were told apart by.
-        covered: Partitions of this spec or earlier ones, all of whose rows are in files.
+        spec_id: the partition spec by which the parts were split.
+        covered: partitions of this spec or earlier ones, all of whose rows are in files.
     """
     left = []
     for part in parts:
@@ -48,7 +48,7 @@ def without_covered(
     covered: Collection[PartitionKey],
     definition: TableDefinition,
 ) -> pa.RecordBatch:
-    """The rows whose partitions by other specs than ``spec_id`` are not covered."""
+    """Leave out the rows whose partition by another spec than ``spec_id`` is covered."""
     for other in sorted({one for one, _ in covered} - {spec_id}):
         spec = definition.spec_of(other)
         asked = with_columns(rows, spec.columns, definition.schema)

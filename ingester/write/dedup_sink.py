@@ -1,4 +1,4 @@
-"""Duplicates stop here: an origin's sequence is applied once.
+"""Deduplication: each sequence of an origin is applied once.
 
 Law of this file: a repeat of something durable is answered at once as a duplicate; a repeat of
 something under way waits for the first copy, and takes its place if that one fails. Parts that are
@@ -22,12 +22,12 @@ from persist.table import TableDefinition, TableKey
 Shrink = Callable[[Operation, tuple[Part, ...]], None]
 
 
-class OriginSink:
-    """Judges sequences; a :class:`ingester.dml.DmlSink`.
+class DedupSink:
+    """Hands on operations with a new sequence; a :class:`ingester.dml.DmlSink`.
 
     Args:
-        shrink: leaves an operation with these parts alone, in its record for the log, too.
-        definition_of: what a table is now.
+        shrink: reduces an operation, and its record for the log, to these parts.
+        definition_of: gives the current definition of a table.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OriginSink:
         self._shrink = shrink
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Hand on what is new, answer what is not."""
+        """Hand on an operation that is new; answer one that is not."""
         name, sequence = operation.origin, operation.origin_sequence
         if name is None or sequence is None:
             self._inner.submit(operation, answer)

@@ -86,9 +86,9 @@ def decode_object(what: str, raw: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 class RisingSequences:
-    """The check that the sequences of one stream rise.
+    """Checks that the sequences of one stream rise.
 
-    A sequence that came again in one stream would be taken for a duplicate, and not be kept.
+    A sequence that came again in one stream would count as a duplicate, and not be kept.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Counts operations on their way in and times their answers; changes nothing."""
+"""The metrics sink counts operations and times their answers; it changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MetricsSink:
         self._inner = inner
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Hand on, and count the answer."""
+        """Hand the operation on, and count its answer."""
         began = time.perf_counter()
 
         def counted(done: Operation, error: BaseException | None) -> None:

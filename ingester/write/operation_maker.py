@@ -26,7 +26,7 @@ from persist.partitioning import (
 )
 
 BODY_OVERHEAD_BYTES = 1 << 20
-"""What the IPC form may have beside the values: padding, offsets, thousands of columns."""
+"""The bytes that the IPC form may have beside the values: padding, offsets, many columns."""
 _NUMBER = "_number"
 """A name that no column of a table has."""
 
@@ -51,7 +51,7 @@ class OperationMaker:
         origin: str | None = None,
         known: Known = NOTHING,
     ) -> Operation:
-        """An operation of one batch.
+        """Make an operation of one batch.
 
         Raises:
             InvalidRequest: what is wrong with it.
@@ -74,10 +74,10 @@ class OperationMaker:
     def coalesce(
         self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
     ) -> Operation:
-        """A coalesced batch of small ones of one schema, each with a sequence of its own.
+        """Make one operation of small batches of one schema, each with a sequence of its own.
 
         Args:
-            most_bytes: what all of them have at most, each of them no more than a batch may.
+            most_bytes: the bytes that all of them have at most; none has more than a batch may.
 
         Raises:
             InvalidRequest, pa.ArrowException: not all of them are good; which one is not said.
@@ -110,7 +110,7 @@ class OperationMaker:
             raise _not_valid(exc) from exc
 
     def split(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known = NOTHING) -> Split:
-        """The batch as its table keeps it, by partition.
+        """Split a batch by partition, with the columns and types of its table.
 
         Raises:
             InvalidRequest: what is wrong with it.
@@ -126,7 +126,7 @@ class OperationMaker:
             raise _not_valid(exc) from exc
 
     def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
-        """The batch with the columns and types of its table."""
+        """Give a batch the columns and types of its table."""
         sized = known.most_bytes is not None
         if not sized:
             self.check_size(batch)
@@ -140,7 +140,7 @@ class OperationMaker:
             raise _not_valid(exc) from exc
 
     def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
-        """Few bytes can stand for many: see :mod:`ingester.schema.expansion`."""
+        """Refuse few bytes that stand for too many; see :mod:`ingester.schema.expansion`."""
         limit = self._max_batch_bytes
         nbytes = normalise.plain_bytes(batch, enough=limit)
         if nbytes > limit + BODY_OVERHEAD_BYTES:
@@ -158,7 +158,7 @@ def _not_valid(exc: pa.ArrowInvalid) -> InvalidRequest:
 def _split_coalesced(
     rows: pa.RecordBatch, counts: list[int], spec: PartitionSpec
 ) -> tuple[Split, list[RowCounts]]:
-    """The rows of a coalesced batch by partition, and whose they are in each."""
+    """Split the rows of a coalesced batch by partition, and count each operation's rows there."""
     split = split_batch(rows, spec)
     if len(split) < 2:
         return split, [tuple((n, count) for n, count in enumerate(counts) if count)] * len(split)

@@ -62,10 +62,11 @@ class Preparation:
         )
 
     def passes_on(self, stream: WriteStream, batch: pa.RecordBatch, *, ahead: bool) -> bool:
-        """Whether a batch is to be passed on: little work, and about as large as it came.
+        """Whether a batch is to be passed on: it is little work, and about as large as it came.
 
         Args:
-            ahead: there may be more to read meanwhile; else only if it had to wait here, too.
+            ahead: the stream may have more to read meanwhile. Otherwise a batch is passed on only
+                if it would have to wait here as well.
         """
         normalise = stream.plan.normalise
         return (
@@ -95,7 +96,7 @@ class Preparation:
         self._last = self._combiner.pass_on(batch, _kind(stream), self._pace, make, submit)
 
     def settle(self) -> bool:
-        """Whether all that was passed on is in the log's queue; waits until that is known."""
+        """Wait until all that was passed on is in the log's queue; False if some is refused."""
         if self._last is not None:
             self._last.wait_until_over()
             self._last = None
@@ -109,7 +110,7 @@ class Preparation:
         operation: Operation | None,
         error: BaseException | None,
     ) -> None:
-        """In the combiner's thread."""
+        """Submit what was prepared, in the combiner's thread."""
         if operation is None or self._refused:
             # The stream ends with its first refusal: nobody waits for what comes behind it.
             stream.leave(admitted_bytes)
@@ -128,7 +129,7 @@ class Preparation:
 
 
 def _kind(stream: WriteStream) -> Kind:
-    """What batches of the stream have in common with others."""
+    """The kind of a stream's batches, by which the combiner checks them with others."""
     plan = stream.plan
     definition = plan.normalise.definition
     spec = definition.spec if plan.normalise.keeps_types else None

@@ -1,4 +1,4 @@
-"""One stream of writes: admitted, submitted in order, answered in order.
+"""A stream of writes: its batches are admitted, submitted in order and answered in order.
 
 Law of this file: answers of one stream leave in the order of its batches. Without an origin they
 leave as soon as the log has them, while the loop applies them: who asks then finds them applied.
@@ -82,11 +82,11 @@ class WriteStream:
         self.plan = plan
         self.origin = origin
         self.origin_table: OriginTable | None = None
-        """What this daemon has of the origin in the table; None until a batch has a sequence."""
+        """The origin's sequences into the table; None until the first batch with a sequence."""
         self.refusal: BaseException | None = None
         """Why a batch of this stream failed: nothing later from it is applied."""
         self.superseded: Superseded | None = None
-        """Why a newer stream's batches go in instead of this one's."""
+        """The refusal of batches that come to the loop after a newer stream was opened."""
         self.session = OrderedSession()
         """None of the stream's operations stands in the log behind a refused one."""
         self._path = path
@@ -99,9 +99,9 @@ class WriteStream:
         self._on_drained: Callable[[], None] | None = None
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
-        """The bytes that the next batch counts for until it is answered. Any thread.
+        """Admit the next batch; return the bytes that it counts for until its answer. Any thread.
 
-        What is known to be written already costs nothing and is let in always.
+        A batch that is known to be written already costs nothing and is always let in.
 
         Raises:
             IngesterError: why it is refused; it ends the stream.
@@ -115,7 +115,7 @@ class WriteStream:
         return nbytes
 
     def leave(self, nbytes: int, batches: int = 1) -> None:
-        """What was admitted is applied, or never will be."""
+        """Stop counting what was admitted: it is applied, or never will be."""
         self._path.gate.leave(nbytes)
         if self._latch is not None:
             self._latch.leave(batches)
@@ -141,7 +141,7 @@ class WriteStream:
         )
 
     def reserve(self) -> Slot:
-        """A slot for the batch that was read. In the thread that reads the stream."""
+        """Make a slot for the batch that was read. In the thread that reads the stream."""
         slot: Slot = []
         self._slots.append(slot)
         return slot
@@ -171,7 +171,7 @@ class WriteStream:
         self._path.sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 
     def offer(self, draft: Draft, slot: Slot, *, here: bool = False) -> None:
-        """Send what will be an operation on its way, to be answered in its turn. Any thread.
+        """Send what will become an operation on its way, to be answered in its turn. Any thread.
 
         Only without an origin.
 
@@ -190,25 +190,25 @@ class WriteStream:
         self._path.wal_sink.tell()
 
     def accept(self, slot: Slot, sequence: int) -> None:
-        """What was sent is in the log under this sequence. :meth:`hand_out` has to follow.
+        """Note that a batch is in the log under this sequence. :meth:`hand_out` has to follow.
 
-        Any thread; whoever asks the daemon for it from now on finds it.
+        Any thread. Whoever asks the daemon for its rows from now on finds them.
         """
         slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
 
     def reject(self, slot: Slot, error: BaseException) -> None:
-        """What was sent is refused, or what stood before it. :meth:`hand_out` has to follow."""
+        """Note that a batch is refused, or one before it. :meth:`hand_out` has to follow."""
         self.refusal = self.refusal or error
         slot.append(error)
 
     def refuse(self, error: BaseException, slot: Slot | None = None) -> None:
-        """A batch that never became an operation; it ends the stream in its turn."""
+        """Refuse a batch that never became an operation, which ends the stream in its turn."""
         self._path.relieve(error)
         self.reject(self.reserve() if slot is None else slot, error)
         self.hand_out()
 
     def hand_out(self) -> None:
-        """Deliver what is known and has nothing before it that is not. Any thread."""
+        """Deliver the outcomes that are known, up to the first that is not. Any thread."""
         with self._handing_out:
             outcomes = []
             while self._slots and self._slots[0]:
@@ -231,7 +231,7 @@ class WriteStream:
             then()
 
     def close(self) -> None:
-        """The client has gone or has finished."""
+        """End the stream: the client has gone or has finished."""
         self._on_closed(self)
 
     def _ended_by(self) -> BaseException | None:
@@ -242,7 +242,7 @@ class WriteStream:
         return self.superseded
 
     def _logged(self, slot: Slot, sequence: int) -> None:
-        """In the log's thread."""
+        """Answer a batch in the log's thread, before the loop applies it."""
         self.accept(slot, sequence)
         self.hand_out()
 

@@ -1,4 +1,4 @@
-"""Streams of writes are opened, and superseded.
+"""The write streams of a daemon: they are opened, and superseded by newer ones.
 
 Law of this file: there is one open stream per (origin, table); a newer one ends the older.
 """
@@ -21,7 +21,7 @@ from persist.table import TableDefinition, TableKey
 
 MAX_PLANS_BYTES = 8 << 20
 PLAN_BYTES = 512
-"""What a plan counts for at least; beside it, the schema that was sent."""
+"""The bytes that a plan counts for, beside those of the schema that was sent."""
 
 _PlanKey = tuple[TableKey, type[Normaliser], int, int, bytes]
 """Table, how its rows are made, schema and spec of the table, the schema that was sent."""
@@ -63,7 +63,7 @@ class Writes:
     async def open(
         self, target: Target, sent: pa.Schema, deliver: Deliver, checked: int | None = None
     ) -> WriteStream | TableDefinition:
-        """A stream of batches of one schema into one table.
+        """Open a stream of batches of one schema into one table.
 
         Args:
             sent: the schema of the batches as they come.
@@ -132,7 +132,7 @@ class Writes:
     def _plan(
         self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser], origin: str | None
     ) -> WritePlan:
-        """Shared by all streams of one schema: its schema record is written once a segment."""
+        """The plan of all streams that send this schema; its record is logged once a segment."""
         definition = table.definition
         known = None if origin is None else self._origins.find(origin)
         origin_table = None if known is None else known.tables.get(table.key)

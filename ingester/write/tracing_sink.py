@@ -1,4 +1,4 @@
-"""A span for every operation, from admission to acknowledgement, where OpenTelemetry is set up.
+"""The tracing sink makes a span of every operation, where OpenTelemetry is set up.
 
 Law of this file: without the ``otel`` extra, or without a tracer provider of the operator's, there
 is no decorator in the chain at all.
@@ -21,7 +21,7 @@ class TracingSink:
         self._inner = inner
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Hand on, inside a span."""
+        """Hand the operation on; its span ends with its answer."""
         span = self._tracer.start_span(
             "write",
             attributes={
@@ -43,7 +43,7 @@ class TracingSink:
 
 
 def with_tracing(inner: DmlSink) -> DmlSink:
-    """``inner`` decorated, if somebody collects spans."""
+    """Decorate ``inner`` if somebody collects spans, else return it."""
     if importlib.util.find_spec("opentelemetry") is None:
         return inner
     from opentelemetry import trace

@@ -1,4 +1,4 @@
-"""The log as a decorator of the buffer tree: nothing reaches the tree that is not on disk.
+"""The log stands as a sink before the buffer tree: nothing reaches the tree that is not on disk.
 
 Law of this file: operations enter the tree in log order, each group in one step of the event loop
 right after its sync, and every submitter is answered after that; who wants to know earlier that an
@@ -58,7 +58,7 @@ class WalSink:
         self.offer(self.entry_of(operation, answer))
 
     def entry_of(self, operation: Operation, answer: Answer) -> Entry:
-        """The operation's log entry, through which it is answered; for whoever appends it."""
+        """Bind the operation's log entry to its answer, for whoever appends the entry."""
         entry = operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
 
@@ -112,7 +112,7 @@ class WalSink:
         self._log.tell()
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Called by the log with a durable group. Atomic: no await until all are in the tree."""
+        """Put a durable group into the tree. Atomic: no await until all are in."""
         nbytes = operations = 0
         for entry in entries:
             nbytes += entry.stored_bytes
@@ -156,7 +156,7 @@ class EntryCollector:
         self._entries.append(self._wal_sink.entry_of(operation, answer))
 
     def take(self) -> list[Entry]:
-        """The entries that were kept since the last call."""
+        """Return the entries that were kept since the last call."""
         entries, self._entries = self._entries, []
         return entries
 
@@ -166,7 +166,7 @@ def _nobody(_operation: Operation, error: BaseException | None) -> None:
 
 
 def log_refusal(error: BaseException) -> IngesterError:
-    """What the log's refusal is to a client."""
+    """Translate a refusal of the log for clients."""
     if isinstance(error, LogFull):
         return DiskFull(
             "the log's disk is full; nothing of this batch was kept", retry_after_s=DISK_RETRY_S

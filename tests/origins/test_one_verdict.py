@@ -34,7 +34,7 @@ from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_claims import OriginClaims
 from ingester.tables.origin_takeover import Ownership
-from ingester.write.dedup_sink import OriginSink
+from ingester.write.dedup_sink import DedupSink
 from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply
 from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
 from persist.partitioning import PartitionSpec
@@ -172,7 +172,7 @@ def by_sink(daemon: Daemon) -> tuple[Rows, set[int]]:
             assert operation.origin_sequence is not None
             refused.add(operation.origin_sequence)
 
-    sink = OriginSink(daemon.origins, Inner(), shrink, lambda table: DEFINITION)
+    sink = DedupSink(daemon.origins, Inner(), shrink, lambda table: DEFINITION)
     for sequence in range(LAST + 1):
         operation = Operation(
             table=TABLE,

@@ -21,7 +21,7 @@ from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins
 from ingester.write.covered_rows import uncovered
-from ingester.write.dedup_sink import OriginSink
+from ingester.write.dedup_sink import DedupSink
 from persist.manifest import Origin, OriginRun, PartitionKey
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
@@ -85,7 +85,7 @@ class Yard:
     def __init__(self) -> None:
         self.origins = Origins()
         self.log = Log(self.origins)
-        self.sink = OriginSink(self.origins, self.log, lambda op, left: None, lambda table: NAMED)
+        self.sink = DedupSink(self.origins, self.log, lambda op, left: None, lambda table: NAMED)
 
 
 class Stream:
@@ -238,7 +238,7 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     left: list[tuple[Any, ...]] = []
     origins = Origins()
     log = Log(origins)
-    sink = OriginSink(origins, log, lambda op, parts: left.append(parts), lambda table: NAMED)
+    sink = DedupSink(origins, log, lambda op, parts: left.append(parts), lambda table: NAMED)
     known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
     origin_table = origins.table("o", TABLE)
@@ -257,7 +257,7 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     left: list[tuple[Part, ...]] = []
     origins = Origins()
     definition = NAMED.with_spec(["identity(n)"])
-    sink = OriginSink(
+    sink = DedupSink(
         origins, Log(origins), lambda op, parts: left.append(parts), lambda table: definition
     )
     origin_table = origins.table("o", TABLE)

@@ -34,7 +34,7 @@ Objects = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action: what it is for, the body it takes, and what it does."""
+    """One action: its description, the type of its body, and the function that runs it."""
 
     description: str
     body: type
@@ -149,7 +149,7 @@ _FLIGHT_SQL = {
 
 
 async def run_action(services: Services, name: str, body: bytes) -> Objects:
-    """Run an action by name; its JSON objects.
+    """Run an action by name; return its JSON objects.
 
     Raises:
         NotAvailable: there is no such action.

@@ -1,9 +1,9 @@
-"""Reading of messages that may be compressed: what does not fit into the room, and what does.
+"""Messages that may be compressed are decompressed into a room of fixed size, and copied out.
 
     message ─ decompressed into the room ─ size seen ─ let in ─ copied to where rows live
               does not fit: refused          too large, no memory: refused
 
-Each stream has an account of the room: what it holds there, and what its messages have asked for.
+Each stream has an account of the room: the bytes that it holds there, and all that it asked for.
 
 Law of this file: what was decompressed leaves the room before it waits for anything, so that the
 room has space again within the time that a batch takes to be copied. Batches that were not
@@ -30,22 +30,22 @@ from ingester.server.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
 WAIT_S = 2.0
-"""So long waits for space who is known to send compressed batches, before the next one is read."""
+"""How long a stream that sends compressed batches waits for space before its next one is read."""
 LOOK_S = 0.005
 STILL_S = 0.05
-"""A batch is decompressed, looked at and copied out in less."""
+"""The time in which a batch is decompressed, checked and copied out, at the most."""
 
 _ASKED = re.compile(r"of size (\d+)")
 _TOO_LARGE, _NEVER = "capacity too large", 2**63 - 1
-"""What Arrow says where it does not even ask for so much."""
+"""Arrow's message where it does not even ask for so much, and the size that it stands for."""
 
 
 class Decoding:
-    """The room, and who is in it. Any thread.
+    """The room into which batches are decompressed, and the accounts of its streams. Any thread.
 
     Args:
         room: a memory pool; None where there is none with a bound.
-        room_bytes: how much it has.
+        room_bytes: the size of the room.
         max_batch_bytes: ``flight.max_batch_bytes``.
     """
 
@@ -65,12 +65,12 @@ class Decoding:
 
     @property
     def nbytes(self) -> int:
-        """What is in the room now."""
+        """The bytes that are in the room now."""
         return 0 if self._room is None else int(self._room.bytes_allocated())
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """For the stream of this thread's call, around everything that is read of it."""
+        """Account for the stream of this thread's call, around everything that is read of it."""
         account = self._begun.pop(threading.get_ident(), None)
         try:
             yield Reading(self, account)
@@ -84,8 +84,8 @@ class Decoding:
     def wait_for_space(self) -> None:
         """Return when a batch has space, or when waiting does not help.
 
-        What does not fit then is refused. What lies still are dictionaries, which are there as long
-        as their streams.
+        A batch that does not fit then is refused. Bytes that stay are those of dictionaries, which
+        are there as long as their streams.
         """
         now = still_since = time.monotonic()
         give_up_at, before = now + WAIT_S, -1
@@ -98,8 +98,8 @@ class Decoding:
             now = time.monotonic()
 
     def _begin(self) -> Any:
-        """A stream begins in this thread: the account that it has."""
-        # Of a call that no handler of ours has taken: it is over.
+        """Open the account of a stream that begins in this thread."""
+        # A call that no handler of ours had is over.
         thread = threading.get_ident()
         before = self._begun.pop(thread, None)
         if before is not None:
@@ -129,7 +129,7 @@ class PutLimits:
 
 
 class Reading:
-    """One stream's account of the room. In the thread that reads it."""
+    """Reads one stream, and knows what it has in the room. In the thread that reads it."""
 
     def __init__(self, decoding: Decoding, account: Any) -> None:
         self._decoding = decoding
@@ -138,7 +138,7 @@ class Reading:
         self._compressed = False
 
     def begin(self) -> None:
-        """To be called before each message is read."""
+        """Prepare to read a message; called before each."""
         if self._account is not None:
             if self._compressed:
                 self._decoding.wait_for_space()
@@ -152,7 +152,7 @@ class Reading:
         return self._compressed
 
     def refusal(self, error: MemoryError) -> IngesterError:
-        """What a message is refused with for which there was no memory."""
+        """The refusal of a message for which there was no memory."""
         most = self._decoding.max_batch_bytes
         asked = _ASKED.search(str(error))
         nbytes = int(asked[1]) if asked else _NEVER * (_TOO_LARGE in str(error))
@@ -172,7 +172,7 @@ class Reading:
 
 
 def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows where rows live, in one piece.
+    """Copy rows out of the room to where rows live, in one piece.
 
     The batch has to be valid: Arrow's writer goes by its offsets, wherever they lead. Columns with
     dictionaries stay: those are their stream's, and their values are made anew.
@@ -189,7 +189,7 @@ def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Whoever keeps the error keeps no batch with it: frames that it has left have their names."""
+    """Clear the frames that an error has left, so that whoever keeps it keeps no batch."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

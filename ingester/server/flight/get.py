@@ -1,4 +1,4 @@
-"""DoGet: an answer as a Flight stream, and what GetFlightInfo says about it beforehand.
+"""DoGet: the answer of a query as a Flight stream.
 
 Law of this file: the generator holds the stream and nothing else of a query, so that the stream is
 freed, and its snapshot with it, when gRPC drops the call.
@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 def answer_ticket(
     context: Any, portal: Portal, services: Services, body: bytes
 ) -> fl.FlightDataStream:
-    """Open the query of a ticket; the stream that pyarrow sends."""
+    """Open the query of a ticket; return the stream that pyarrow sends."""
     began = time.monotonic()
     ticket, queries, writer = parse_ticket(body), services.queries, services.writer
     stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)

@@ -1,4 +1,4 @@
-"""The batches of a stream that are not answered yet, and how many there may be.
+"""The batches of a stream that are not answered yet are counted, and bounded.
 
 Law of this file: one thread sends, one answers; each counts for itself, so that neither needs a
 lock until the one has to wait for the other.
@@ -13,7 +13,7 @@ UNANSWERED_BYTES = 64 << 20
 
 
 class Unanswered:
-    """Counts batches and their bytes.
+    """Counts the batches of a stream that are not answered, and their bytes.
 
     Args:
         most: ``flight.max_unanswered``.
@@ -27,19 +27,19 @@ class Unanswered:
         self._changed = threading.Condition()
         self._awaited = False
         self.over = False
-        """Nobody answers any more."""
+        """Whether nobody answers any more."""
 
     def __bool__(self) -> bool:
         return self._sent > self._answered
 
     def sent(self, nbytes: int) -> None:
-        """A batch is on its way."""
+        """Count a batch that is on its way."""
         self._sizes.append(nbytes)
         self._sent_bytes += nbytes
         self._sent += 1
 
     def answered(self) -> None:
-        """The oldest one is answered."""
+        """Count the oldest batch no more: it is answered."""
         self._answered_bytes += self._sizes.popleft()
         self._answered += 1
         # Set before the other looks for the last time: either it sees this, or it is woken.
@@ -48,7 +48,7 @@ class Unanswered:
                 self._changed.notify()
 
     def end(self) -> None:
-        """Nothing will be answered from now on: whoever waits need not."""
+        """Let nobody wait any more: nothing will be answered from now on."""
         with self._changed:
             self.over = True
             self._changed.notify_all()

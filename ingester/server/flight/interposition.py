@@ -1,4 +1,4 @@
-"""Stands between one loaded library and a function that it takes from another.
+"""Interposition: a function of ours stands in for one that a loaded library imports.
 
 A library calls what it imports by way of a table of addresses, one for each imported function,
 which the dynamic linker fills in. Another address there is called instead, by that library alone.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 _END, _PLT_BYTES, _STRINGS, _SYMBOLS, _PLT_KIND, _PLT = 0, 2, 5, 6, 20, 23
-"""Of the entries of the dynamic section; the last is where the table of imports is described."""
+"""Tags of the dynamic section's entries; the last is that of the table of imports."""
 _RELA_KIND = 7
 _JUMP_SLOT = 7
 _RELA_BYTES = _SYMBOL_BYTES = 24
@@ -33,7 +33,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 class NotHere(Exception):
-    """What is looked for is not there, or not as it is known."""
+    """The place that is looked for is not there, or not as it is known."""
 
 
 class _LinkMap(ctypes.Structure):
@@ -59,14 +59,14 @@ class Library:
         self._map = _LinkMap.from_address(self._calls._handle)
 
     def address(self, symbol: str) -> int:
-        """Where a function that the library exports begins."""
+        """The address of a function that the library exports."""
         try:
             return ctypes.cast(self._calls[symbol], c_void_p).value or 0
         except AttributeError as exc:
             raise NotHere(f"{self.path.name} has no {symbol}") from exc
 
     def import_slot(self, symbol: str) -> c_size_t:
-        """Where the library keeps the address of a function that it imports."""
+        """The place where the library keeps the address of a function that it imports."""
         entries = self._dynamic()
         if entries.get(_PLT_KIND) != _RELA_KIND:
             raise NotHere(f"{self.path.name}: imports are not described as known")
@@ -82,7 +82,7 @@ class Library:
         raise NotHere(f"{self.path.name} has no table entry for {symbol} that can be written")
 
     def own_functions(self, symbols: Collection[str]) -> dict[str, int]:
-        """Where functions begin that the library has for itself."""
+        """The addresses of functions that the library has for itself."""
         found: dict[str, int] = {}
         wanted = {symbol.encode(): symbol for symbol in symbols}
         with (
@@ -119,7 +119,7 @@ def _loaded(name: str) -> Path:
 
 
 def _is_writable(address: int) -> bool:
-    """Some libraries have their table made read-only when it is filled in."""
+    """Whether it can be written: some tables are made read-only when they are filled in."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         where, rights, *_ = line.split()
         first, last = (int(each, 16) for each in where.split("-"))
@@ -129,7 +129,7 @@ def _is_writable(address: int) -> bool:
 
 
 def _symbol_table(data: Any) -> tuple[bytes, int]:
-    """All symbols, and where their names begin."""
+    """The table of all symbols, and the place where their names begin."""
     (sections_at,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [_SECTION.unpack_from(data, sections_at + size * n) for n in range(count)]

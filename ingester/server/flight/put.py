@@ -12,7 +12,7 @@ A client that sends ahead has two threads:
 Small batches are handed over as they are, and coalesced in the log's thread
 (:mod:`ingester.write.coalescer`). Larger ones, and those of an origin, are made into operations
 first (:mod:`ingester.write.preparation`); one with a sequence goes to the log by way of the loop,
-which judges it.
+where the dedup sink knows whether it is new.
 
 Law of this file: everything that costs per byte is done before the loop. The handler's thread
 answers, and returns as soon as a batch is refused. At most ``max_unanswered`` batches, or 64 MiB,
@@ -49,24 +49,24 @@ from ingester.write.streams import Target, Writes
 SMALL_BYTES = 96 << 10
 """Batches that cannot become larger than this are coalesced: who does that serves all."""
 ARRIVAL_BYTES = 1 << 10
-"""What a small batch costs on its way beside its rows."""
+"""The bytes that a small batch costs on its way beside its rows."""
 PATIENCE = 16
-"""Batches in a row that find nothing unanswered before them: the client waits for each answer."""
+"""The number of batches in a row that find none unanswered before them: the client waits."""
 MAX_TURNS = 256
-"""Turns between two looks whether the client sends ahead."""
+"""The most batches between two looks whether the client sends ahead."""
 READER_LEAVES_S = 0.02
-"""How long a refused client may take to send on by itself before it is told by an answer."""
+"""How long a refused client may take to send on by itself before it gets an answer."""
 
 
 class _Back:
-    """The reader leaves: the client waits for answers now, or has sent all."""
+    """Says that the reader leaves: the client waits for answers now, or has sent all."""
 
     def __init__(self, chunk: Any) -> None:
         self.chunk = chunk
 
 
 class PutCall:
-    """One DoPut call."""
+    """One DoPut call that brings a stream of batches."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PutCall:
         self.refused_bytes = 0  # of messages that were received for nothing
 
     def serve(self, reader: Any, writer: Any) -> None:
-        """Answer batches until the client has finished; raises what ends the call."""
+        """Answer batches until the client has finished; raise what ends the call."""
         with says_answered(lambda: self._answers), self._decoding.reading() as self._reading:
             self._serve(reader, writer)
 
@@ -106,7 +106,7 @@ class PutCall:
             self._portal.post(stream.close)
 
     def _open(self, reader: Any) -> WriteStream | None:
-        """The stream; None for an empty one. Its first chunk is kept if it had to be looked at.
+        """Open the stream; None for an empty one. A first chunk that had to be read is kept.
 
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
@@ -299,7 +299,7 @@ class PutCall:
 
 
 def _submit(stream: WriteStream, operation: Operation) -> None:
-    """On the loop. Nothing may escape: trio has nobody to give it to."""
+    """Submit on the loop. Nothing may escape: trio has nobody to give it to."""
     try:
         stream.submit(operation)
     except Exception as exc:

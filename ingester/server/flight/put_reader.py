@@ -1,4 +1,4 @@
-"""What pyarrow's reader of a DoPut stream gives, or why it does not.
+"""Messages come out of pyarrow's reader of a DoPut stream, or the reason why they do not.
 
 Law of this file: whatever a client can have sent becomes a value or ``InvalidRequest``; what ends
 the call itself comes out as Flight raised it.
@@ -54,13 +54,13 @@ def batch_of(chunk: Any) -> pa.RecordBatch:
 
 
 def bytes_of(chunk: Any) -> int:
-    """What the message has, as it came."""
+    """The bytes of the message as it came."""
     nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
     return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
 def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
-    """What the client says of the batch. ``InvalidRequest`` if that is not understood."""
+    """The batch's metadata. ``InvalidRequest`` if it is not understood."""
     raw = None
     if chunk.app_metadata is not None:
         check_bytes("app_metadata", chunk.app_metadata.size, MAX_METADATA_BYTES)

@@ -1,7 +1,7 @@
-"""What messages on their way in may take of memory, before a handler of ours sees anything of them.
+"""Bounds of the memory that messages take before a handler of ours sees anything of them.
 
-    gRPC      messages that arrive have so much together: beyond it, connections are cut; one of
-              more than so many bytes is refused; compression of whole messages is off, as gRPC
+    gRPC      all messages that arrive share a quota: beyond it, connections are cut; a message
+              that is too large is refused; compression of whole messages is off, as gRPC
               decompresses a message before it looks at its size
     Flight    what a batch decompresses into comes from the room (:mod:`ingester.memory.allocator`)
 
@@ -45,14 +45,14 @@ _QUOTA_MADE, _QUOTA_SIZED = "grpc_resource_quota_create", "grpc_resource_quota_r
 _DEFLATE, _GZIP = 1, 2
 
 _POOL_AT = 8
-"""In IpcReadOptions, behind the nesting depth."""
+"""The place of the memory pool in IpcReadOptions, behind the nesting depth."""
 _POOL_IN_OBJECT_AT = pa.MemoryPool.__basicsize__ - 8
 _HOOK_AT = 136
-"""In FlightServerOptions, which end with it: two words of its own, a manager and an invoker."""
+"""The place of the hook in FlightServerOptions, which end with it: two words, two functions."""
 _LIMITS_AT = 8
-"""In gRPC's ServerBuilder: how large messages may be that are received, and that are sent."""
+"""The place in gRPC's ServerBuilder of the limits of messages received and sent."""
 _ANY, _UNSET = -1, -(2**31)
-"""What stands there when Flight calls its hook: messages of any size are received."""
+"""The limits that stand there when Flight calls its hook: messages of any size are received."""
 _UNTOUCHED = 0x5A5A5A5A5A5A5A5A
 
 _ReadOptions = CFUNCTYPE(c_size_t, c_size_t)
@@ -65,7 +65,7 @@ _SizeQuota = CFUNCTYPE(None, c_size_t, c_size_t)
 _SetCompression = CFUNCTYPE(c_size_t, c_size_t, c_int, c_bool)
 
 _for_ever: list[Any] = []
-"""What C++ may call as long as the process lives."""
+"""Functions that C++ may call as long as the process lives."""
 
 
 def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
@@ -84,14 +84,14 @@ def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
 
 
 @contextmanager
-def bounded_messages(most_bytes: int, together_bytes: int) -> Iterator[None]:
+def bounded_messages(most_bytes: int, all_bytes: int) -> Iterator[None]:
     """Have a server that is made inside the block take no larger messages, and not more of them.
 
     gRPC cuts whose connection it likes when too much arrives: that is for the worst case, in which
     the process would end otherwise.
     """
     try:
-        bounding = _Bounding(most_bytes, together_bytes)
+        bounding = _Bounding(most_bytes, all_bytes)
     except NotHere as exc:
         tell_unbounded("messages", str(exc))
         yield
@@ -120,7 +120,7 @@ def _stand_before_reading(pool: Callable[[], pa.MemoryPool]) -> None:
     _check_pools(real, default)
 
     def read_options(made: int) -> int:
-        """In the place of IpcReadOptions::Defaults."""
+        """Stand in for IpcReadOptions::Defaults."""
         returned: int = real(made)
         # What is raised here is lost, and C++ has to get what it asked for all the same.
         with suppress(Exception):
@@ -142,14 +142,14 @@ def _check_pools(real: Callable[[int], int], default: int) -> None:
 
 
 def _pool_of(pool: pa.MemoryPool) -> int:
-    """Arrow's own pool, the last that every object of pyarrow's class has."""
+    """The address of Arrow's own pool, the last field of every object of pyarrow's class."""
     return c_size_t.from_address(id(pool) + _POOL_IN_OBJECT_AT).value
 
 
 class _Bounding:
     """Sets a limit in gRPC's builder when Flight hands it out."""
 
-    def __init__(self, most_bytes: int, together_bytes: int) -> None:
+    def __init__(self, most_bytes: int, all_bytes: int) -> None:
         self._most_bytes = most_bytes
         self.applied = False
         front, flight = Library("_flight."), Library("libarrow_flight.so")
@@ -161,7 +161,7 @@ class _Bounding:
         self._set_quota = _Method(own[_QUOTA])
         _check_server_options(flight)
         quota = _MakeQuota(own[_QUOTA_MADE])(b"ingester")
-        _SizeQuota(own[_QUOTA_SIZED])(quota, together_bytes)
+        _SizeQuota(own[_QUOTA_SIZED])(quota, all_bytes)
         # A grpc::ResourceQuota: what its base class has, and the quota.
         self._quota = (c_size_t * 3)(0, 0, quota)
         self._called = (_Init(self._begin), _Manager(lambda *_: False), _Invoker(self._customise))
@@ -174,7 +174,7 @@ class _Bounding:
         self._slot.value = self._before
 
     def _begin(self, status: int, server: int, options: int) -> int:
-        """In the place of FlightServerBase::Init."""
+        """Stand in for FlightServerBase::Init."""
         hook = (c_size_t * 4).from_address(options + _HOOK_AT)
         hook[2], hook[3] = (_address_of(each) for each in self._called[1:])
         returned: int = self._init(status, server, options)
@@ -193,7 +193,7 @@ class _Bounding:
 
 
 def _check_server_options(flight: Library) -> None:
-    """Make some, and see that they end with an empty hook where that should be."""
+    """Check that the options of a server end with an empty hook where it is expected."""
     make, end = (_Method(flight.address(name)) for name in (_OPTIONS_MADE, _OPTIONS_ENDED))
     location = (c_size_t * 8)()
     _Method(flight.address(_LOCATION_MADE))(ctypes.addressof(location), 0)

@@ -43,7 +43,7 @@ _FLIGHT: dict[str, type[fl.FlightError]] = {
 
 
 class _SaidOnce(Exception):
-    """Says its message to whoever asks first, which is the status, and nothing to the traceback."""
+    """Gives its message to whoever asks first, which is the status, and none to the traceback."""
 
     _said = False
 
@@ -55,7 +55,7 @@ class _SaidOnce(Exception):
 
 
 def _named(code: str, theirs: type[Exception]) -> type[Exception]:
-    """A class of such errors that a traceback shows as ``code``."""
+    """Make a class of such errors that a traceback shows as ``code``."""
     names = {"__module__": "builtins", "__qualname__": code, "__doc__": f"``{code}``"}
     return type(code, (_SaidOnce, theirs), names)
 
@@ -71,8 +71,8 @@ TRAILER = "ingester-error-bin"
 would make a Flight error of Arrow's own errors in C++ and Python."""
 
 HEAD_BYTES, TAIL_BYTES = 500, 250
-"""Of a message. gRPC's clients drop an answer of more than 8 KiB of trailers, status and all, and a
-message stands in them up to four times, escaped."""
+"""What is kept of a long message. gRPC's clients drop an answer of more than 8 KiB of trailers,
+status and all, and a message stands in them up to four times, escaped."""
 
 
 def flight_error(error: BaseException) -> Exception:
@@ -88,7 +88,7 @@ def flight_error(error: BaseException) -> Exception:
 
 
 def error_json(error: IngesterError) -> bytes:
-    """What clients switch on: ``code``, ``message``, and what else helps."""
+    """Encode the error for clients: ``code``, ``message``, and what else helps."""
     message = shortened(error.message)
     extra: dict[str, Any] = {"code": kind_of(error).code, "message": message, **error.details}
     if error.retry_after_s is not None:
@@ -97,7 +97,7 @@ def error_json(error: IngesterError) -> bytes:
 
 
 def shortened(message: str) -> str:
-    """The message in one line that gRPC can carry: its head and its tail where it is long."""
+    """Bring a message into one line that gRPC can carry: head and tail where it is long."""
     printable = "".join(c if c.isprintable() else " " for c in message)
     data = printable.encode(errors="replace")
     if len(data) <= HEAD_BYTES + TAIL_BYTES:
@@ -142,7 +142,7 @@ def _with_trailer(context: Any, error: BaseException) -> Exception:
 
 @contextmanager
 def says_answered(batches: Callable[[], int]) -> Iterator[None]:
-    """Inside :func:`refusals`: an error says how many batches were answered before it.
+    """Let an error say how many batches were answered before it; inside :func:`refusals`.
 
     pyarrow's client throws away answers that it has not read when it finds an error while it sends.
     """
@@ -162,9 +162,9 @@ def _with_answered(error: Exception, batches: int) -> IngesterError:
 
 @contextmanager
 def no_flight_errors(context: Any) -> Iterator[None]:
-    """Around :func:`refusals` in GetSchema, of which pyarrow takes none: they come as UNKNOWN.
+    """Replace Flight errors in GetSchema, which pyarrow makes UNKNOWN; around :func:`refusals`.
 
-    With the ``extra_info`` that they have everywhere else.
+    They keep the ``extra_info`` that they have everywhere else.
     """
     try:
         yield
@@ -174,7 +174,7 @@ def no_flight_errors(context: Any) -> Iterator[None]:
 
 
 def known_error(error: BaseException) -> IngesterError:
-    """The error itself, or what a caller is told instead; an unknown one is logged."""
+    """Return the error, or one that a caller may see instead; an unknown one is logged."""
     if isinstance(error, IngesterError):
         return error
     if isinstance(error, StoreError):

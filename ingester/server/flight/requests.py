@@ -21,14 +21,14 @@ T = TypeVar("T")
 MAX_DESCRIPTOR_BYTES = 1 << 20
 MAX_TICKET_BYTES = 1 << 20
 MAX_BODY_BYTES = 4 << 20
-"""Of an action: a schema is among them, in base64."""
+"""The limit of an action's body, which may hold a schema in base64."""
 MAX_CRITERIA_BYTES = 1 << 16
 _MAX_ORIGIN_BYTES = 255
 _MAX_TRANSACTION_BYTES = 128
 
 
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A DoPut descriptor's command, or what a path stands for; ``type`` is write or delete."""
+    """The command of a DoPut descriptor, or of its path; ``type`` is write or delete."""
 
     type: str
     namespace: str
@@ -37,7 +37,7 @@ class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A replication message: see :mod:`ingester.replication`."""
+    """The command of a replication message; see :mod:`ingester.replication`."""
 
     type: str
     namespace: str
@@ -51,14 +51,14 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``describe_table``"""
+    """The body of ``describe_table``."""
 
     namespace: str
     table: str
 
 
 class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``create_table``; ``schema`` is an Arrow IPC schema in base64."""
+    """The body of ``create_table``; ``schema`` is an Arrow IPC schema in base64."""
 
     namespace: str
     table: str
@@ -70,7 +70,7 @@ class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``persist``; without a table all of the namespace, without a namespace everything."""
+    """The body of ``persist``: no table means all of the namespace, no namespace everything."""
 
     namespace: str | None = None
     table: str | None = None
@@ -78,7 +78,7 @@ class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``origins``; without a name all of them, with a table one of them in it."""
+    """The body of ``origins``: no name means all origins; a table needs a name."""
 
     origin: str | None = None
     namespace: str | None = None
@@ -86,7 +86,7 @@ class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``status``"""
+    """The body of ``status``, which takes nothing."""
 
 
 def check_bytes(what: str, nbytes: int, most: int) -> None:
@@ -101,7 +101,7 @@ def parse_body(what: str, body: bytes, into: type[T]) -> T:
 
 
 def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
-    """(namespace, table) of a path descriptor."""
+    """Read namespace and table of a path descriptor."""
     parts = descriptor.path or ()
     check_bytes("descriptor path", sum(map(len, parts)), MAX_DESCRIPTOR_BYTES)
     if len(parts) != 2:
@@ -113,7 +113,7 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
 
 
 def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
-    """What a DoPut stream wants.
+    """Read the descriptor of a DoPut stream.
 
     Raises:
         InvalidRequest: malformed.

@@ -54,7 +54,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         super().__init__(location)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Writes; see :mod:`ingester.server.flight.put`."""
+        """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
         with self._refusals(context):
             command, portal, services = parse_put(descriptor), self._portal, self._services
             if isinstance(command, SyncCommand):
@@ -68,30 +68,30 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                     portal.post(services.freed, call.refused_bytes)
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
-        """Queries; see :mod:`ingester.query`."""
+        """Answer a query; see :mod:`ingester.query`."""
         with self._refusals(context):
             check_bytes("ticket", len(ticket.ticket), MAX_TICKET_BYTES)
             return answer_ticket(context, self._portal, self._services, ticket.ticket)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Nothing here needs it."""
+        """Refuse: nothing here needs it."""
         with self._refusals(context):
             raise NotAvailable("DoExchange is not available: write by DoPut, query by DoGet")
 
     def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
-        """Schema, counts and the ticket of a table or of a ticket-shaped command."""
+        """Tell schema, counts and ticket of a table, or of a command that is a ticket."""
         with self._refusals(context):
             return self._portal.call(self._info, self._ticket(descriptor), descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
-        """The schema that a query would answer with."""
+        """Tell the schema with which a query would be answered."""
         with no_flight_errors(context), self._refusals(context):
             ticket = self._ticket(descriptor)
             schema, _, _ = self._portal.call(self._services.queries.preview, ticket)
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        """All tables, by path."""
+        """List all tables, by path."""
         with self._refusals(context):
             check_bytes("criteria", len(criteria or b""), MAX_CRITERIA_BYTES)
             names = self._portal.call(self._services.catalog.names)
@@ -101,7 +101,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                 yield self._portal.call(self._info, Ticket(namespace, table), descriptor)
 
     def do_action(self, context: Any, action: Any) -> list[fl.Result]:
-        """Actions; see :mod:`ingester.server.flight.actions`."""
+        """Run an action; see :mod:`ingester.server.flight.actions`."""
         with self._refusals(context):
             check_bytes("action type", len(action.type), MAX_TICKET_BYTES)
             check_bytes(
@@ -112,7 +112,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
 
     def list_actions(self, context: Any) -> list[fl.ActionType]:
-        """All actions by name."""
+        """List all actions by name."""
         return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
 
     async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:

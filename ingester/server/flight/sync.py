@@ -1,4 +1,4 @@
-"""DoPut of a replication client: one message, one answer.
+"""DoPut of a replication client: a call brings one message and gets one answer.
 
 Law of this file: work per byte is done here, in gRPC's thread, before the loop. What a retry helps
 is an answer that says so, and not an error: nothing has changed then.
@@ -42,7 +42,7 @@ class SyncCall:
         self._identity = Identity(command.origin, command.transaction, command.begin)
 
     def serve(self, reader: Any, writer: Any) -> None:
-        """Take the message and answer it; raises what no retry helps."""
+        """Take the message and answer it; raise what no retry helps."""
         with self._decoding.reading() as self._reading:
             self._serve(reader, writer)
 
@@ -62,7 +62,7 @@ class SyncCall:
             raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
-        """The call's batch; None where it has none, or one without rows."""
+        """Read the call's batch; None where it has none, or one without rows."""
         schema_of(reader)
         chunk = next_chunk(reader, self._reading)
         if chunk is None:
