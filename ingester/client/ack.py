@@ -1,4 +1,4 @@
-"""A promise of one batch's answer. Set once, by the writer; awaited by any number of threads."""
+"""A promise of one batch's answer: set once, by the writer; awaited by any number of threads."""
 
 import threading
 import time
@@ -18,17 +18,17 @@ class Ack:
     Threads wait with :meth:`result`; a task of asyncio with ``await``, which is the same.
     """
 
-    __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "_watch")
+    __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "watch")
 
     def __init__(self, watch: Callable[[], float]) -> None:
-        """``watch`` looks whether the daemon has fallen silent, and says when to ask again."""
+        """``watch`` gives up on a daemon that is silent for too long, or says when to ask again."""
         self._answer: Answer | None = None
         self._error: ClientError | None = None
         # Made by the first who waits: most answers are awaited by nobody in particular.
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[Ack], object]] = []
         self._lock = threading.Lock()
-        self._watch = watch
+        self.watch = watch
 
     def done(self) -> bool:
         """Whether the answer or the error is there."""
@@ -63,7 +63,7 @@ class Ack:
                 self._event = threading.Event()
             event = self._event
         while not self.done():
-            wait_s = self._watch()
+            wait_s = self.watch()
             if deadline is not None:
                 wait_s = min(wait_s, deadline - time.monotonic())
                 if wait_s <= 0:
@@ -75,10 +75,6 @@ class Ack:
         from .asyncio_loop import ASYNCIO  # not needed by threads, and slow to import
 
         return ASYNCIO.result(self).__await__()
-
-    def watch(self) -> float:
-        """Give up on a daemon that owes the answer for too long; seconds until that may be so."""
-        return self._watch()
 
     def add_done_callback(self, callback: Callable[["Ack"], object]) -> None:
         """Call ``callback(self)`` when done: at once, or later in the writer's thread.

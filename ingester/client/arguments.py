@@ -1,14 +1,21 @@
-"""What callers pass, checked before anything is sent: each refusal says what to pass. Pure."""
+"""The arguments that callers pass, checked before anything is sent: a refusal says what to pass.
 
+Law of this file: pure.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from .errors import InvalidRequest
 
 MAX_SEQUENCE = 2**63 - 1
+SCHEMES = ("grpc", "grpc+tcp", "grpc+tls", "grpc+unix")
+_ADDRESS = "as in 'grpc://127.0.0.1:8082'"
 
 
 def text(what: str, value: Any) -> str:
@@ -76,3 +83,45 @@ def schema(value: Any) -> pa.Schema:
         f"schema: expected a pyarrow.Schema, as pyarrow.schema({{'v': pyarrow.float64()}}), not a"
         f" {type(value).__name__}"
     )
+
+
+def endpoint(value: Any) -> str:
+    """The address of a daemon with its scheme, which may be left out.
+
+    Raises:
+        InvalidRequest: not the address of a daemon's Flight port.
+    """
+    if not isinstance(value, str):
+        raise InvalidRequest(f"endpoint: expected text, {_ADDRESS}, not {value!r}")
+    whole = value if "://" in value else f"grpc://{value}"
+    scheme = whole.partition("://")[0]
+    if scheme in ("http", "https"):
+        raise InvalidRequest(
+            f"endpoint {value!r}: the client speaks to the Flight port, not to the HTTP port:"
+            f" {'grpc+tls' if scheme == 'https' else 'grpc'}://HOST:PORT with the port of"
+            " `flight.listen` (8082 if not set)"
+        )
+    if scheme not in SCHEMES:
+        raise InvalidRequest(f"endpoint {value!r}: the scheme is one of {', '.join(SCHEMES)}")
+    if scheme == "grpc+unix":
+        return whole
+    try:
+        parts = urlsplit(whole)
+    except ValueError as exc:
+        raise InvalidRequest(f"endpoint {value!r}: {exc}, {_ADDRESS}") from exc
+    if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
+        raise InvalidRequest(
+            f"endpoint {value!r}: an IPv6 address stands in brackets, as in 'grpc://[::1]:8082'"
+        )
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as exc:
+        raise InvalidRequest(f"endpoint {value!r}: {exc}, {_ADDRESS}") from exc
+    if not host or re.search(r"\s", whole):
+        raise InvalidRequest(f"endpoint {value!r} names no host, {_ADDRESS}")
+    if not port:
+        raise InvalidRequest(
+            f"endpoint {value!r} names no port; a daemon listens on 8082 if `flight.listen` does"
+            f" not say otherwise: '{scheme}://{parts.netloc.rstrip(':')}:8082'"
+        )
+    return whole

@@ -11,7 +11,6 @@ parameters, types and docstrings are written once.
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -107,9 +106,7 @@ class AsyncWriter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, exc: BaseException | None, tb: object) -> None:
         if exc is not None:
             self._writer.abort()
             return
@@ -169,9 +166,7 @@ class AsyncQueryStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stream.close()  # only tells gRPC: does not wait
         await self._loop.pause()
 
@@ -227,9 +222,7 @@ class AwaitedClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._client.close()
 
     write = _awaited(Client.write, "An iterable is walked in a worker thread.")

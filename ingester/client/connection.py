@@ -13,14 +13,12 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from . import lifetime
-from .arguments import seconds
-from .endpoint import parsed
+from . import arguments, lifetime
 from .errors import InvalidRequest, NotFound, Unimplemented, UnknownOutcome, from_arrow
-from .put_stream import Link
+from .put_stream import PutStream
 from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy, RetryState
-from .wire import OriginState, Persisted, TableSummary, encode, given
+from .wire import OriginState, TableSummary, encode, given
 
 # gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
 # back sooner. A pool of its own keeps one client's backoff away from another's.
@@ -39,8 +37,8 @@ class Connection:
 
     def __init__(self, endpoint: str, timeout_s: float, retry: RetryPolicy) -> None:
         """Raises :class:`InvalidRequest`: not an address, a time or a policy."""
-        self.endpoint = parsed(endpoint)
-        self.timeout_s = seconds("timeout_s", timeout_s)
+        self.endpoint = arguments.endpoint(endpoint)
+        self.timeout_s = arguments.seconds("timeout_s", timeout_s)
         if not isinstance(retry, RetryPolicy):
             raise InvalidRequest(
                 f"retry={retry!r}: expected a RetryPolicy, as RetryPolicy(for_s=5)"
@@ -55,7 +53,7 @@ class Connection:
         self._opened = lifetime.held(client)
 
     def close(self) -> None:
-        """Drop the connection. Open links and streams go on to their end, and open no other.
+        """Drop the connection. Open streams go on to their end, and open no other.
 
         In a forked process nothing happens: the connection is the parent's.
         """
@@ -65,7 +63,7 @@ class Connection:
 
     @property
     def _flight(self) -> flight.FlightClient:
-        """For one call; see :meth:`check`."""
+        """The client, for one call. Raises as :meth:`check`."""
         self.check()
         return self._opened
 
@@ -75,9 +73,9 @@ class Connection:
         if self._closed:
             raise InvalidRequest("the client is closed: make another one, or close it later")
 
-    def link(self, command: bytes, schema: pa.Schema) -> Link:
-        """A stream for writing, opened once and raising as :class:`Link`: its writer retries."""
-        return Link(self._flight, command, schema)
+    def put_stream(self, command: bytes, schema: pa.Schema) -> PutStream:
+        """A stream for writing. Raises as :class:`PutStream`: its writer retries."""
+        return PutStream(self._flight, command, schema)
 
     def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
         """The daemon's answer to the one batch of a call, which is not repeated.
@@ -89,28 +87,22 @@ class Connection:
         options = _options(self.timeout_s)
         try:
             with lifetime.calls:
-                answer = self._exchanged(descriptor, batch, options)
+                opened = self._flight.do_put(descriptor, batch.schema, options)
+                writer, reader = map(lifetime.held, opened)
+                with writer:
+                    if batch.num_columns:
+                        writer.write_batch(batch)
+                    writer.done_writing()
+                    answer = reader.read()
         except (pa.ArrowException, OSError, KeyError) as exc:
             raise from_arrow(exc) from exc
         if answer is None:
             raise UnknownOutcome("the daemon ended the call without an answer")
-        data: bytes = answer.to_pybytes()
-        return data
-
-    def _exchanged(
-        self, descriptor: flight.FlightDescriptor, batch: pa.RecordBatch, options: Any
-    ) -> pa.Buffer | None:
-        opened = self._flight.do_put(descriptor, batch.schema, options)
-        writer, reader = map(lifetime.held, opened)
-        with writer:
-            if batch.num_columns:
-                writer.write_batch(batch)
-            writer.done_writing()
-            return reader.read()
+        return bytes(answer.to_pybytes())
 
     def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``."""
-        options = _options(None if timeout_s is None else seconds("timeout_s", timeout_s))
+        options = _options(None if timeout_s is None else arguments.seconds("timeout_s", timeout_s))
         return self._call(lambda: self._flight.do_get(flight.Ticket(ticket), options).read_all())
 
     def stream(self, ticket: bytes) -> QueryStream:
@@ -152,15 +144,6 @@ class Connection:
             return decoded
 
         return self._call(action)
-
-    def persist(
-        self, namespace: str | None, table: str | None, timeout_s: float
-    ) -> list[Persisted]:
-        """As ``Client.persist``."""
-        body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
-        # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
-        results = self.act("persist", body, timeout_s + self.timeout_s)
-        return msgspec.convert(results, list[Persisted])
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 LATE_S = 10.0
-"""How long after an answer on a newer stream a call that was given up may still come to its turn:
+"""The time after an answer on a newer stream in which a call that was given up may still be served:
 both have waited for the same daemon."""
 UNREAD = Answer(accepted=True)
-"""All that is known of an answer that was lost: what it was."""
+"""The answer that is assumed where one was lost."""
 
 
 class Settled(NamedTuple):
@@ -76,7 +76,7 @@ class Delivery:
         self._retry = retry
         self._heard_at = 0.0
         self._late_until = -math.inf
-        """Until when a call of this writer's that was given up may be served."""
+        """The time until which a call that this writer has given up may be served."""
 
     @property
     def own_origin(self) -> bool:
@@ -116,31 +116,33 @@ class Delivery:
                 self.window.keep(pending, answer.durable_sequence)
         return Settled(pending, error)
 
-    def unread(self, count: int) -> list[Pending]:
-        """The oldest sent, which were answered, though nobody has read it."""
-        taken = [pending for _ in range(count) if (pending := self.window.answered())]
-        self._count_all(taken, UNREAD)
-        return taken
+    def answered_unread(self, count: int) -> list[Pending]:
+        """The ``count`` oldest batches sent, which were answered, though nobody has read it."""
+        gone = [pending for _ in range(count) if (pending := self.window.answered())]
+        self._count_all(gone, UNREAD)
+        return gone
 
-    def learned(self, position: int) -> list[Pending]:
-        """Those whose answers were lost, though the daemon has them: up to its ``position``."""
-        taken = self.window.taken(position)
-        self._count_all(taken, Answer(accepted=True, memory_sequence=position))
-        return taken
+    def answered_up_to(self, position: int) -> list[Pending]:
+        """The batches that the daemon has, up to its ``position``, though no answer has come."""
+        gone = self.window.answered_up_to(position)
+        self._count_all(gone, Answer(accepted=True, memory_sequence=position))
+        return gone
 
-    def _count_all(self, taken: list[Pending], answer: Answer) -> None:
-        if taken:
+    def _count_all(self, gone: list[Pending], answer: Answer) -> None:
+        if gone:
             self._retry.progressed()
-        for pending in taken:
+        for pending in gone:
             if not pending.acknowledged:
                 self._count(answer, pending)
             if self.keeps:
                 self.window.keep(pending, None)
 
-    def lost(self, error: ClientError, now: float, *, deaf: bool = False) -> float | ClientError:
+    def lost(self, error: ClientError, now: float, *, unclear: bool = False) -> float | ClientError:
         """Rewind for the next stream: seconds to wait before it, or the error that stands.
 
-        ``deaf``: answers may have come that nobody has read, and nobody knows how many.
+        Args:
+            unclear: whether answers may have come that nobody has read, nobody knows how many.
+
         :meth:`fail` must follow with the error.
         """
         if isinstance(error, Unreachable | TimedOut):
@@ -149,9 +151,9 @@ class Delivery:
             error = Unavailable(f"{error} (it may be an older one of this writer, served late)")
         on_the_way = self.window.sent_count
         # A refusal at the door says that nothing was applied; anything else leaves it open.
-        unclear = deaf or error.code not in ADMISSION_CODES
+        maybe_applied = unclear or error.code not in ADMISSION_CODES
         unknown = None
-        if on_the_way and is_retryable(error) and unclear and self._lease is None:
+        if on_the_way and is_retryable(error) and maybe_applied and self._lease is None:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches had no origin and no answer")
         self.window.rewind()
         if not len(self.window) and is_retryable(error):
@@ -159,7 +161,7 @@ class Delivery:
         delay_s = None if unknown else self._retry.failed(error, now)
         if delay_s is not None:
             return delay_s
-        if on_the_way and deaf and is_retryable(error) and not unknown:
+        if on_the_way and unclear and is_retryable(error) and not unknown:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches may have been taken before it")
         if unknown is None:
             return error

@@ -14,6 +14,7 @@ comparisons; since a comparison with null is never true, neither is its negation
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .errors import InvalidRequest
@@ -65,13 +66,13 @@ def parse_filter(text: str) -> Disjunction:
         InvalidRequest: not of this grammar, with the position and what was expected; or more than
             1000 conjunctions when written out.
     """
-    parser = _Parser(text, list(_tokens(text)))
+    parser = _Parser(list(_tokens(text)))
     result = parser.either(negated=False, depth=0)
     parser.expect_end()
     return result
 
 
-def _tokens(text: str) -> Any:
+def _tokens(text: str) -> Iterator[_Token]:
     at = 0
     end = len(text.rstrip())
     while at < end:
@@ -90,8 +91,7 @@ def _tokens(text: str) -> Any:
 
 
 class _Parser:
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
-        self._text = text
+    def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._next = 0
 
@@ -203,21 +203,18 @@ def _one(term: Term, negated: bool) -> Disjunction:
 
 
 def _any_of(parts: list[Disjunction]) -> Disjunction:
-    return _limited([conjunction for part in parts for conjunction in part])
+    _check_count(sum(map(len, parts)))
+    return [conjunction for part in parts for conjunction in part]
 
 
 def _all_of(parts: list[Disjunction]) -> Disjunction:
     result: Disjunction = [[]]
     for part in parts:
-        if len(result) * len(part) > MAX_CONJUNCTIONS:
-            break
+        _check_count(len(result) * len(part))
         result = [[*left, *right] for left in result for right in part]
-    else:
-        return result
-    raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")
-
-
-def _limited(result: Disjunction) -> Disjunction:
-    if len(result) > MAX_CONJUNCTIONS:
-        raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")
     return result
+
+
+def _check_count(conjunctions: int) -> None:
+    if conjunctions > MAX_CONJUNCTIONS:
+        raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")

@@ -1,8 +1,8 @@
 """One DoPut stream to the daemon: a thin cover over pyarrow's two halves of it.
 
 One thread sends, another reads. The reader sees only that the stream ended; the reason comes from
-``end``, which must not run beside ``send``. pyarrow offers no way to cancel a DoPut: a link that is
-given up lives on in its threads until the daemon moves or its connection breaks.
+``end``, which must not run beside ``send``. pyarrow offers no way to cancel a DoPut: a stream that
+is given up lives on in its threads until the daemon moves or its connection breaks.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from .errors import ClientError, from_arrow
 from .wire import Answer
 
 
-class Link:
+class PutStream:
     """A stream of batches out and answers back, in the same order."""
 
     def __init__(self, client: flight.FlightClient, command: bytes, schema: pa.Schema) -> None:
@@ -31,7 +31,7 @@ class Link:
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
-        """Answers that were read."""
+        """How many answers were read."""
 
     def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
         """Hand a batch to gRPC. Blocks while the daemon does not read."""

@@ -9,7 +9,6 @@ for ``query.client_timeout`` finds :class:`TimedOut`.
 
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -121,7 +120,5 @@ class QueryStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -14,12 +14,12 @@ from . import lifetime
 from .ack import Ack
 from .delivery import Delivery
 from .errors import ClientError, InvalidRequest, TimedOut
-from .put_stream import Link
+from .put_stream import PutStream
 from .stream_threads import Position, StreamThreads
 from .wire import Checkpoint, WriteResult
 
 
-class Driver:
+class SendLoop:
     """Delivers what is appended. Its methods may be called by any number of threads.
 
     A daemon silent for ``answer_timeout_s`` counts as lost.
@@ -27,13 +27,13 @@ class Driver:
 
     def __init__(
         self,
-        open_link: Callable[[], Link],
+        open_stream: Callable[[], PutStream],
         delivery: Delivery,
         answer_timeout_s: float,
         position: Position = lambda: None,
     ) -> None:
         """``position`` asks the daemon for the last sequence that it has of the origin."""
-        self._threads = StreamThreads(open_link, delivery, position)
+        self._threads = StreamThreads(open_stream, delivery, position)
         self._lock = self._threads.lock
         self._delivery = delivery
         self._window = delivery.window
@@ -62,7 +62,7 @@ class Driver:
                 return None
             ack = Ack(self.check_silence)
             self._delivery.append(batch, checkpoint, ack)
-            if self._threads.sending is None:
+            if self._threads.sender is None:
                 self._threads.start(0.0)
             self._threads.work.notify_all()
             return ack
@@ -92,7 +92,7 @@ class Driver:
             if self._threads.closing:
                 return False
             self._threads.leave()
-            thread = self._threads.sending
+            thread = self._threads.sender
         if thread is not None:
             # Everything is answered; the stream's end is a courtesy that a stuck daemon may miss.
             thread.join(min(5.0, self._answer_timeout_s))

@@ -1,8 +1,8 @@
 """The threads behind a writer: one sends, one per stream reads the answers.
 
-    Delivery ──sending thread──► Link ──► daemon
-       ▲                                    │
-       └────────── reading thread ◄── answers
+    Delivery ──sending thread──► PutStream ──► daemon
+       ▲                                          │
+       └────────── reading thread ◄── answers ────┘
 
 One lock guards the delivery; nobody holds it over the network, or while something of the caller's
 runs. What becomes of a batch is decided in :mod:`.delivery`.
@@ -15,13 +15,14 @@ writer with that as its cause: nobody waits for a thread that is not there.
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from . import lifetime
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
-from .put_stream import Link
+from .put_stream import PutStream
 from .window import Pending
 from .wire import Answer
 
@@ -29,13 +30,13 @@ Position = Callable[[], int | None]
 
 
 class StreamThreads:
-    """Delivers what is in the window. What is said to need the lock is called with it held."""
+    """Delivers what is in the window. Methods of the first part need the lock held."""
 
     def __init__(
-        self, open_link: Callable[[], Link], delivery: Delivery, position: Position
+        self, open_stream: Callable[[], PutStream], delivery: Delivery, position: Position
     ) -> None:
         """``position`` asks the daemon for the last sequence that it has of the origin."""
-        self._open_link = open_link
+        self._open_stream = open_stream
         self._position = position
         self.delivery = delivery
         self.lock = threading.RLock()
@@ -43,9 +44,9 @@ class StreamThreads:
         self.room = threading.Condition(self.lock)  # for who waits to append
         self.idle = threading.Condition(self.lock)  # for who waits for all answers
         self.closing = False
-        self.sending: threading.Thread | None = None
-        self.reading: list[threading.Thread] = []
-        """Of all streams that have not ended yet."""
+        self.sender: threading.Thread | None = None
+        self.readers: list[threading.Thread] = []
+        """The reading threads of all streams that have not ended yet."""
         self._generation = 0
         self._settled: list[Pending] = []
         lifetime.end_at_exit(self)
@@ -56,9 +57,8 @@ class StreamThreads:
         """Begin to send, after a pause."""
         generation = self._generation
         try:
-            self.sending = self._started(
-                "ingester-send", lambda: self._drive(generation, delay_s), generation
-            )
+            run = partial(self._deliver, generation, delay_s)
+            self.sender = self._started("ingester-send", run, generation)
         except RuntimeError as exc:  # no more threads can be had, or the interpreter ends
             self.fail(_failed(exc))
 
@@ -71,27 +71,27 @@ class StreamThreads:
             self.start(delay_s)
 
     def fail(self, error: ClientError) -> None:
-        """End with ``error``, which becomes of everything that is not answered."""
+        """End the writer: ``error`` is the outcome of everything that is not answered."""
         self._generation += 1
         for pending in self.delivery.fail(error):
             self._settle(pending, None, error)
         for condition in (self.work, self.room, self.idle):
             condition.notify_all()
 
-    def _lost(self, error: ClientError, deaf: bool = False) -> float | None:
+    def _lost(self, error: ClientError, unclear: bool = False) -> float | None:
         """Seconds to wait before the next stream, or None when that was all."""
-        outcome = self.delivery.lost(error, time.monotonic(), deaf=deaf)
+        outcome = self.delivery.lost(error, time.monotonic(), unclear=unclear)
         if isinstance(outcome, ClientError):
             self.fail(outcome)
             return None
         return outcome
 
-    def _learned(self, taken: list[Pending], position: int | None) -> None:
-        for pending in taken:
-            again, pending.acknowledged = pending.acknowledged, True
+    def _acknowledge(self, pending: list[Pending], position: int | None) -> None:
+        """Settle batches whose answers nobody has read, though the daemon has taken them."""
+        for each in pending:
+            again, each.acknowledged = each.acknowledged, True
             if not again:
-                answer = Answer(accepted=True, memory_sequence=position)
-                self._settle(pending, answer, None)
+                self._settle(each, Answer(accepted=True, memory_sequence=position), None)
         self.room.notify_all()
         if not len(self.delivery.window):
             self.idle.notify_all()
@@ -103,7 +103,7 @@ class StreamThreads:
     # ------------------------------------------------------------------------------ without it
 
     def tell(self) -> None:
-        """Call back for what was settled; whoever had the lock does so when it is released."""
+        """Call back for what was settled. Whoever had the lock calls this after its release."""
         while True:
             with self.lock:
                 settled, self._settled = self._settled, []
@@ -119,10 +119,10 @@ class StreamThreads:
             self.work.notify_all()
 
     def left(self, within_s: float) -> None:
-        """Wait so long for that, then stop; what was not answered has an unknown outcome."""
+        """Wait so long for the end, then stop; what was not answered has an unknown outcome."""
         give_up_at = time.monotonic() + within_s
         with self.lock:
-            threads = [self.sending, *self.reading]
+            threads = [self.sender, *self.readers]
         for thread in filter(None, threads):
             thread.join(max(0.0, give_up_at - time.monotonic()))
         with self.lock:
@@ -152,7 +152,7 @@ class StreamThreads:
 
     # ------------------------------------------------------------------------- the two threads
 
-    def _drive(self, generation: int, delay_s: float) -> None:
+    def _deliver(self, generation: int, delay_s: float) -> None:
         while self._wait_for_work(generation, delay_s):
             error, unread = self._stream(generation)
             position = self._ask(error) if unread is None else None
@@ -162,12 +162,12 @@ class StreamThreads:
                 if error is None and self.closing and not len(self.delivery.window):
                     return
                 if position is not None:
-                    self._learned(self.delivery.learned(position), position)
+                    self._acknowledge(self.delivery.answered_up_to(position), position)
                 elif unread:
-                    self._learned(self.delivery.unread(unread), None)
+                    self._acknowledge(self.delivery.answered_unread(unread), None)
                 ended_early = Unreachable("the daemon ended the stream before it answered")
-                deaf = unread is None and position is None
-                next_delay_s = self._lost(error or ended_early, deaf)
+                unclear = unread is None and position is None
+                next_delay_s = self._lost(error or ended_early, unclear)
             self.tell()
             if next_delay_s is None:
                 return
@@ -198,33 +198,38 @@ class StreamThreads:
             return None
 
     def _stream(self, generation: int) -> tuple[ClientError | None, int | None]:
-        """Open a stream and send until it ends. None: ended in good order, or given up.
+        """Open a stream and send until it ends.
 
-        And how many answers were lost, or None where nobody knows: a batch that is sent when the
-        daemon has ended the stream makes pyarrow throw away what was not read yet.
+        Returns:
+            The error, or None where it ended in good order or was given up; and how many answers
+            were lost, or None where nobody knows: a batch that is sent when the daemon has ended
+            the stream makes pyarrow throw away what was not read yet.
         """
         sending_error: ClientError | None = None
         try:
             self._resume(generation)
-            link = self._open_link()
+            stream = self._open_stream()
         except (pa.ArrowException, OSError, ClientError) as exc:
             return from_arrow(exc), 0
         try:
-            self._start_reading(link, generation)
-            while self._send_next(link, generation):
+            run = partial(self._read, stream, generation)
+            reader = self._started("ingester-answers", run, generation)
+            with self.lock:
+                self.readers = [*(each for each in self.readers if each.is_alive()), reader]
+            while self._send_next(stream, generation):
                 pass
         except (pa.ArrowException, OSError) as exc:
             sending_error = from_arrow(exc)  # the stream's own end says it better, if it does
         finally:
-            link.finish_sending()
+            stream.finish_sending()
         with self.work:
-            self.work.wait_for(lambda: link.ended or generation != self._generation)
-            if not link.ended:
+            self.work.wait_for(lambda: stream.ended or generation != self._generation)
+            if not stream.ended:
                 return None, 0
-        if (error := link.end() or sending_error) is None or sending_error is None:
+        if (error := stream.end() or sending_error) is None or sending_error is None:
             return error, 0
         answered = error.details.get("answered")
-        return error, answered - link.answered if isinstance(answered, int) else None
+        return error, answered - stream.answered if isinstance(answered, int) else None
 
     def _resume(self, generation: int) -> None:
         """Look whether the daemon still has what it answered, where that was kept."""
@@ -235,41 +240,28 @@ class StreamThreads:
             if generation == self._generation:
                 self.delivery.window.resume(position)
 
-    def _send_next(self, link: Link, generation: int) -> bool:
+    def _send_next(self, stream: PutStream, generation: int) -> bool:
         # A function of its own: who waits for the next batch holds on to none.
-        pending = self._next(link, generation)
-        if pending is None:
-            return False
-        link.send(pending.batch, pending.metadata)
+        window = self.delivery.window
+
+        def ended() -> bool:
+            return generation != self._generation or stream.ended
+
+        with self.work:
+            self.work.wait_for(lambda: ended() or self.closing or window.has_unsent)
+            if ended() or not window.has_unsent:
+                return False
+            pending = window.take(time.monotonic())
+        stream.send(pending.batch, pending.metadata)
         return True
 
-    def _next(self, link: Link, generation: int) -> Pending | None:
-        window = self.delivery.window
-        with self.work:
-            self.work.wait_for(
-                lambda: (
-                    generation != self._generation
-                    or link.ended
-                    or self.closing
-                    or window.has_unsent
-                )
-            )
-            if generation != self._generation or link.ended or not window.has_unsent:
-                return None
-            return window.take(time.monotonic())
-
-    def _start_reading(self, link: Link, generation: int) -> None:
-        thread = self._started("ingester-answers", lambda: self._read(link, generation), generation)
-        with self.lock:
-            self.reading = [*(each for each in self.reading if each.is_alive()), thread]
-
-    def _read(self, link: Link, generation: int) -> None:
+    def _read(self, stream: PutStream, generation: int) -> None:
         try:
-            for answer in link.answers():
+            for answer in stream.answers():
                 self._answered(answer, generation)
         finally:
             with self.work:
-                link.ended = True
+                stream.ended = True
                 self.work.notify_all()
 
     def _answered(self, answer: Answer, generation: int) -> None:

@@ -30,32 +30,21 @@ class WindowLimits(msgspec.Struct, frozen=True):
     bytes: int = 32 * 1024**2
 
 
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """A batch that waits for its answer."""
 
-    __slots__ = (
-        "ack",
-        "acknowledged",
-        "batch",
-        "metadata",
-        "nbytes",
-        "sent_at",
-        "sequence",
-        "times_sent",
-    )
+    batch: pa.RecordBatch
+    metadata: bytes | None
+    sequence: int | None
+    ack: "Ack"
+    nbytes: int = 0
+    times_sent: int = 0
+    sent_at: float = 0.0
+    acknowledged: bool = False
+    """Whether it was answered before, and is sent again because a daemon lost it."""
 
-    def __init__(
-        self, batch: pa.RecordBatch, metadata: bytes | None, sequence: int | None, ack: "Ack"
-    ) -> None:
-        self.batch = batch
-        self.metadata = metadata
-        self.sequence = sequence
-        self.ack = ack
-        self.nbytes = int(batch.nbytes)
-        self.times_sent = 0
-        self.sent_at = 0.0
-        self.acknowledged = False
-        """Answered before, and sent again because a daemon lost it."""
+    def __post_init__(self) -> None:
+        self.nbytes = int(self.batch.nbytes)
 
 
 class SendWindow:
@@ -108,7 +97,7 @@ class SendWindow:
         self._bytes -= pending.nbytes
         return pending
 
-    def taken(self, up_to: int) -> list[Pending]:
+    def answered_up_to(self, up_to: int) -> list[Pending]:
         """Let those sent up to the sequence ``up_to`` go, oldest first."""
         gone = []
         while self._sent and (self._sent[0].sequence or 0) <= up_to:

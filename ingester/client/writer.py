@@ -3,15 +3,14 @@
 The caller's threads never touch the network: they append to a window and wait for room in it.
 
     Writer      what callers have
-      Driver    the threads that send and read
+      SendLoop    the threads that send and read
         Delivery    what becomes of a batch: sent again, counted, failed
           SendWindow    what was written and not yet answered, in order
-        Link    one stream to the daemon
+        PutStream    one stream to the daemon
 """
 
 import random
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -23,9 +22,9 @@ from .errors import InvalidRequest, UnknownOutcome
 from .fitting import aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
 from .origins import OriginLease
-from .put_stream import Link
+from .put_stream import PutStream
 from .retry import RetryPolicy, RetryState
-from .send_loop import Driver
+from .send_loop import SendLoop
 from .window import SendWindow, WindowLimits
 from .wire import Checkpoint, WriteResult
 
@@ -53,7 +52,7 @@ class Writer:
 
     def __init__(
         self,
-        open_link: Callable[[], Link],
+        open_stream: Callable[[], PutStream],
         schema: pa.Schema,
         lease: OriginLease | None,
         options: WriterOptions,
@@ -63,7 +62,7 @@ class Writer:
         retry = RetryState(options.retry, random.random)
         delivery = Delivery(SendWindow(options.window), lease, retry, keeps=options.keep)
         position = options.position or (lambda: None)
-        self._driver = Driver(open_link, delivery, options.answer_timeout_s, position)
+        self._send_loop = SendLoop(open_stream, delivery, options.answer_timeout_s, position)
 
     @property
     def origin(self) -> str | None:
@@ -73,7 +72,7 @@ class Writer:
     @property
     def acknowledged(self) -> WriteResult:
         """What was acknowledged so far."""
-        return self._driver.total()
+        return self._send_loop.total()
 
     def write(self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None) -> Ack:
         """A promise of the answer. Waits while the window is full, not for the answer.
@@ -100,7 +99,7 @@ class Writer:
             acks.append(self._append(batch, None))
             batch = following
         acks.append(self._append(batch, checkpoint))
-        return acks[0] if len(acks) == 1 else all_of(acks, self._driver.check_silence)
+        return acks[0] if len(acks) == 1 else all_of(acks, self._send_loop.check_silence)
 
     def try_write(
         self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
@@ -110,14 +109,14 @@ class Writer:
             data, *more = self._batches(data)
             if more:
                 raise InvalidRequest("try_write takes what fits one batch of 16 MiB; use write")
-        return self._driver.append(data, _checkpoint(checkpoint))
+        return self._send_loop.append(data, _checkpoint(checkpoint))
 
     def _append(
         self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None
     ) -> Ack:
         stored = _checkpoint(checkpoint)
-        while (ack := self._driver.append(batch, stored)) is None:
-            self._driver.wait_for_room(batch.nbytes)
+        while (ack := self._send_loop.append(batch, stored)) is None:
+            self._send_loop.wait_for_room(batch.nbytes)
         return ack
 
     def _fits(self, data: Data) -> bool:
@@ -141,7 +140,7 @@ class Writer:
         Raises:
             ClientError: a batch was refused, or its outcome is unknown.
         """
-        return self._driver.wait_until_idle()
+        return self._send_loop.wait_until_idle()
 
     def close(self) -> WriteResult:
         """Flush, end the stream and return what was acknowledged. Again: the same.
@@ -150,20 +149,18 @@ class Writer:
             ClientError: as :meth:`flush`.
         """
         result = self.flush()
-        if self._driver.finish() and self._lease is not None:
+        if self._send_loop.finish() and self._lease is not None:
             self._lease.release()
         return result
 
     def abort(self) -> None:
         """Stop without waiting. What was not answered has an unknown outcome."""
-        self._driver.abort(UnknownOutcome("the writer was stopped before the answer came"))
+        self._send_loop.abort(UnknownOutcome("the writer was stopped before the answer came"))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, exc: BaseException | None, tb: object) -> None:
         if exc is None:
             self.close()
         else:

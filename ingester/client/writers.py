@@ -146,7 +146,7 @@ class Writers:
             else None,
             keep=who.keep_until_durable and lease is not None,
         )
-        return Writer(lambda: connection.link(command, schema), schema, lease, options)
+        return Writer(lambda: connection.put_stream(command, schema), schema, lease, options)
 
     def _newest(self, origin: str, table: tuple[str, str]) -> int:
         """The highest sequence that is known of an origin, in whatever part of the table.

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, InvalidRequest, RetryPolicy, Writer
-from ingester.client.endpoint import parsed
+from ingester.client.arguments import endpoint as checked
 from tests.client.rows import SCHEMA, batch
 from tests.client.small_daemon import SmallDaemon
 from tests.drivers.daemon import Daemon
@@ -126,8 +126,8 @@ def test_an_endpoint_that_is_none_is_told_at_once(endpoint: Any, said: str) -> N
     ["grpc://a:1", "grpc+tcp://a:1", "grpc+tls://a.b:1/", "grpc://[::1]:1", "grpc+unix:///run/x"],
 )
 def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
-    assert parsed(endpoint) == endpoint
-    assert parsed("daemon:8082") == "grpc://daemon:8082"
+    assert checked(endpoint) == endpoint
+    assert checked("daemon:8082") == "grpc://daemon:8082"
 
 
 def test_another_port_of_the_daemon_is_told_at_once(tmp_path_factory: Any) -> None:

@@ -91,7 +91,7 @@ def test_answers_that_nobody_read_are_learned_from_the_daemons_position() -> Non
     append(one, 3)
     for now in (0.0, 1.0, 2.0):
         one.window.take(now)
-    assert [pending.sequence for pending in one.learned(2)] == [1, 2]
+    assert [pending.sequence for pending in one.answered_up_to(2)] == [1, 2]
     assert one.total == WriteResult(rows=2, batches=2, memory_sequence=2)
     assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
     assert one.window.take(3.0).sequence == 3
@@ -102,7 +102,7 @@ def test_answers_that_nobody_read_are_counted_where_the_refusal_says_how_many_th
     append(one, 3)
     for now in (0.0, 1.0, 2.0):
         one.window.take(now)
-    assert [pending.batch.num_rows for pending in one.unread(2)] == [1, 1]
+    assert [pending.batch.num_rows for pending in one.answered_unread(2)] == [1, 1]
     assert one.total == WriteResult(rows=2, batches=2)
     assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
     assert len(one.window) == 1
@@ -118,10 +118,10 @@ def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
         one.window.take(0.0)
         if origin is not None:
             assert (
-                one.lost(Unavailable("full", code="memory"), 0.0, deaf=True) == 1.0
+                one.lost(Unavailable("full", code="memory"), 0.0, unclear=True) == 1.0
             )  # sent again, under its sequence
             one.window.take(1.0)
-        outcome = one.lost(Unavailable("full", code="memory"), 99.0, deaf=True)
+        outcome = one.lost(Unavailable("full", code="memory"), 99.0, unclear=True)
         assert isinstance(outcome, UnknownOutcome)
         assert str(outcome) == said
 

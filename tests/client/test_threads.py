@@ -10,9 +10,9 @@ from pyarrow import flight
 
 from ingester.client import Ack, Answer, Client, ClientError, InvalidRequest, UnknownOutcome
 from ingester.client.delivery import Delivery
-from ingester.client.put_stream import Link
+from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER, RetryState
-from ingester.client.send_loop import Driver
+from ingester.client.send_loop import SendLoop
 from ingester.client.window import SendWindow, WindowLimits
 from ingester.client.wire import put_command
 from tests.client.rows import SCHEMA, batch, values
@@ -23,7 +23,7 @@ class Boom(BaseException):
     """Nothing that anyone would expect."""
 
 
-class BrokenLink(Link):
+class BrokenStream(PutStream):
     """Fails in one of its calls."""
 
     broken = ""
@@ -57,22 +57,22 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
     with flight.connect(daemon.endpoint) as connection:
 
-        def opened() -> Link:
+        def opened() -> PutStream:
             if where == "open":
                 raise Boom(where)
-            link = BrokenLink(connection, put_command("write", "ns", "t", None), SCHEMA)
-            link.broken = where
-            return link
+            stream = BrokenStream(connection, put_command("write", "ns", "t", None), SCHEMA)
+            stream.broken = where
+            return stream
 
         window = SendWindow(WindowLimits())
-        driver = Driver(opened, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
+        send_loop = SendLoop(opened, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
         acks = []
         with pytest.raises(UnknownOutcome, match=f"thread failed: Boom: {where}") as caught:  # noqa: PT012
             for _ in range(3):  # the later ones may meet it already
-                ack = driver.append(batch(1), None)
+                ack = send_loop.append(batch(1), None)
                 assert ack is not None
                 acks.append(ack)
-            driver.wait_until_idle()
+            send_loop.wait_until_idle()
         assert isinstance(caught.value.__cause__, Boom)
         assert acks
         assert {ack.exception(10) for ack in acks} == {caught.value}

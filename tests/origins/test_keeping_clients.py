@@ -57,7 +57,7 @@ def test_what_is_durable_is_let_go_of(tmp_path: Path) -> None:
     with start(tmp_path, "a") as daemon, Client(daemon.flight) as client:
         schema = batch(1).schema
         with client.writer(*TABLE, schema, keep_until_durable=True) as writer:
-            window = writer._driver._window
+            window = writer._send_loop._window
             for number in range(1, 5):
                 writer.write(batch(number))
             writer.flush()

@@ -53,11 +53,11 @@ def read_tail(
 
 def _checked(endpoint: str) -> str:
     # Not on top: executors load this module, and have nothing to do with a daemon.
-    from ingester.client.endpoint import parsed
+    from ingester.client import arguments
     from ingester.client.errors import InvalidRequest
 
     try:
-        return parsed(endpoint)
+        return arguments.endpoint(endpoint)
     except InvalidRequest as exc:
         raise RequestRefused(str(exc)) from exc
 
