@@ -1,4 +1,4 @@
-"""What a freeze hands out: a frozen buffer with where its rows belong.
+"""A freeze hands out a flush job: a frozen buffer, and the table and partition that it is of.
 
 Law of this file: values. Whoever makes files needs the rows and their identity, and no buffer:
 :class:`RowsToFlush` says just that, whether the rows come from a freeze or from an adopted log.
@@ -32,7 +32,7 @@ class RowsToFlush:
 
     @property
     def folder(self) -> str:
-        """Where the table's files are in the store."""
+        """The folder of the table's files in the store."""
         return f"{self.table[0]}/{self.table[1]}/v1"
 
 
@@ -67,7 +67,7 @@ class FlushJob:
 
     @property
     def rows(self) -> RowsToFlush:
-        """What the files are made of."""
+        """The rows that the files are made of."""
         handle = self.handle
         return RowsToFlush(
             self.table.key,

@@ -71,7 +71,7 @@ TRANSITIONS: dict[str, dict[BufferState, BufferState]] = {
 
 
 class Spill(Protocol):
-    """What outlives a buffer on local disk for the readers that still need it."""
+    """The rows or their order on local disk, for readers that outlive the buffer."""
 
     def close(self) -> None:
         """Give the disk space back."""
@@ -87,7 +87,7 @@ class PersistedFiles:
 
     @property
     def nbytes(self) -> int:
-        """What the order of arrival costs in memory."""
+        """The size in memory of the order of arrival."""
         return sum(each.nbytes for each in self.arrivals)
 
 
@@ -112,7 +112,7 @@ class Pin:
         self.started = False
 
     def source(self) -> BufferedRows | Spill | FileRows:
-        """Where the rows are now."""
+        """The place that the rows are read from now."""
         return self.handle.source_for(self)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class BufferHandle:
 
     @property
     def nbytes(self) -> int:
-        """What the rows cost in memory; 0 once released."""
+        """The size of the rows in memory; 0 once released."""
         return self.rows.nbytes
 
     def pin(self) -> Pin:
@@ -201,7 +201,7 @@ class BufferHandle:
             return self._spill is None and self._pins_need_spill()
 
     def keep_spill(self, spill: Spill) -> None:
-        """From the release on, pins that need it read this."""
+        """Have pins read this from the release on, where they need it."""
         with self._lock:
             self._spill = spill
 

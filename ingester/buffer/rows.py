@@ -31,10 +31,10 @@ TOP_LEVEL = 3
 MIXED = -1
 
 CHUNK_OVERHEAD_BYTES = 1024
-"""What a chunk's Python and C++ objects cost beside its rows; counted against the memory limit."""
+"""A chunk's Python and C++ objects, beside its rows; counted against the memory limit."""
 
 OPERATION_BYTES = 16
-"""What the buffer remembers of one operation: its sequence and where its rows end."""
+"""A buffer keeps this of each operation: its sequence and where its rows end."""
 
 
 class Chunk(NamedTuple):
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
 
 
 class BufferedRows:
-    """An append-only run of rows that remembers which operation each row came from."""
+    """Append-only rows, and which operation each of them came from."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -142,7 +142,7 @@ class BufferedRows:
         return self._ends[index - 1] if index else 0
 
     def slices_without(self, after_seq: int, left_out: Collection[int]) -> list[tuple[int, int]]:
-        """Where the rows are of operations above ``after_seq`` that are not left out.
+        """Find the rows of operations above ``after_seq`` that are not left out.
 
         Returns:
             (first row, rows) of each run, in order; one for all rows where nothing is left out.
@@ -172,7 +172,7 @@ class BufferedRows:
         return len(self._sequences)
 
     def _smaller_than(self, level: int) -> int:
-        """Where the run of smaller chunks at the end begins."""
+        """The index from which all chunks up to the end are smaller than ``level``."""
         first = len(self._chunks)
         while first and self._chunks[first - 1].level < level:
             first -= 1

@@ -28,7 +28,7 @@ class TableBuffer:
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
         self.lock = threading.RLock()
         self.order = WriteLatch()
-        """Who may write to a keyed table now."""
+        """The latch of a keyed table's writes."""
         self.namespace = namespace
         self.name = name
         self.state = state
@@ -66,7 +66,7 @@ class TableBuffer:
         return partition
 
     def statistics(self) -> TableStatus:
-        """Where the table's rows are now."""
+        """How many of the table's rows are in buffers, and how many in files."""
         opened = min((handle.opened_at for handle in self.handles()), default=None)
         return TableStatus(
             namespace=self.namespace,

@@ -32,7 +32,7 @@ Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "ask
 
 @dataclass(frozen=True, slots=True)
 class FreezeLimits:
-    """What freezes a buffer at once, whatever its age."""
+    """The limits at which a buffer is frozen at once, whatever its age."""
 
     partition_bytes: int
     """The size in memory of one partition's buffer."""
@@ -42,7 +42,7 @@ class FreezeLimits:
 
 @dataclass(frozen=True, slots=True)
 class TreeHooks:
-    """Who is told of buffers. All are called on the loop, and must not wait."""
+    """Observers of buffers. All are called on the loop, and must not wait."""
 
     on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
     """A buffer is frozen, and has to be flushed."""
@@ -93,7 +93,7 @@ class BufferTree:
         )
 
     def definition_of(self, table: TableKey) -> TableDefinition:
-        """What a table is now. A table that operations name is in the tree."""
+        """The table's definition as of now. A table that operations name is in the tree."""
         return self.tables[table].definition
 
     def apply(self, operation: Operation) -> None:
@@ -224,17 +224,17 @@ class BufferTree:
         state: TableState,
         persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
     ) -> list[BufferHandle]:
-        closing: list[BufferHandle] = []
+        releasing: list[BufferHandle] = []
         for handle, files in persisted:
             handle.note_files(files)
         for handle, _ in persisted:
             if not handle.begin_release():
-                for other in closing:
+                for other in releasing:
                     other.abort_release()
                 return [handle for handle, _ in persisted if handle.needs_spill()] or [handle]
-            closing.append(handle)
+            releasing.append(handle)
         table.install(state)
-        for handle in closing:
+        for handle in releasing:
             nbytes, rows = handle.nbytes, handle.total_rows
             handle.release()
             self._forget(table, handle, nbytes, rows)

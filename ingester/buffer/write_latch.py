@@ -1,10 +1,10 @@
-"""Who writes to a keyed table while a transaction looks up what its rows keep: nobody.
+"""A latch on a keyed table: writes share it, and a transaction that reads first has it exclusively.
 
-    plain writes        enter ─ log ─ apply ─ leave      any number at a time
-    a transaction       alone: after all that entered, before all that come
+    a plain write       shared       enter ─ log ─ apply ─ leave, any number at a time
+    a transaction       exclusive    after all that have entered, before all that come
 
-Law of this file: what is read while alone is what stands in the log before whatever is written
-then. Threads of writers wait; the loop never does, other than by awaiting.
+Law of this file: what the holder of the exclusive latch reads is what stands in the log before
+whatever it writes. Threads of writers wait; the loop never does, other than by awaiting.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import trio
 
 
 class WriteLatch:
-    """One for each keyed table."""
+    """The latch of one keyed table."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._under_way = 0
-        self._alone = False
+        self._exclusive = False
         self._tell_idle: Callable[[], None] | None = None
         self._turn = trio.Lock()
         self._open = trio.Event()
 
     def enter(self) -> None:
-        """Begin an operation; waits for a transaction that is alone. In threads of writers."""
+        """Begin an operation, after any transaction that has the latch. In threads of writers."""
         with self._changed:
-            while self._alone:
+            while self._exclusive:
                 self._changed.wait()
             self._under_way += 1
 
     def leave(self, operations: int = 1) -> None:
-        """So many are applied, or never will be. Any thread."""
+        """End operations that are applied, or never will be. Any thread."""
         with self._changed:
             self._under_way -= operations
             if self._under_way == 0 and self._tell_idle is not None:
@@ -43,10 +43,10 @@ class WriteLatch:
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """As between :meth:`enter` and :meth:`leave`, on the loop."""
+        """Share the latch, as between :meth:`enter` and :meth:`leave`, on the loop."""
         while True:
             with self._changed:
-                if not self._alone:
+                if not self._exclusive:
                     self._under_way += 1
                     break
                 again = self._open
@@ -58,12 +58,12 @@ class WriteLatch:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Nobody else has an operation under way. On the loop."""
+        """Have the latch while no other operation is under way, on the loop."""
         async with self._turn:
             idle = trio.Event()
             loop = trio.lowlevel.current_trio_token()
             with self._changed:
-                self._alone = True
+                self._exclusive = True
                 self._open = trio.Event()
                 self._tell_idle = lambda: loop.run_sync_soon(idle.set)
                 if self._under_way == 0:
@@ -73,7 +73,7 @@ class WriteLatch:
                 yield
             finally:
                 with self._changed:
-                    self._alone = False
+                    self._exclusive = False
                     self._tell_idle = None
                     self._changed.notify_all()
                 self._open.set()

@@ -29,9 +29,9 @@ SMALL_FILES = 4
 """A file of a keyed table is not left smaller than the target divided by this, if there are others
 to write it anew with."""
 GROUP_BYTES = 512 << 20
-"""Of older rows, in memory, that are rewritten at once; no more than the memory's limit divided by
-the next. A larger file goes alone."""
+"""Older rows, in memory, that are rewritten at once. A larger file is rewritten by itself."""
 GROUP_SHARE = 16
+"""They are no more than the memory's limit divided by this."""
 ENCODED_TO = 4
 """Times the bytes of a file that its rows may have, for all that is known before one is read."""
 
@@ -45,7 +45,7 @@ class OlderRows:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """What to call with what is held more; at the end it counts no more."""
+        """Give a function that counts bytes that are held more; at the end they count no more."""
         mine = 0
 
         def hold(nbytes: int) -> None:
@@ -68,7 +68,7 @@ class RewriteLimits:
     group_bytes: int = GROUP_BYTES
     """Older rows of a keyed table, in memory, that are rewritten at once, about."""
     older: OlderRows = field(default_factory=OlderRows)
-    """What is held of them now."""
+    """The older rows that are held now."""
 
     @classmethod
     def within(cls, memory_limit: int, target_file_bytes: int) -> RewriteLimits:
@@ -102,7 +102,7 @@ class CopyOnWrite:
 
     @property
     def bytes_per_row(self) -> float | None:
-        """Of the partition's files; None where it has none."""
+        """The average of the partition's files; None where it has none."""
         if not self._there:
             return None
         return sum(add.bytes for add in self._there) / max(1, sum(add.rows for add in self._there))
@@ -116,9 +116,9 @@ class CopyOnWrite:
         first_of_key = self._definition.primary_key[0]
         left = rising(self.replaced, first_of_key)
         new = NewRows(self._rows, first_of_key)
-        alone = True
+        first = True
         row_bytes = max(average_bytes(self._rows), ENCODED_TO * (self.bytes_per_row or 0.0))
-        while left or alone:
+        while left or first:
             group: list[Add] = []
             older: list[SparseRows] = []
             held = 0
@@ -134,13 +134,13 @@ class CopyOnWrite:
                     row_bytes = held / max(1, sum(table.num_rows for table in older))
                 rows = self._behind(older, new.share(group, left[0] if left else None))
                 older.clear()
-                if alone and not left:
+                if first and not left:
                     rows = self._with_neighbours(rows, self._group_bytes - held, row_bytes, hold)
                 yield rows
                 del rows
-            if not alone or left:
+            if not first or left:
                 give_back()
-            alone = False
+            first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
         """How many of the next two files go with what is held; one where nothing is."""

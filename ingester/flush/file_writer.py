@@ -32,11 +32,11 @@ FEW_CHUNKS = 256
 CHUNK_BYTES = 4 << 20
 """More chunks than the first are made into about as many as the second, none smaller than this."""
 TRIM_BYTES = 128 << 20
-"""What is let go of meanwhile goes back to the system whenever it is as much."""
+"""Memory goes back to the system whenever so much has been let go of meanwhile."""
 
 
 class Upload(NamedTuple):
-    """What one attempt has put into the store."""
+    """The files that one attempt has put into the store."""
 
     files: PersistedFiles
     replaces: tuple[str, ...]
@@ -176,7 +176,7 @@ class Uploader:
         return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
 
     def _facts(self, ordered: Ordered, folder: str) -> dict[str, str]:
-        """What a file says about itself."""
+        """The metadata in a file's footer."""
         flushed = ordered.flushed
         return {
             "ingester_id": self.writer.ingester_id,

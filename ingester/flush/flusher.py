@@ -41,7 +41,7 @@ ENCODE_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class FlushHooks:
-    """Who is told of flushes."""
+    """Observers of flushes."""
 
     persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] = lambda *_: None
     """A buffer's rows are in these committed files, after seconds in the queue and at work."""
@@ -81,7 +81,7 @@ class Persister:
         return self.queue.queued_bytes + self._behind_bytes
 
     def statistics(self) -> PersistStatus:
-        """What is on its way to files now."""
+        """How many buffers are on their way to files now."""
         return PersistStatus(
             queued_jobs=self.queue.queued_jobs,
             queued_bytes=self.queued_bytes,
@@ -243,7 +243,7 @@ class Persister:
                 await trio.sleep(ENCODE_RETRY_S)
 
     def _actions(self, job: FlushJob, upload: Upload) -> tuple[Action, ...]:
-        """What commits an upload: its files, in the place of those that they replace."""
+        """The actions that commit an upload: its files, in the place of those that they replace."""
         spec_id, values = job.handle.partition
         applied = Applied(
             ingester_id=self._writer.ingester_id,

@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 NICENESS = 10
 JOB_BYTES = 160 << 20
-"""Of buffers that are sorted and encoded at the same time: two that are frozen by their size, so
-that one is put into order while the other is encoded. A larger one goes alone. What a job costs in
-memory comes on top of the buffers, which stay readable until the commit."""
+"""Memory of the jobs that are sorted and encoded at the same time: two buffers that are frozen by
+their size, so that one is put into order while the other is encoded. A larger job runs by itself. A
+job's memory comes on top of the buffers, which stay readable until the commit."""
 JOB_SHARE = 8
-"""No more than the memory's limit divided by this."""
+"""Jobs have no more than the memory's limit divided by this."""
 UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
@@ -160,7 +160,7 @@ class Uploads:
             raise
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """In a thread. Its error is let go of when the caller does: it holds the rows."""
+        """Work in a thread. Its error, which holds the rows, lives no longer than the caller's."""
         running = self._threads.submit(work)
         try:
             # Not the result itself: trio would keep the error until a collection.

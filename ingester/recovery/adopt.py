@@ -1,4 +1,4 @@
-"""What a fenced or dead daemon had acknowledged, from its log into the tables.
+"""Adoption: what a fenced or dead daemon had acknowledged goes from its log into the tables.
 
     log of the old daemon ──▶ parts by (ingester id, epoch, spec, partition), oldest first
         less what ``applied`` and the origins of the newest version hold ──▶ files ──▶ commits
@@ -35,7 +35,7 @@ from wal import DirectoryLock
 from wal.lock import LOCK_NAME
 
 AT_ONCE_BYTES = 64 << 20
-"""Rows that are in memory until they are committed together."""
+"""Rows that are in memory until one version takes them."""
 
 
 class CannotAdopt(Exception):
@@ -43,7 +43,7 @@ class CannotAdopt(Exception):
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a log. ``epochs`` are those that wrote it, per ingester id."""
+    """The fate of a log. ``epochs`` are those that wrote it, per ingester id."""
 
     directory: str
     store: str
@@ -52,7 +52,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> list[AdoptedTable]:
-        """Tables with rows that stay in the log alone."""
+        """Tables with rows that stay in the log only."""
         return [table for table in self.tables if table.refused is not None]
 
 
@@ -122,7 +122,7 @@ def _flush(tables: dict[tuple[str, str], TableAdoption]) -> None:
 
 
 class Identities:
-    """Who wrote a log, and who comes after them."""
+    """The writers of a log, and the identities that come after them."""
 
     def __init__(self, store: ObjectStore, writers: list[WriterIdentity]) -> None:
         self._store = store
@@ -185,7 +185,7 @@ class Identities:
         return max((parse_claim(info.path) or 0 for info in listed), default=0)
 
     def _claimed(self, ingester_id: str, epoch: int) -> WriterIdentity | None:
-        """Who claimed the epoch, None when nobody did."""
+        """The identity that claimed the epoch, None when nobody did."""
         try:
             body = json.loads(patiently(partial(self._store.get, claim_path(ingester_id, epoch))))
             return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)

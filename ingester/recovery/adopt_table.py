@@ -66,7 +66,7 @@ PLANS = 100
 
 
 class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one table's operations. Rows count once per part of an operation."""
+    """The fate of one table's operations. Rows count once per part of an operation."""
 
     namespace: str
     table: str
@@ -75,7 +75,7 @@ class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     skipped_rows: int = 0
     """Rows that were in files already."""
     refused_rows: int = 0
-    """Rows that stay in the log alone; ``refused`` says why."""
+    """Rows that stay in the log only; ``refused`` says why."""
     refused: str | None = None
 
 
@@ -123,7 +123,7 @@ class TableAdoption:
                 self._note(refused=str(exc), refused_rows=rows)
 
     def _shares(self, pending: Pending) -> list[Pending]:
-        """What is committed together: of one ingester; in a keyed table one partition's epoch.
+        """Split into what one version takes: an ingester's; in a keyed table a partition's epoch.
 
         There a file replaces others, so the next one can be made only when it is in.
         """

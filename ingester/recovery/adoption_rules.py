@@ -1,4 +1,4 @@
-"""What of an old log is still to be adopted, and what cannot be.
+"""The rules of adoption: which operations of an old log go in, and which cannot.
 
 Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
 was written under, or where its origin is further; and it is another's to bring where that has
@@ -34,7 +34,7 @@ class OldPart(NamedTuple):
     """The rows of one operation, or of a coalesced batch, that belong to one partition."""
 
     seq: int
-    """Of the first operation of the run."""
+    """The sequence of the first operation of a coalesced batch."""
     batch: pa.RecordBatch
     origin: str | None
     origin_sequence: int | None
@@ -43,7 +43,7 @@ class OldPart(NamedTuple):
 
     @property
     def last_seq(self) -> int:
-        """Of the last one that has rows here, as a daemon commits it."""
+        """The sequence of the last operation that has rows here, as a daemon commits it."""
         return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
 
 
@@ -91,7 +91,7 @@ def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
 
 
 def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
-    """What the version's files lack."""
+    """Those of a share that the version's files lack."""
     left = {}
     for key, parts in share.items():
         writer, spec_id, values = key
@@ -117,7 +117,7 @@ def _is_to_adopt(state: TableState, key: OldKey, part: OldPart) -> bool:
 
 
 def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:
-    """What a commit of these operations says of their origins, and what it was made from."""
+    """The origins that a commit of these operations claims, and those that it was made from."""
     changed: dict[str, Origin] = {}
     seen: dict[str, Origin | None] = {}
     for key, parts in left.items():

@@ -55,7 +55,7 @@ class OldLog:
         return len(self._facts)
 
     def writers(self) -> list[WriterIdentity]:
-        """Who wrote it, each once, by rising epoch; also those that left no operation."""
+        """Its writers, each once, by rising epoch; also those that left no operation."""
         found = {_identity(facts) for facts in self._facts.values()}
         return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
 

@@ -1,4 +1,4 @@
-"""From the log back into the buffers, after a crash or a stop that ran out of time.
+"""Replay: from the log back into the buffers, after a crash or a stop that ran out of time.
 
 Law of this file: oldest first, through the same tree as live writes; parts that a committed
 manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
@@ -42,7 +42,7 @@ class LogOfAnotherTime(Exception):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What replay found."""
+    """How much replay has found."""
 
     operations: int = 0
     rows: int = 0

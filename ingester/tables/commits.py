@@ -56,7 +56,7 @@ MAX_WAITING_FLUSHES = 1024
 
 @dataclass(frozen=True, slots=True)
 class CommitHooks:
-    """What commits call in other rooms."""
+    """Functions of other rooms that commits call."""
 
     spill: Callable[[BufferHandle], object]
     """Writes what readers need of a buffer to local disk. Runs in a thread."""
@@ -129,7 +129,7 @@ class Commits:
                 self._manifests.pop(key, None)
 
     async def read(self, call: Callable[[], T]) -> T:
-        """What a call gives that reads from the store, in a thread.
+        """Make a call that reads from the store, in a thread.
 
         Raises:
             StoreAway: the store cannot be reached.

@@ -51,7 +51,7 @@ TRANSITIONS: dict[FlushState, frozenset[FlushState]] = {
 
 
 class Remaker(Protocol):
-    """Who has uploaded a buffer, and can do so again while the table's gate is held."""
+    """The uploader of a buffer, which can do so again while the table's gate is held."""
 
     async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
         """Upload what of the buffer is ours to commit and in no file yet; what commits that."""
@@ -99,7 +99,7 @@ class FinishedFlush:
         return self.base.partitions.get(self.partition)
 
     def applied_key(self, ingester_id: str) -> AppliedKey:
-        """Whose operations the buffer has, of which partition."""
+        """The key under which a version says how far the buffer's operations are applied."""
         return (ingester_id, self.handle.epoch, *self.partition)
 
     def become(self, state: FlushState) -> None:
