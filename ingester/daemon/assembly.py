@@ -36,9 +36,9 @@ from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import Uploader
-from ingester.flush.flusher import FlushHooks, Persister
-from ingester.flush.freeze_policy import FreezePolicy
+from ingester.flush.file_writer import FileWriter
+from ingester.flush.flusher import Flusher, FlushHooks
+from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
 from ingester.flush.log_truncation import LogTruncation
 from ingester.maintenance.garbage_collector import GarbageCollector
 from ingester.maintenance.manifest_snapshots import SnapshotWriter
@@ -191,10 +191,10 @@ class Runtime:
         self.ledger.gauge("answers", self.queries.answer_bytes)
 
     def _make_flush(self, settings: Settings) -> None:
-        self.persister = Persister(
+        self.flusher = Flusher(
             self.catalog,
             self.ledger,
-            Uploader(
+            FileWriter(
                 self.store,
                 self.writer,
                 RewriteLimits.within(settings.memory.limit, settings.persist.target_file_bytes),
@@ -205,13 +205,12 @@ class Runtime:
         self.freeze_policy = FreezePolicy(
             self.tree,
             self.ledger,
-            max_age_s=settings.persist.max_age,
-            max_lag_s=settings.replication.max_lag,
+            FreezeAges(max_age_s=settings.persist.max_age, max_lag_s=settings.replication.max_lag),
             shrink_caches=self.row_groups.shrink,
             make_room=self._make_room,
         )
         self.log_truncation = LogTruncation(
-            self.wal, self.tree, self.persister, self.metrics.segments_removed
+            self.wal, self.tree, self.flusher, self.metrics.segments_removed
         )
 
     def _make_writes(self, settings: Settings) -> None:
@@ -225,7 +224,7 @@ class Runtime:
         self.gate = AdmissionGate(
             self.ledger,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
-            queued_bytes=lambda: self.persister.queued_bytes,
+            queued_bytes=lambda: self.flusher.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
         self._schema_numbers = itertools.count(1)
@@ -305,7 +304,7 @@ class Runtime:
                 waiting.update(partition.frozen)
         with trio.move_on_after(timeout_s):
             for handle in waiting:
-                await self.persister.until_released(handle)
+                await self.flusher.until_released(handle)
         left = len([handle for handle in waiting if not handle.released])
         if left:
             raise TooSlow(
@@ -329,7 +328,7 @@ class Runtime:
 
     def _frozen(self, job: FlushJob, why: Why) -> None:
         self.metrics.frozen(why)
-        self.persister.enqueue(job)
+        self.flusher.enqueue(job)
 
     def _group_applied(self, operations: int, nbytes: int) -> None:
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)

@@ -147,7 +147,7 @@ async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) ->
 async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: trio.Event) -> int:
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
-        workers.start_soon(runtime.persister.run)
+        workers.start_soon(runtime.flusher.run)
         workers.start_soon(runtime.freeze_policy.run)
         workers.start_soon(runtime.heap_trim.run)
         workers.start_soon(runtime.snapshots.run)

@@ -36,7 +36,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
             await trio.sleep(0.005)
         runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):
-            await runtime.persister.until_released(handle)
+            await runtime.flusher.until_released(handle)
         # Last: there are answers for as long as there is something else to wait for.
         await runtime.queries.wait_idle()
         await _close_tables_and_log(runtime)

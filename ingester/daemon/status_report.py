@@ -167,7 +167,7 @@ def _memory(ledger: MemoryStatistics) -> Memory:
 
 
 def _persists(runtime: Runtime) -> PersistStatus:
-    return runtime.instrumentation.persists(runtime.persister.statistics())
+    return runtime.instrumentation.persists(runtime.flusher.statistics())
 
 
 def _log(runtime: Runtime) -> LogStatus:

@@ -77,7 +77,7 @@ class CannotEncode(Exception):
     """
 
 
-class Uploader:
+class FileWriter:
     """Sorts, encodes and puts."""
 
     def __init__(self, store: ObjectStore, writer: WriterIdentity, limits: RewriteLimits) -> None:

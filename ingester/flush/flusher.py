@@ -23,8 +23,8 @@ import structlog
 import trio
 
 from ingester.buffer import BufferHandle, FlushJob, PartitionBuffer
-from ingester.flush.file_writer import CannotEncode, Upload, Uploader
-from ingester.flush.worker_pool import Begun, Uploads
+from ingester.flush.file_writer import CannotEncode, FileWriter, Upload
+from ingester.flush.worker_pool import Begun, WorkerPool
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
@@ -49,26 +49,26 @@ class FlushHooks:
     """An attempt to upload a buffer has failed."""
 
 
-class Persister:
+class Flusher:
     """Turns frozen buffers into files. The work runs in threads, the order is kept on the loop."""
 
     def __init__(
         self,
         catalog: Catalog,
         ledger: MemoryLedger,
-        uploader: Uploader,
+        file_writer: FileWriter,
         hooks: FlushHooks,
         *,
         workers: int,
     ) -> None:
         self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
-        self.uploads = Uploads(uploader, ledger, hooks.failed, workers=workers)
+        self.pool = WorkerPool(file_writer, ledger, hooks.failed, workers=workers)
         self.released = trio.Event()
         """Set, and made anew, when buffers have been released."""
         self._hooks = hooks
         self._ledger = ledger
-        self._writer = uploader.writer
-        ledger.gauge("rewritten", lambda: uploader.limits.older.nbytes)
+        self._writer = file_writer.writer
+        ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes)
         self._commits = catalog.commits
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
@@ -107,12 +107,12 @@ class Persister:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self.queue.run(self.uploads.begin, self._flush)
+            await self.queue.run(self.pool.begin, self._flush)
 
     async def _flush(self, job: FlushJob, begun: Begun) -> None:
         behind = self._behind.get(job.partition)
         if behind is not None:
-            self.uploads.drop(begun)
+            self.pool.drop(begun)
             self._schedule_of(job).withdraw(job)
             behind.append(job)
             self._behind_bytes += job.handle.nbytes
@@ -145,7 +145,7 @@ class Persister:
         while waiting:
             try:
                 if flush is None:
-                    flush = await self._upload(await self.uploads.begin(waiting[0]))
+                    flush = await self._upload(await self.pool.begin(waiting[0]))
                 current, flush = flush, None
                 if current.handle.keyed:
                     await self._commit_keyed(current)
@@ -173,7 +173,7 @@ class Persister:
 
     async def _upload(self, begun: Begun) -> FinishedFlush:
         """A buffer's first upload, with a place among those that wait for their commit."""
-        upload = await self.uploads.finish(begun)
+        upload = await self.pool.finish(begun)
         actions = self._actions(begun.job, upload)
         await self._commits.admit(begun.job)
         return FinishedFlush(begun.job, begun.at, upload.files, actions, upload.base, self)
@@ -207,7 +207,7 @@ class Persister:
         """On top of the newest version known, without what is not ours or in files already."""
         base = max(flush.table.state, flush.base, key=lambda state: state.version)
         try:
-            upload = await self.uploads.until_done(
+            upload = await self.pool.until_done(
                 flush.job, base, after_seq=flush.covered_to, left_out=flush.left_out
             )
         except CannotEncode:
@@ -238,7 +238,7 @@ class Persister:
         """
         while True:
             try:
-                return await self.uploads.until_done(job, after_seq=after_seq, left_out=left_out)
+                return await self.pool.until_done(job, after_seq=after_seq, left_out=left_out)
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
 

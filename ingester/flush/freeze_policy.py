@@ -9,11 +9,21 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, PartitionBuffer, Why
 from ingester.memory.ledger import MemoryLedger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeAges:
+    """How old a buffer becomes before it is frozen."""
+
+    max_age_s: float
+    max_lag_s: float
+    """For a buffer that replication began."""
 
 
 class FreezePolicy:
@@ -23,17 +33,17 @@ class FreezePolicy:
         self,
         tree: BufferTree,
         ledger: MemoryLedger,
+        ages: FreezeAges,
         *,
-        max_age_s: float,
-        max_lag_s: float,
         shrink_caches: Callable[[], None],
         make_room: Callable[[], None],
     ) -> None:
+        """``make_room`` lets go of more than ``shrink_caches``, for a batch that finds no room."""
         self._tree = tree
         self._ledger = ledger
         self._ages: list[tuple[OrderedDict[BufferHandle, PartitionBuffer], float, Why]] = [
-            (tree.by_age, max_age_s, "age"),
-            (tree.by_lag, max_lag_s, "lag"),
+            (tree.by_age, ages.max_age_s, "age"),
+            (tree.by_lag, ages.max_lag_s, "lag"),
         ]
         self._shrink_caches = shrink_caches
         self._make_room = make_room

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from ingester.buffer import BufferTree
-from ingester.flush.flusher import Persister
+from ingester.flush.flusher import Flusher
 from wal import Log, LogFull, LogWriteFailed
 
 log = structlog.get_logger(__name__)
@@ -28,13 +28,13 @@ class LogTruncation:
         self,
         wal: Log,
         tree: BufferTree,
-        persister: Persister,
+        flusher: Flusher,
         on_removed: Callable[[int], object],
     ) -> None:
         """``on_removed`` is told how many segments have been removed."""
         self._wal = wal
         self._tree = tree
-        self._persister = persister
+        self._flusher = flusher
         self._on_removed = on_removed
         self._replaying: int | None = 0
 
@@ -60,11 +60,11 @@ class LogTruncation:
 
     async def run(self) -> None:
         """Truncate after each release, until cancelled."""
-        released = self._persister.released
+        released = self._flusher.released
         while True:
             await released.wait()
             # Taken before: what is released while segments are removed is looked at, too.
-            released = self._persister.released
+            released = self._flusher.released
             try:
                 await self.truncate()
             except (LogFull, LogWriteFailed) as exc:

@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from ingester.buffer import FlushJob
-from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
+from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from persist.jobs.byte_budget import ByteBudget
@@ -55,21 +55,23 @@ def _job_bytes(job: FlushJob) -> int:
 class Begun:
     """A buffer's first upload, for which there is room."""
 
+    __slots__ = ("at", "job", "nbytes", "ordered")
+
     def __init__(self, job: FlushJob, nbytes: int) -> None:
         self.job = job
         self.nbytes = nbytes
         self.at = time.monotonic()
         """When its persist began, in seconds of the monotonic clock."""
         self.ordered: Ordered | None = None
-        """Its rows; None where that is left to the end."""
+        """Its rows in the order of their files; None where that is left to the end."""
 
 
-class Uploads:
-    """Loop only."""
+class WorkerPool:
+    """Threads that sort, encode and put, and the room that their jobs have. Loop only."""
 
     def __init__(
         self,
-        uploader: Uploader,
+        file_writer: FileWriter,
         ledger: MemoryLedger,
         on_failed: Callable[[], None],
         *,
@@ -77,7 +79,7 @@ class Uploads:
     ) -> None:
         """``on_failed`` is told each attempt that has failed."""
         self._on_failed = on_failed
-        self._uploader = uploader
+        self._file_writer = file_writer
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
@@ -95,7 +97,7 @@ class Uploads:
         self._ledger.jobs += begun.nbytes
         try:
             if not job.handle.keyed:
-                order = partial(self._uploader.order, job.rows, job.table.state)
+                order = partial(self._file_writer.order, job.rows, job.table.state)
                 begun.ordered = await self._run(order)
         except (CannotEncode, StoreError, OSError):
             pass  # it comes again where it is told, or tried again
@@ -141,9 +143,9 @@ class Uploads:
 
         async def once() -> Upload:
             if ordered is not None:
-                return await self._run(partial(self._uploader.put, ordered))
+                return await self._run(partial(self._file_writer.put, ordered))
             state = job.table.state if base is None else base
-            upload = partial(self._uploader.upload, job.rows, state, after_seq, left_out)
+            upload = partial(self._file_writer.upload, job.rows, state, after_seq, left_out)
             return await self._run(upload)
 
         def tell(error: Exception, wait_s: float) -> None:

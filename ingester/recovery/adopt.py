@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import Uploader
+from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.orphan_log import OldLog
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
@@ -99,10 +99,10 @@ def _adopted(
         key = (operation.logged.header.namespace, operation.logged.header.table)
         if key not in tables:
             identities.check()
-            uploader = partial(Uploader, store, limits=RewriteLimits(target_file_bytes))
+            file_writer = partial(FileWriter, store, limits=RewriteLimits(target_file_bytes))
             try:
                 manifest = Manifest(store, *key)
-                tables[key] = TableAdoption(manifest, uploader, identities.successor)
+                tables[key] = TableAdoption(manifest, file_writer, identities.successor)
             except TableNotFound as exc:
                 raise CannotAdopt(
                     f"the log has rows of table {key[0]}/{key[1]}, which store {store.url} does not"

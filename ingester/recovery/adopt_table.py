@@ -18,7 +18,7 @@ import msgspec
 
 from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
-from ingester.flush.file_writer import Uploader
+from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adoption_rules import (
     OldKey,
     OldPart,
@@ -85,12 +85,12 @@ class TableAdoption:
     def __init__(
         self,
         manifest: Manifest,
-        uploader: Callable[[WriterIdentity], Uploader],
+        file_writer: Callable[[WriterIdentity], FileWriter],
         successor: Callable[[str], WriterIdentity],
     ) -> None:
         """Raises ``TableNotFound``, ``StoreUnavailable``."""
         self._manifest = manifest
-        self._uploader = uploader
+        self._file_writer = file_writer
         self._successor = successor
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
@@ -192,7 +192,7 @@ class TableAdoption:
         actions: list[Action] = []
         for key, parts in left.items():
             flushed = self._rows_to_flush(key, parts)
-            call = partial(self._uploader(key.writer).upload, flushed, self._state)
+            call = partial(self._file_writer(key.writer).upload, flushed, self._state)
             upload = patiently(call)
             files[key] = upload.files.adds
             actions += (Remove(path, "replaced by adopted rows") for path in upload.replaces)

@@ -26,8 +26,8 @@ from ingester.buffer import (
 from ingester.dml.operation import Operation
 from ingester.dml.part import Part as OperationPart
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import Uploader
-from ingester.flush.flusher import FlushHooks, Persister
+from ingester.flush.file_writer import FileWriter
+from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
@@ -82,7 +82,7 @@ class Stage:
         folder: Path,
         kind: str,
         store: LocalStore | None = None,
-        uploader: type[Uploader] = Uploader,
+        file_writer: type[FileWriter] = FileWriter,
     ) -> None:
         """``store``: by default a plain one in the folder."""
         self.kind = kind
@@ -101,10 +101,10 @@ class Stage:
         commits = Commits(self.store, self.tree, WRITER, hooks)
         self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
         # 500 KB a file: some buffers become several.
-        self.uploader = uploader(self.store, WRITER, RewriteLimits(500_000))
+        self.file_writer = file_writer(self.store, WRITER, RewriteLimits(500_000))
         observer = FlushHooks(lambda job, *_: self.persisted.append(job))
-        self.persister = Persister(self.catalog, ledger, self.uploader, observer, workers=2)
-        self.on_freeze: Callable[[FlushJob], None] = self.persister.enqueue
+        self.flusher = Flusher(self.catalog, ledger, self.file_writer, observer, workers=2)
+        self.on_freeze: Callable[[FlushJob], None] = self.flusher.enqueue
         self.groups = RowGroupCache(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
@@ -117,9 +117,9 @@ class Stage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """With the table made, and a persister at work."""
+        """With the table made, and a flusher at work."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.persister.run)
+            nursery.start_soon(self.flusher.run)
             await self.create()
             yield
             nursery.cancel_scope.cancel()

@@ -17,7 +17,7 @@ import pytest
 
 from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import Uploader
+from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt import adopt
 from ingester.recovery.orphan_log import OldLog
 from persist.manifest import (
@@ -65,7 +65,7 @@ def put_in(
     parts: dict[tuple[str], list[tuple[int, pa.RecordBatch]]] = {}
     for seq, values, batch in operations:
         parts.setdefault(values, []).append((seq, batch))
-    uploader = Uploader(manifest.store, writer, RewriteLimits(1 << 30))
+    file_writer = FileWriter(manifest.store, writer, RewriteLimits(1 << 30))
     actions: list[Action] = []
     for values, batches in parts.items():
         rows = BufferedRows()
@@ -73,7 +73,7 @@ def put_in(
             rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=1)
         first, last = batches[0][0], batches[-1][0]
         flushed = RowsToFlush(TABLE, (1, values), writer.epoch, first, last, rows)
-        actions += uploader.upload(flushed, base).files.adds
+        actions += file_writer.upload(flushed, base).files.adds
         actions.append(Applied(writer.ingester_id, writer.epoch, 1, values, last))
     return commit(manifest, base, Proposal(actions), writer)
 

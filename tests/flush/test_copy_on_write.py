@@ -47,7 +47,7 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     monkeypatch.setattr(CopyOnWrite, "stretches", watched)
     store = WatchedStore(tmp_path / "store")
     stage = Stage(tmp_path, KEYED, store)
-    stage.uploader.limits = RewriteLimits(1500, 1)  # two files are a group
+    stage.file_writer.limits = RewriteLimits(1500, 1)  # two files are a group
 
     async def work() -> None:
         async with stage.running():
@@ -68,7 +68,7 @@ def test_keys_stand_once_whatever_was_rewritten_in_groups(
     trio.run(work)
     assert max(groups) > 2, "never in groups"
     assert max(counted) > 0
-    assert stage.uploader.limits.older.nbytes == 0
+    assert stage.file_writer.limits.older.nbytes == 0
 
 
 @pytest.mark.parametrize("room", [1, 1 << 30])
@@ -77,16 +77,16 @@ def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int)
 
     async def work() -> None:
         async with stage.running():
-            stage.uploader.limits = RewriteLimits(200_000)
+            stage.file_writer.limits = RewriteLimits(200_000)
             stage.write(KEYS)
             await stage.persist()
             files = len(stage.table.state.files)
             assert files > 4
             # Every file is small beside this: one touched is written anew with all others.
-            stage.uploader.limits = RewriteLimits(1 << 30, room)
+            stage.file_writer.limits = RewriteLimits(1 << 30, room)
             stage.write(1)
             await stage.persist()
             assert len(stage.table.state.files) == (files if room == 1 else 1)
 
     trio.run(work)
-    assert stage.uploader.limits.older.nbytes == 0
+    assert stage.file_writer.limits.older.nbytes == 0

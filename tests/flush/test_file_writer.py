@@ -16,8 +16,8 @@ import trio
 
 from ingester.buffer import FlushJob, RowsToFlush
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import CannotEncode, Ordered, Upload, Uploader
-from ingester.flush.flusher import Persister
+from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
+from ingester.flush.flusher import Flusher
 from tests.drivers.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
 
 
@@ -35,11 +35,11 @@ def test_rows_that_do_not_fit_the_tables_version_cannot_be_encoded(tmp_path: Pat
     state = stage.table.state
     flags = stage.table.definition.with_schema(pa.schema({"filling": pa.bool_()})).schema_action()
     other = replace(state, current_schema=flags)
-    uploader = Uploader(stage.store, WRITER, RewriteLimits(1 << 20))
+    file_writer = FileWriter(stage.store, WRITER, RewriteLimits(1 << 20))
     with pytest.raises(CannotEncode):
-        uploader.upload(job.rows, other)
+        file_writer.upload(job.rows, other)
     assert not list((tmp_path / "store").rglob("*.parquet"))
-    assert len(uploader.upload(job.rows, state).files.adds) == 1
+    assert len(file_writer.upload(job.rows, state).files.adds) == 1
 
 
 async def _until(happened: Callable[[], bool]) -> None:
@@ -48,7 +48,7 @@ async def _until(happened: Callable[[], bool]) -> None:
             await trio.sleep(0.01)
 
 
-class Stubborn(Uploader):
+class Stubborn(FileWriter):
     """Makes no file of the first buffer until it may."""
 
     stage = ""
@@ -75,26 +75,26 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
 ) -> None:
     monkeypatch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.02)
-    stage = Stage(tmp_path, kind, uploader=Stubborn)
-    uploader = stage.uploader
-    assert isinstance(uploader, Stubborn)
-    uploader.stage = where
+    stage = Stage(tmp_path, kind, file_writer=Stubborn)
+    file_writer = stage.file_writer
+    assert isinstance(file_writer, Stubborn)
+    file_writer.stage = where
 
     async def persist() -> None:
         await stage.create()
-        persister: Persister = stage.persister
+        flusher: Flusher = stage.flusher
         for _ in range(4):
             stage.write(10)
             [partition] = stage.table.partitions.values()
             assert stage.tree.freeze(partition) is not None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(persister.run)
-            await _until(lambda: uploader.tried > 4 and not persister.queue.queued_jobs)
+            nursery.start_soon(flusher.run)
+            await _until(lambda: file_writer.tried > 4 and not flusher.queue.queued_jobs)
             assert stage.persisted == []
-            uploader.may = True
+            file_writer.may = True
             await _until(lambda: len(stage.persisted) == 4)
             assert [job.handle.first_seq for job in stage.persisted] == [1, 11, 21, 31]
-            assert persister.queued_bytes == stage.ledger.jobs == 0
+            assert flusher.queued_bytes == stage.ledger.jobs == 0
             nursery.cancel_scope.cancel()
 
     trio.run(persist)
@@ -113,7 +113,7 @@ def test_only_rows_that_depend_on_no_files_are_put_into_order_beforehand(tmp_pat
     async def begin(kind: str) -> bool:
         stage = Stage(tmp_path / kind, kind)
         await stage.create()
-        job, uploads = _frozen(stage), stage.persister.uploads
+        job, uploads = _frozen(stage), stage.flusher.pool
         begun = await uploads.begin(job)
         assert stage.ledger.jobs == begun.nbytes >= job.handle.nbytes
         ordered = begun.ordered is not None
@@ -132,13 +132,13 @@ def test_what_cannot_be_read_at_the_beginning_is_read_at_the_end(
     async def persist() -> None:
         stage = Stage(tmp_path, AS_THEY_CAME)
         await stage.create()
-        job, uploads = _frozen(stage), stage.persister.uploads
+        job, uploads = _frozen(stage), stage.flusher.pool
         with monkeypatch.context() as patch:
 
             def fail(*_: object) -> Ordered:
                 raise OSError("not now")
 
-            patch.setattr(stage.uploader, "order", fail)
+            patch.setattr(stage.file_writer, "order", fail)
             begun = await uploads.begin(job)
         assert begun.ordered is None
         assert stage.ledger.jobs == begun.nbytes >= job.handle.nbytes
@@ -167,7 +167,7 @@ def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
         size, chunks = handle.nbytes, handle.rows.chunk_count
         assert chunks == writes
         before = pa.Table.from_batches(handle.rows.batches())
-        upload = await stage.persister.uploads.finish(await stage.persister.uploads.begin(job))
+        upload = await stage.flusher.pool.finish(await stage.flusher.pool.begin(job))
         assert sum(add.rows for add in upload.files.adds) == before.num_rows
         assert handle.nbytes == size
         assert pa.Table.from_batches(handle.rows.batches()) == before

@@ -133,7 +133,7 @@ class _Life:
     async def live(self, script: Sequence[Step], end: str) -> None:
         self.runtime = runtime = await self._assembled()
         async with trio.open_nursery() as workers:
-            for work in (runtime.persister.run, runtime.freeze_policy.run, runtime.snapshots.run):
+            for work in (runtime.flusher.run, runtime.freeze_policy.run, runtime.snapshots.run):
                 workers.start_soon(work)
             workers.start_soon(runtime.log_truncation.run)
             await daemon._replay(runtime)

@@ -16,8 +16,8 @@ import trio
 
 from ingester.errors import InvalidRequest, MemoryFull
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import CannotEncode, Ordered, Uploader
-from ingester.flush.worker_pool import Uploads
+from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered
+from ingester.flush.worker_pool import WorkerPool
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.server.flight.refusals import refusals, says_answered
 from persist.prefetch import one_ahead
@@ -28,7 +28,7 @@ class Rows:
     """What an attempt holds."""
 
 
-class Hopeless(Uploader):
+class Hopeless(FileWriter):
     """No file can be made of any rows."""
 
     held: ClassVar[list[weakref.ref[Rows]]] = []
@@ -71,15 +71,15 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         job = stage.tree.freeze(partition)
         assert job is not None
         ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
-        uploader = Hopeless(stage.store, WRITER, RewriteLimits(1))
-        uploads = Uploads(uploader, ledger, lambda: None, workers=1)
+        file_writer = Hopeless(stage.store, WRITER, RewriteLimits(1))
+        uploads = WorkerPool(file_writer, ledger, lambda: None, workers=1)
         for _ in range(2):
             with pytest.raises(CannotEncode):
                 await uploads.finish(await uploads.begin(job))
         with trio.fail_after(20):
-            while any(one() is not None for one in uploader.held):
+            while any(one() is not None for one in file_writer.held):
                 await trio.sleep(0.01)  # the thread that ran it lets go of it last
-        assert len(uploader.held) == 4, "each began in vain and was tried again when it was due"
+        assert len(file_writer.held) == 4, "each began in vain and was tried again when it was due"
 
     trio.run(fail_twice)
 

@@ -30,12 +30,12 @@ class Watched(RowGroupCache):
 def _opened(folder: Path) -> tuple[Watched, list[str], Reader]:
     """A reader of files of one row group each, what it has decoded ahead, and all their paths."""
     stage = Stage(folder, AS_THEY_CAME)
-    stage.uploader.limits = RewriteLimits(1 << 30)
+    stage.file_writer.limits = RewriteLimits(1 << 30)
 
     async def persist() -> None:
         await stage.create()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.persister.run)
+            nursery.start_soon(stage.flusher.run)
             for _ in range(FILES):
                 stage.write(ROWS)
                 await stage.persist()

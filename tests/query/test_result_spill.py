@@ -143,7 +143,7 @@ def test_an_answer_that_stands_still_holds_neither_buffers_nor_row_groups(tmp_pa
 
 def test_an_answer_that_stands_still_in_a_file_holds_a_part_of_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path, KEYED)
-    stage.uploader.limits = RewriteLimits(1 << 30)  # all in one row group
+    stage.file_writer.limits = RewriteLimits(1 << 30)  # all in one row group
 
     async def main() -> None:
         async with stage.running():

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from ingester.buffer import FlushJob
 from ingester.flush.copy_on_write import RewriteLimits
-from ingester.flush.file_writer import Uploader
+from ingester.flush.file_writer import FileWriter
 from persist.manifest import (
     Action,
     Applied,
@@ -91,8 +91,8 @@ def _adopt(stage: Stage, upto: int | None) -> None:
     handle = job.handle
     upto = handle.last_seq if upto is None else upto
     later = range(upto + 1, handle.last_seq + 1)
-    uploader = Uploader(stage.store, WRITER, RewriteLimits(500_000))
-    upload = uploader.upload(job.rows, state, left_out=later)
+    file_writer = FileWriter(stage.store, WRITER, RewriteLimits(500_000))
+    upload = file_writer.upload(job.rows, state, left_out=later)
     spec_id, values = handle.partition
     actions: list[Action] = [Remove(path, "replaced") for path in upload.replaces]
     actions += [structs.replace(add, last_seq=upto) for add in upload.files.adds]
@@ -138,8 +138,8 @@ def _add(stage: Stage, further: list[Action]) -> None:
     job, state = _job(stage), _manifest(stage).load()
     handle = job.handle
     partitions = state.partitions.delete(handle.partition)
-    uploader = Uploader(stage.store, OTHER, RewriteLimits(500_000))
-    upload = uploader.upload(job.rows, replace(state, partitions=partitions))
+    file_writer = FileWriter(stage.store, OTHER, RewriteLimits(500_000))
+    upload = file_writer.upload(job.rows, replace(state, partitions=partitions))
     assert not upload.replaces
     spec_id, values = handle.partition
     applied = Applied(OTHER.ingester_id, handle.epoch, spec_id, values, handle.last_seq)
