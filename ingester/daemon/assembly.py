@@ -54,6 +54,9 @@ from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.replication.commit import TransactionCommit
+from ingester.replication.dedup import TransactionDedup
+from ingester.replication.open_transactions import OpenTransactions
+from ingester.replication.point_lookup import PointLookup
 from ingester.replication.service import Replication
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -242,22 +245,21 @@ class Runtime:
         self.writes = Writes(self.catalog, self.ownership, path, self._schema_numbers)
 
     def _make_replication(self, replication: ReplicationSettings) -> None:
-        self.replication = Replication(
-            self.catalog,
-            self.ownership,
-            self.known_origins,
-            self.gate,
-            TransactionCommit(
-                # One number for each schema that rows come in, whoever writes them.
-                self.wal_sink,
-                self.row_groups,
-                self._schema_numbers,
-                lambda: self.tree.applied_seq,
-            ),
-            max_transaction_bytes=replication.max_transaction_bytes,
+        self.open_transactions = OpenTransactions(
+            replication.max_transaction_bytes, trio.current_time
         )
-        self.replication.on_logged = self.instrumentation.transaction_logged
-        self.ledger.gauge("transactions", lambda: self.replication.open.nbytes)
+        commit = TransactionCommit(
+            TransactionDedup(self.catalog, self.ownership),
+            PointLookup(self.row_groups, lambda: self.tree.applied_seq),
+            self.wal_sink,
+            # One number for each schema that rows come in, whoever writes them.
+            self._schema_numbers,
+            self.instrumentation.transaction_logged,
+        )
+        self.replication = Replication(
+            self.catalog, self.known_origins, self.gate, commit, self.open_transactions
+        )
+        self.ledger.gauge("transactions", lambda: self.open_transactions.nbytes)
 
     def _observed(self, inner: DmlSink) -> DmlSink:
         """A sink in front of ``inner`` that counts and traces operations."""
@@ -340,7 +342,7 @@ class Runtime:
         records: list[tuple[int, tuple[bytes, ...]]] = []
         if carried:
             records.append((RecordKind.ORIGINS, (encode_origins(carried),)))
-        if opened := self.replication.marked():
+        if opened := self.replication.carried():
             records.append((RecordKind.OPENED, (encode_opened(opened),)))
         return records
 

@@ -230,7 +230,7 @@ async def _replay(runtime: Runtime) -> bool:
     )
     report = await replay.run(runtime.wal, runtime.log_truncation.note_replaying)
     runtime.metrics.replayed(report.operations)
-    runtime.replication.interrupted = replay.interrupted
+    runtime.replication.note_interrupted(replay.interrupted)
     writer = runtime.writer
     await runtime.wal.start(
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),

@@ -27,12 +27,12 @@ async def drain_and_stop(runtime: Runtime) -> int:
     """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.replication.stopping = True
     runtime.gate.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
         # Polled, once in a daemon's life: an event here would cost every write, in three places.
-        while runtime.wal.pending or runtime.ledger.pending or runtime.replication.closing:
+        replication = runtime.replication
+        while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
             await trio.sleep(0.005)
         runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):

@@ -1,67 +1,54 @@
-"""A transaction becomes operations of its tables: folded, resolved, split, encoded, logged.
+"""A transaction becomes operations of its tables: folded, filled, split, encoded, logged.
 
     messages ─ fold ─▶ one change per key ─ look up what rows keep ─▶ whole rows ─▶ one log record
 
 Law of this file: what a transaction keeps is what stands in the log before it: nobody else writes
-to a table between the look and the log. Work per row runs in threads.
+to a table between the look-up and the log. Work per row runs in threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 import trio
 
-from ingester.buffer import TableBuffer
 from ingester.dml.operation import Transaction
 from ingester.dml.origin_record import encode_opened
 from ingester.dml.record import LoggedSchema, TableRows, split_rows
 from ingester.dml.transaction_record import make_transaction
 from ingester.errors import InvalidRequest
-from ingester.query.row_group_cache import RowGroupCache
-from ingester.query.snapshot import snapshot_all
-from ingester.replication.fill_unchanged import resolve, wanted_keys
+from ingester.replication.dedup import NewChanges, TransactionDedup
+from ingester.replication.fill_unchanged import kept_keys, whole_rows
 from ingester.replication.fold import Changes, Folded, fold
 from ingester.replication.normalise import joined
 from ingester.replication.open_transactions import TableChanges
-from ingester.replication.point_lookup import rows_with_keys
+from ingester.replication.point_lookup import PointLookup
 from ingester.write.covered_rows import without_covered
 from ingester.write.wal_sink import WalSink
-from persist.manifest import PartitionKey
 from persist.partitioning import PartitionValueTooLong, split_batch
-from persist.table import TableDefinition
+from persist.table import TableDefinition, TableKey
 from wal import Entry, RecordKind
 
 
-class NewChanges(NamedTuple):
-    """One table's part of a transaction."""
-
-    table: TableBuffer
-    changes: TableChanges
-    in_files: frozenset[PartitionKey]
-    """Partitions that have it already."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Share:
-    """One table's part of a transaction that is being closed."""
+    """One table's part of a transaction that is being committed."""
 
-    table: TableBuffer
+    new: NewChanges
     definition: TableDefinition
-    in_files: frozenset[PartitionKey]
+    """The table's, when the changes were folded."""
     changes: Changes
     folded: Folded
-    wanted: pa.Table | None
-    messages: int
+    kept_keys: pa.Table | None
+    """The keys of rows that keep values; None where there is none."""
 
 
 MAX_SCHEMAS = 1024
-"""Sets of columns; one that was forgotten gets another number, and its schema is logged anew."""
+"""The sets of columns that are kept; one that was forgotten is logged anew, by another number."""
 
 
 class TransactionCommit:
@@ -69,90 +56,102 @@ class TransactionCommit:
 
     def __init__(
         self,
+        dedup: TransactionDedup,
+        lookup: PointLookup,
         sink: WalSink,
-        row_groups: RowGroupCache,
         schema_numbers: Iterator[int],
-        applied_seq: Callable[[], int],
+        on_logged: Callable[[Transaction], None],
     ) -> None:
+        """``on_logged`` is called with each transaction that is durable and visible."""
+        self._dedup = dedup
+        self._lookup = lookup
         self._sink = sink
-        self._row_groups = row_groups
         self._numbers = schema_numbers
-        self._applied_seq = applied_seq
-        self._schemas: dict[tuple[tuple[str, str], int, tuple[str, ...]], LoggedSchema] = {}
+        self._on_logged = on_logged
+        self._schemas: dict[tuple[TableKey, int, tuple[str, ...]], LoggedSchema] = {}
 
     @property
     def newest_seq(self) -> int:
-        """Of the daemon's own sequences, the newest that is visible."""
-        return self._applied_seq()
+        """The newest of the daemon's own sequences that is visible."""
+        return self._lookup.applied_seq()
 
-    async def log(
-        self,
-        tables: list[NewChanges],
-        origin: tuple[str, int],
-        begin: Callable[[], None],
-        end: Callable[[BaseException | None], None],
-    ) -> Transaction:
-        """Return when the transaction is durable and visible.
+    async def commit(
+        self, tables: Mapping[TableKey, TableChanges], origin: str, sequence: int
+    ) -> Transaction | None:
+        """Return when a transaction is durable and visible in the tables that lacked it.
 
-        Args:
-            begin: called in the step that submits it; may raise.
-            end: called when its fate is known, if ``begin`` was.
+        Returns:
+            What was logged; None where every table has the sequence already.
 
         Raises:
             InvalidRequest: what is wrong with its rows.
-            IngesterError: the log does not take it.
+            IngesterError: a table or the log does not take it.
         """
-        alone = False
+        new = [
+            found
+            for key, changes in tables.items()
+            if (found := await self._dedup.new_in(key, changes, origin, sequence)) is not None
+        ]
+        if not new:
+            return None
+        transaction = await self._log(new, origin, sequence)
+        self._on_logged(transaction)
+        return transaction
+
+    async def _log(self, new: list[NewChanges], origin: str, sequence: int) -> Transaction:
+        exclusive = False
         while True:
-            shares = await trio.to_thread.run_sync(_fold_all, tables)
-            async with AsyncExitStack() as orders:
+            shares = await trio.to_thread.run_sync(_fold_all, new)
+            async with AsyncExitStack() as latches:
                 for share in shares:
-                    order = share.table.order
-                    by_itself = alone or share.wanted is not None
-                    enter = order.exclusive() if by_itself else order.shared()
-                    await orders.enter_async_context(enter)
-                transaction = await trio.to_thread.run_sync(self._made, shares, origin)
+                    latch = share.new.table.order
+                    keeps = exclusive or share.kept_keys is not None
+                    await latches.enter_async_context(
+                        latch.exclusive() if keeps else latch.shared()
+                    )
+                transaction = await trio.to_thread.run_sync(
+                    self._encoded, shares, (origin, sequence)
+                )
                 # A column that came meanwhile may have values to keep.
-                if all(share.table.definition is share.definition for share in shares):
-                    begin()
+                if all(share.new.table.definition is share.definition for share in shares):
+                    self._dedup.begin(new, origin, sequence)
                     error = await self._fate(partial(self._sink.submit_together, transaction))
-                    end(error)
+                    self._dedup.end(new, origin, sequence, error)
                     if error is not None:
                         raise error
                     return transaction
-            alone = True
+            exclusive = True
 
-    def _made(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
+    def _encoded(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
         changes = sum(share.changes.rows for share in shares)
         return make_transaction([self._rows(share) for share in shares], origin, changes)
 
     def _rows(self, share: _Share) -> TableRows:
-        table, definition = share.table, share.definition
+        (table, sent, covered), definition = share.new, share.definition
         kept = None
-        if share.wanted is not None:
-            snapshot = snapshot_all(table, self._applied_seq)
-            kept = rows_with_keys(table.key, snapshot, self._row_groups, share.wanted)
-        batch = resolve(share.changes, share.folded, definition, kept)
+        if share.kept_keys is not None:
+            kept = self._lookup.rows_with_keys(table, share.kept_keys)
+        batch = whole_rows(share.changes, share.folded, definition, kept)
         try:
-            batch = without_covered(batch, definition.spec_id, share.in_files, definition)
+            batch = without_covered(batch, definition.spec_id, covered, definition)
             split = [
                 part
                 for part in split_batch(batch, definition.spec)
-                if (definition.spec_id, part[0]) not in share.in_files
+                if (definition.spec_id, part[0]) not in covered
             ]
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
-        schema = self._schema(table, definition.schema_id, batch.schema)
+        schema = self._schema(table.key, definition.schema_id, batch.schema)
         rows = split_rows(schema, definition.spec_id, split, owned=True)
-        return rows._replace(origin_messages=share.messages)
+        return rows._replace(origin_messages=len(sent.messages))
 
-    def _schema(self, table: TableBuffer, schema_id: int, schema: pa.Schema) -> LoggedSchema:
-        kind = (table.key, schema_id, tuple(schema.names))
+    def _schema(self, table: TableKey, schema_id: int, schema: pa.Schema) -> LoggedSchema:
+        kind = (table, schema_id, tuple(schema.names))
         known = self._schemas.get(kind)
         if known is None:
             if len(self._schemas) >= MAX_SCHEMAS:
                 self._schemas.clear()
-            known = self._schemas[kind] = LoggedSchema.of(next(self._numbers), table.key, schema)
+            known = self._schemas[kind] = LoggedSchema.of(next(self._numbers), table, schema)
         return known
 
     async def note_open(self, origins: Sequence[str]) -> None:
@@ -169,7 +168,7 @@ class TransactionCommit:
     async def _fate(
         self, submit: Callable[[Callable[[BaseException | None], None]], None]
     ) -> BaseException | None:
-        """What becomes of what is submitted. It is awaited, whoever has cancelled."""
+        """Submit an entry and await its fate, which a cancellation does not cut short."""
         fate: list[BaseException | None] = []
         known = trio.Event()
 
@@ -183,16 +182,15 @@ class TransactionCommit:
         return fate[0]
 
 
-def _fold_all(tables: list[NewChanges]) -> list[_Share]:
+def _fold_all(new: list[NewChanges]) -> list[_Share]:
     shares = []
-    for table, mine, in_files in tables:
-        definition = table.definition
-        changes = joined(mine.messages, definition)
+    for each in new:
+        definition = each.table.definition
+        changes = joined(each.changes.messages, definition)
         _check_types(definition, changes)
         folded = fold(changes)
-        wanted = wanted_keys(changes, folded, definition)
-        count = len(mine.messages)
-        shares.append(_Share(table, definition, in_files, changes, folded, wanted, count))
+        keys = kept_keys(changes, folded, definition)
+        shares.append(_Share(each, definition, changes, folded, keys))
     return shares
 
 

@@ -1,4 +1,4 @@
-"""What of a transaction is new, table by table: a sequence is applied once in each.
+"""Which tables of a transaction lack it: a sequence is applied once in each.
 
 Law of this file: a transaction is under way in all of its tables or in none; whoever waits for one
 of its sequences hears of its fate. Loop only.
@@ -7,31 +7,41 @@ of its sequences hears of its fate. Loop only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, Superseded
 from ingester.origins.origin_table import OriginTable
-from ingester.replication.commit import NewChanges
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
+from persist.manifest import PartitionKey
 from persist.table import TableKey
 
 
+class NewChanges(NamedTuple):
+    """One table's part of a transaction, which the table lacks."""
+
+    table: TableBuffer
+    changes: TableChanges
+    covered: frozenset[PartitionKey]
+    """The partitions whose files have it all the same."""
+
+
 class TransactionDedup:
-    """Judges the sequences of transactions."""
+    """Finds out what is new, and takes origins over for that."""
 
     def __init__(self, catalog: Catalog, ownership: Ownership) -> None:
         self._catalog = catalog
         self._ownership = ownership
         self._origins = ownership.origins
         self._begun: dict[tuple[str, TableKey], int] = {}
-        """From which sequence on an origin is known to be this daemon's in a table."""
+        """The sequence from which on an origin is known to be this daemon's in a table."""
 
     async def new_in(
         self, key: TableKey, changes: TableChanges, origin: str, sequence: int
     ) -> NewChanges | None:
-        """What is new in a table, which is made ready for it; None where it has the sequence.
+        """Make a table ready for its part of a transaction; None where it has the sequence.
 
         Raises:
             InvalidRequest, UnknownTable, OwnedElsewhere, StoreAway
@@ -49,7 +59,7 @@ class TransactionDedup:
         return NewChanges(table, changes, origin_table.covered(sequence))
 
     def begin(self, tables: Sequence[NewChanges], origin: str, sequence: int) -> None:
-        """In the step that submits a transaction: its sequence is under way.
+        """Note that a sequence is under way, in the step that submits its transaction.
 
         Raises:
             OwnedElsewhere, Superseded: somebody else has come in between; nothing has begun.
@@ -74,7 +84,7 @@ class TransactionDedup:
         sequence: int,
         error: BaseException | None,
     ) -> None:
-        """It is durable and visible, or never will be."""
+        """Tell whoever waits that the sequence is durable and visible, or never will be."""
         for one in tables:
             for fate in self._origins.table(origin, one.table.key).fates.end(sequence, error):
                 fate(error)

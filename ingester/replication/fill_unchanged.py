@@ -1,6 +1,6 @@
 """Folded changes become whole rows: what a row keeps is looked up in the table.
 
-    Folded ──▶ wanted: keys whose rows have something to keep ──▶ (read) ──▶ rows to upsert, delete
+    Folded ──▶ ``kept_keys`` ──▶ (the table's rows with them) ──▶ ``whole_rows`` to upsert, delete
 
 Law of this file: pure. A row that is to keep what the table does not have gets null for it.
 """
@@ -18,10 +18,10 @@ _ROW = "_row"
 """A name that no column of a table has."""
 
 
-def wanted_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:
-    """The keys, as the table has them now, of rows that keep something; None where there is none.
+def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:
+    """The keys, as the table has them now, of rows that keep values; None where there is none.
 
-    Each key once, under the names and types of the table's key.
+    Each key stands there once, under the names and types of the table's key.
     """
     keeps = np.zeros(len(folded.base), bool)
     for name in _value_names(definition):
@@ -33,7 +33,7 @@ def wanted_keys(changes: Changes, folded: Folded, definition: TableDefinition) -
     return pa.Table.from_batches([changes.old.take(pa.array(folded.base[keeps]))])
 
 
-def resolve(
+def whole_rows(
     changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table | None
 ) -> pa.RecordBatch:
     """The rows that are there afterwards, then those that delete.
@@ -42,7 +42,7 @@ def resolve(
     say which partition they belong to.
 
     Args:
-        kept: rows of the table with the wanted keys, whole, in any order.
+        kept: rows of the table with the kept keys, whole, in any order.
 
     Raises:
         InvalidRequest: a column that must not be null would be.

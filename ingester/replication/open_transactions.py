@@ -1,4 +1,4 @@
-"""Open transactions: messages of an origin that wait for the one that closes them.
+"""Open transactions: messages of an origin that wait for the one that commits them.
 
 Law of this file: what is open is nobody's yet; it is in memory alone and ends with the process. A
 transaction stays as it was where a message is refused for now, and is gone where one is refused for
@@ -11,8 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ingester.errors import InvalidRequest
 from ingester.replication.fold import Changes
 from persist.table import TableDefinition, TableKey
+
+OPEN_AT_ONCE = 2
+"""Times `replication.max_transaction_bytes` that all open transactions may have together."""
 
 
 class TypedMessage(NamedTuple):
@@ -20,10 +24,10 @@ class TypedMessage(NamedTuple):
 
     table: TableKey
     definition: TableDefinition
-    """That the table has, or will have once the transaction is closed."""
+    """The definition that the table has, or will have once the transaction is committed."""
     changes: Changes
     nbytes: int
-    """What it counts for in memory, at most."""
+    """The memory that it counts for, at most."""
 
 
 class Identity(NamedTuple):
@@ -31,19 +35,19 @@ class Identity(NamedTuple):
 
     origin: str
     transaction: str | None
-    """What its client calls the transaction: two clients of one origin do not mix theirs."""
+    """The client's name of the transaction: two clients of one origin do not mix theirs."""
     begin: bool
-    """Whatever the origin has open is forgotten first."""
+    """Whether what the origin has open is forgotten first."""
 
 
 class Message(NamedTuple):
     """One message of an origin."""
 
     identity: Identity
-    closes: int | None
-    """The sequence of the transaction that it is the last message of."""
+    commits_as: int | None
+    """The transaction's sequence, in its last message; None in those before."""
     rows: TypedMessage | None
-    """None where it has no rows."""
+    """None in a message without rows."""
 
 
 @dataclass(slots=True)
@@ -55,13 +59,12 @@ class TableChanges:
 
 
 class OpenTransaction:
-    """What an origin has sent since its last transaction. Never changed: followed by another."""
+    """What an origin has sent since its last transaction. Immutable: another one follows it."""
 
     __slots__ = ("_all", "_count", "_definitions", "name", "nbytes")
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
-        """What its client calls it."""
         # Shared with those that follow, which have more of it.
         self._all: list[TypedMessage] = []
         self._count = 0
@@ -70,11 +73,11 @@ class OpenTransaction:
 
     @property
     def messages(self) -> list[TypedMessage]:
-        """In their order."""
+        """The messages in the order in which they came."""
         return self._all[: self._count]
 
     def with_message(self, message: TypedMessage) -> OpenTransaction:
-        """The transaction with one message more."""
+        """Make the transaction with one message more."""
         longer = OpenTransaction(self.name)
         # One that was followed already begins a list of its own.
         longer._all = self._all if len(self._all) == self._count else self.messages
@@ -91,7 +94,7 @@ class OpenTransaction:
         return self._definitions.get(table)
 
     def tables(self) -> dict[TableKey, TableChanges]:
-        """What there is of each table; sorted, so that whoever waits for several does so in one
+        """Each table's changes; sorted, so that whoever waits for several tables does so in one
         order."""
         found: dict[TableKey, TableChanges] = {}
         for message in self.messages:
@@ -102,35 +105,52 @@ class OpenTransaction:
 
 
 class OpenTransactions:
-    """All of them, by origin."""
+    """All open transactions, by origin."""
 
-    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, max_transaction_bytes: int, clock: Callable[[], float]) -> None:
+        self.nbytes = 0
+        self._max_bytes = max_transaction_bytes
         self._clock = clock
         self._open: dict[str, OpenTransaction] = {}
         self._touched: dict[str, float] = {}
-        self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     def get(self, origin: str) -> OpenTransaction | None:
-        """The origin's, if it has one."""
+        """Find the origin's transaction."""
         return self._open.get(origin)
 
     def own(self, identity: Identity) -> OpenTransaction | None:
-        """What the client of a message has open."""
+        """Find the transaction that the client of a message has open."""
         opened = self._open.get(identity.origin)
         return opened if opened is not None and opened.name == identity.transaction else None
 
+    def grown(self, identity: Identity, rows: TypedMessage) -> OpenTransaction | None:
+        """Make an origin's transaction with one message more; None where there is no room for it.
+
+        Raises:
+            InvalidRequest: it is larger than any transaction may be.
+        """
+        opened = self.get(identity.origin)
+        grown = (opened or OpenTransaction(identity.transaction)).with_message(rows)
+        if grown.nbytes > self._max_bytes:
+            raise InvalidRequest(
+                f"origin {identity.origin!r}: its transaction has {grown.nbytes} bytes;"
+                f" replication.max_transaction_bytes is {self._max_bytes}: all of it is refused"
+            )
+        beside = self.nbytes - (0 if opened is None else opened.nbytes)
+        return None if beside + grown.nbytes > OPEN_AT_ONCE * self._max_bytes else grown
+
     def put(self, origin: str, transaction: OpenTransaction) -> None:
-        """Take the place of what the origin had open."""
+        """Keep a transaction in the place of what its origin had open."""
         self.drop(origin)
         self._open[origin] = transaction
         self._touched[origin] = self._clock()
         self.nbytes += transaction.nbytes
 
     def drop(self, origin: str) -> bool:
-        """Forget it; whether there was one."""
+        """Forget an origin's transaction; False where there was none."""
         known = self._open.pop(origin, None)
         self._touched.pop(origin, None)
         if known is not None:
@@ -138,11 +158,11 @@ class OpenTransactions:
         return known is not None
 
     def touch(self, origin: str) -> None:
-        """Its client is there, also where its messages are refused for now."""
+        """Note that an origin's client is there, also where its messages are refused for now."""
         if origin in self._touched:
             self._touched[origin] = self._clock()
 
     def idle(self, for_s: float) -> Sequence[str]:
-        """Who has one and has not gone on with it for so long."""
+        """List the origins that have not gone on with their transactions for so long."""
         before = self._clock() - for_s
         return [origin for origin, touched in self._touched.items() if touched < before]

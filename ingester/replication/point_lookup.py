@@ -6,62 +6,71 @@ whose bounds hold none of the keys are not read; of the others only the rows ask
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingester.buffer import TableBuffer
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
-from ingester.query.snapshot import Snapshot
+from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.table import TableDefinition
 
 JOINED = 16
-"""Parts whose rows are held with all of their nulls."""
+"""The number of parts whose rows are held with all of their nulls."""
 FEW = 256
-"""Keys that are looked for by value, and not between the lowest and the highest of them."""
+"""Up to so many keys are looked for by value, more between the lowest and the highest of them."""
 
 
-def rows_with_keys(
-    table: tuple[str, str], snapshot: Snapshot, row_groups: RowGroupCache, keys: pa.Table
-) -> pa.Table:
-    """The rows with these keys, whole, in any order; less those that there are none of.
+@dataclass(frozen=True, slots=True)
+class PointLookup:
+    """Reads rows by their keys."""
 
-    Columns without a value share their nulls.
+    row_groups: RowGroupCache
+    applied_seq: Callable[[], int]
+    """Tells the newest sequence of this daemon that is visible."""
 
-    Closes the snapshot.
+    def rows_with_keys(self, table: TableBuffer, keys: pa.Table) -> pa.Table:
+        """The rows with these keys, whole, in any order; a key without a row has none.
 
-    Raises:
-        StoreAway: a file cannot be read now.
-    """
-    definition = snapshot.definition
-    key = list(definition.primary_key)
-    selection = Selection(
-        schema=definition.schema,
-        predicate=predicate_of(_around(keys, definition), definition.schema),
-        limit=None,
-    )
-    reader = PartReader(snapshot, selection, row_groups, f"{table[0]}/{table[1]}/v1")
-    found: list[pa.RecordBatch] = []
-    kept: list[SparseRows] = []
-    for part in AnswerStream(table, reader, on_close=lambda stream: None):
-        numbered = pa.table(
-            [*(part.batch.column(name) for name in key), np.arange(part.batch.num_rows)],
-            names=[*key, "_row"],
+        Columns without a value share their nulls.
+
+        Raises:
+            StoreAway: a file cannot be read now.
+        """
+        snapshot = snapshot_all(table, self.applied_seq)
+        definition = snapshot.definition
+        key = list(definition.primary_key)
+        selection = Selection(
+            schema=definition.schema,
+            predicate=predicate_of(_around(keys, definition), definition.schema),
+            limit=None,
         )
-        rows = numbered.join(keys, keys=key, join_type="left semi")["_row"]
-        if len(rows):
-            found.append(part.batch.take(rows.combine_chunks()))
-            if len(found) >= JOINED:
-                kept.append(SparseRows.of(found, definition.schema))
-                found.clear()
-    kept.append(SparseRows.of(found, definition.schema))
-    return concatenated(kept).table()
+        name = f"{table.namespace}/{table.name}/v1"
+        reader = PartReader(snapshot, selection, self.row_groups, name)
+        found: list[pa.RecordBatch] = []
+        kept: list[SparseRows] = []
+        for part in AnswerStream(table.key, reader, on_close=lambda stream: None):
+            numbered = pa.table(
+                [*(part.batch.column(name) for name in key), np.arange(part.batch.num_rows)],
+                names=[*key, "_row"],
+            )
+            rows = numbered.join(keys, keys=key, join_type="left semi")["_row"]
+            if len(rows):
+                found.append(part.batch.take(rows.combine_chunks()))
+                if len(found) >= JOINED:
+                    kept.append(SparseRows.of(found, definition.schema))
+                    found.clear()
+        kept.append(SparseRows.of(found, definition.schema))
+        return concatenated(kept).table()
 
 
 def _around(keys: pa.Table, definition: TableDefinition) -> list[list[list[Any]]] | None:

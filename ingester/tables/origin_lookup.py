@@ -28,7 +28,7 @@ class KnownOrigins:
 
     def __init__(self, catalog: Catalog, origins: Origins) -> None:
         self._catalog = catalog
-        self._origins = origins
+        self.origins = origins
         self._closed: dict[TableKey, dict[str, int | None]] = {}
         self._read_at = float("-inf")
 
@@ -39,7 +39,7 @@ class KnownOrigins:
             _merge(names, _durable(table.state.origins.values()))
         for found in self._closed.values():
             _merge(names, found)
-        for origin in self._origins:
+        for origin in self.origins:
             names.setdefault(origin.name, None)
         return [self._facts(name, durable) for name, durable in names.items()]
 
@@ -49,7 +49,7 @@ class KnownOrigins:
         Raises:
             StoreAway: not known here, and the store cannot be reached.
         """
-        known = None if name is None else self._origins.find(name)
+        known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:
             await self._read_closed()
         return [facts for facts in self.listed() if name in (None, facts.origin)]
@@ -60,7 +60,7 @@ class KnownOrigins:
         Between two marks, and up to the first, all sequences stand alike in every partition: a
         client that puts its rows into other batches than before ends one at each mark.
         """
-        origin = self._origins.find(name)
+        origin = self.origins.find(name)
         origin_table = None if origin is None else origin.tables.get(table.key)
         tenures = () if origin_table is None else origin_table.tenures
         marks = set(() if origin_table is None else origin_table.fates.under_way)
@@ -80,7 +80,7 @@ class KnownOrigins:
         return upto, in_order
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
-        origin = self._origins.find(name)
+        origin = self.origins.find(name)
         if origin is None:
             return OriginStatus(
                 origin=name, memory_sequence=durable, durable_sequence=durable, open=False

@@ -19,8 +19,8 @@ from persist.store.local import LocalStore
 from wal import Log
 
 ORIGIN = "A"
-ASKS = Message(Identity(ORIGIN, None, begin=False), closes=None, rows=None)
-ENDS = ASKS._replace(closes=7)
+ASKS = Message(Identity(ORIGIN, None, begin=False), commits_as=None, rows=None)
+ENDS = ASKS._replace(commits_as=7)
 
 
 def with_replication(
@@ -34,9 +34,10 @@ def with_replication(
         recovered = await log.recover()
         store = LocalStore(folder / "store")
         writer = WriterIdentity("d", "run", 1)
-        replication = Runtime(settings, store, writer, log, recovered).replication
+        runtime = Runtime(settings, store, writer, log, recovered)
+        replication = runtime.replication
         assert (await replication.take(ASKS)).first
-        replication.open.put(ORIGIN, OpenTransaction())
+        runtime.open_transactions.put(ORIGIN, OpenTransaction())
         assert not (await replication.take(ASKS)).first
         await work(replication, clock)
         await log.close()
@@ -49,17 +50,17 @@ def test_one_that_is_gone_on_with_stays(tmp_path: Path) -> None:
     async def work(replication: Replication, clock: trio.testing.MockClock) -> None:
         clock.jump(IDLE_S - 1)
         replication.drop_idle()
-        assert len(replication.open) == 1
+        assert replication.statistics().open_transactions == 1
         clock.jump(2)
-        async with replication._turn(ORIGIN):  # a message of it is being taken
+        async with replication._one_at_a_time(ORIGIN):  # a message of it is being taken
             replication.drop_idle()
-        assert len(replication.open) == 1
+        assert replication.statistics().open_transactions == 1
         await replication.take(ASKS)  # whose client is there
         replication.drop_idle()
-        assert len(replication.open) == 1
+        assert replication.statistics().open_transactions == 1
         clock.jump(IDLE_S + 1)
         replication.drop_idle()
-        assert len(replication.open) == 0
+        assert replication.statistics().open_transactions == 0
 
     with_replication(tmp_path, work)
 

@@ -210,7 +210,7 @@ def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
                 refused.add(sequence)
                 continue
             if found is not None:
-                new.update((sequence, key) for key in PARTITIONS if key not in found.in_files)
+                new.update((sequence, key) for key in PARTITIONS if key not in found.covered)
 
     trio.run(ask)
     return new, refused

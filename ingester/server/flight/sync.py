@@ -72,9 +72,9 @@ class SyncCall:
 
     def _message(self, batch: pa.RecordBatch | None) -> Message:
         command = self._command
-        closes = command.sequence if command.last else None
+        commits_as = command.sequence if command.last else None
         rows = None if batch is None else self._typed(batch)
-        return Message(self._identity, closes, rows)
+        return Message(self._identity, commits_as, rows)
 
     def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
         command = self._command
