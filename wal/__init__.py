@@ -72,7 +72,7 @@ It never looks into a payload, never waits for a fixed time to make groups large
 failed sync again. Start reading at ``log``, then ``append_queue``.
 """
 
-from wal.disk import Disk, OsDisk
+from wal.disk import Disk
 from wal.entry import Draft, Entry, OrderedSession, Preamble
 from wal.errors import (
     DirectoryLocked,
@@ -108,7 +108,6 @@ __all__ = [
     "LogTooNew",
     "LogWriteFailed",
     "OrderedSession",
-    "OsDisk",
     "Preamble",
     "Record",
     "RecordKind",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wal.disk import Mode, OsDisk, Piece, is_zeros
+from wal.disk import Disk, Mode, Piece, is_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ class _DirectFile:
         return self.tail if offset == self.end else None
 
 
-class DirectDisk(OsDisk):
+class DirectDisk(Disk):
     """The real disk, with direct writes to the files that it creates. See `Disk`.
 
     Args:

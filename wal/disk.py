@@ -1,6 +1,6 @@
-"""Law: the log touches the disk through `Disk` and through nothing else.
+"""Law: the log touches the disk through a `Disk` and through nothing else.
 
-So a disk that fails, fills up or crashes can be put under the log in a test. Calls block; the
+So a test can put a disk that fails, fills up or crashes under the log: a subclass. Calls block; the
 log makes them in threads. Errors are ``OSError`` with their errno.
 """
 
@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from wal.errors import LogFailed
 
@@ -35,70 +35,14 @@ if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
-class Disk(Protocol):
-    """The system calls that the log needs. File descriptors are whatever `open` hands out."""
+class Disk:
+    """The system calls that the log needs, made on the real disk."""
 
     def make_directory(self, directory: Path) -> None:
-        """Create `directory` and its parents where missing, durably."""
+        """Create `directory` and its parents where missing, durably.
 
-    def list_directory(self, directory: Path) -> list[str]:
-        """The names in `directory`, in no order."""
-
-    def open(self, path: Path, mode: Mode) -> int:
-        """A descriptor. "create" makes the file or empties it, and writes; "reuse" writes a file
-        that is zeroed before anything else."""
-
-    def close(self, fd: int) -> None:
-        """Let go of a descriptor, without a sync."""
-
-    def size(self, fd: int) -> int:
-        """The file's length in bytes."""
-
-    def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
-        """Read at `offset` into `buffer`; how many bytes were read, 0 at the end."""
-
-    def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
-        """Write up to ``IOV_MAX`` pieces at `offset`; how many bytes were written."""
-
-    def allocate(self, fd: int, size: int) -> None:
-        """Reserve space so that the file is at least `size` bytes; new bytes read as zeros."""
-
-    def has_other_names(self, fd: int) -> bool:
-        """Whether the file has more than one name, as those of a backup by hard links have."""
-
-    def zero(self, fd: int, size: int) -> None:
-        """Have the file be `size` zeros in the room that it has, without a write of each.
-
-        OSError, often EOPNOTSUPP: whatever the file is then.
+        Its name is synced also where it is there: a crash may have come between.
         """
-
-    def truncate(self, fd: int, size: int) -> None:
-        """Set the file's length."""
-
-    def fdatasync(self, fd: int) -> None:
-        """Make the file's bytes durable, and of its attributes what reading them needs."""
-
-    def fsync(self, fd: int) -> None:
-        """Make the file's bytes and attributes durable."""
-
-    def fsync_directory(self, directory: Path) -> None:
-        """Make the folder's names durable."""
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, replacing what has it."""
-
-    def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; FileExistsError when it is taken."""
-
-    def unlink(self, path: Path) -> None:
-        """Remove a name."""
-
-
-class OsDisk:
-    """The real one."""
-
-    def make_directory(self, directory: Path) -> None:
-        """See `Disk`. Its name is synced also where it is there: a crash may have come between."""
         made = not directory.is_dir()
         if made:
             self.make_directory(directory.parent)
@@ -111,11 +55,15 @@ class OsDisk:
                 raise
 
     def list_directory(self, directory: Path) -> list[str]:
-        """See `Disk`."""
+        """The names in `directory`, in no order."""
         return os.listdir(directory)
 
     def open(self, path: Path, mode: Mode) -> int:
-        """See `Disk`."""
+        """A descriptor of the file at `path`.
+
+        Mode "create" makes the file or empties it, and writes; "reuse" writes a file that is zeroed
+        before anything else.
+        """
         flags = {
             "read": os.O_RDONLY,
             "write": os.O_RDWR,
@@ -125,23 +73,26 @@ class OsDisk:
         return os.open(path, flags | os.O_CLOEXEC, 0o640)
 
     def close(self, fd: int) -> None:
-        """See `Disk`."""
+        """Let go of a descriptor, without a sync."""
         os.close(fd)
 
     def size(self, fd: int) -> int:
-        """See `Disk`."""
+        """The file's length in bytes."""
         return os.fstat(fd).st_size
 
     def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
-        """See `Disk`."""
+        """Read at `offset` into `buffer`; how many bytes were read, 0 at the end."""
         return os.preadv(fd, [buffer], offset)
 
     def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
-        """See `Disk`."""
+        """Write up to ``IOV_MAX`` pieces at `offset`; how many bytes were written."""
         return os.pwritev(fd, pieces, offset)
 
     def allocate(self, fd: int, size: int) -> None:
-        """See `Disk`. A file system that cannot reserve (EOPNOTSUPP) grows the file instead."""
+        """Reserve space so that the file is at least `size` bytes; new bytes read as zeros.
+
+        A file system that cannot reserve (EOPNOTSUPP) grows the file instead.
+        """
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError as exc:
@@ -151,11 +102,17 @@ class OsDisk:
                 os.ftruncate(fd, size)
 
     def has_other_names(self, fd: int) -> bool:
-        """See `Disk`."""
+        """Whether the file has more than one name, as those of a backup by hard links have."""
         return os.fstat(fd).st_nlink > 1
 
     def zero(self, fd: int, size: int) -> None:
-        """See `Disk`. Blocks stay the file's, marked as never written."""
+        """Have the file be `size` zeros in the room that it has, without a write of each.
+
+        Blocks stay the file's, marked as never written.
+
+        Raises:
+            OSError: often EOPNOTSUPP; the file may be anything then.
+        """
         if self.has_other_names(fd):
             raise OSError(errno.EMLINK, "the file has another name, of a backup")
         if self.size(fd) > size:
@@ -167,19 +124,19 @@ class OsDisk:
             raise OSError(code, os.strerror(code))
 
     def truncate(self, fd: int, size: int) -> None:
-        """See `Disk`."""
+        """Set the file's length."""
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        """See `Disk`."""
+        """Make the file's bytes durable, and of its attributes what reading them needs."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
-        """See `Disk`."""
+        """Make the file's bytes and attributes durable."""
         os.fsync(fd)
 
     def fsync_directory(self, directory: Path) -> None:
-        """See `Disk`."""
+        """Make the folder's names durable."""
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -187,15 +144,15 @@ class OsDisk:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `Disk`."""
+        """Give a file another name, replacing what has it."""
         source.replace(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """See `Disk`."""
+        """Give a file a second name; FileExistsError when it is taken."""
         target.hardlink_to(source)
 
     def unlink(self, path: Path) -> None:
-        """See `Disk`."""
+        """Remove a name."""
         path.unlink()
 
 

@@ -118,7 +118,7 @@ class RecordHeader(NamedTuple):
     synced_to: int
     payload_crc: int
     operations: int = 1
-    """How many the record holds, if it is one of operations."""
+    """The number of operations in the record; 1 for other kinds."""
 
     @property
     def last_seq(self) -> int:
@@ -283,5 +283,5 @@ def encode_seal(number: int, offset: int, records: int, next_seq: int) -> bytes:
 
 
 def decode_seal(payload: Buffer) -> int:
-    """How many records the seal counts."""
+    """The number of records that the seal counts."""
     return int(_SEAL.unpack(payload)[0])

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from wal.disk import Disk, OsDisk
+from wal.disk import Disk
 from wal.errors import REPAIR_COMMAND
 from wal.format import segment_name
 from wal.recovery import Survey, facts_of, fault_of, survey
@@ -53,7 +53,7 @@ def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
     Raises:
         OSError: the folder cannot be read.
     """
-    found = survey(disk or OsDisk(), directory, running=True)
+    found = survey(disk or Disk(), directory, running=True)
     return [
         facts_of(verdict, state)
         for verdict, state in zip(found.verdicts, found.states(), strict=True)
@@ -66,7 +66,7 @@ def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
     Raises:
         OSError: the folder cannot be read.
     """
-    found = survey(disk or OsDisk(), directory, running=True)
+    found = survey(disk or Disk(), directory, running=True)
     return _about_segments(directory, found) + _about_names(found)
 
 

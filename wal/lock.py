@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from wal.disk import OsDisk
+from wal.disk import Disk
 from wal.errors import DirectoryLocked
 
 LOCK_NAME = "LOCK"
@@ -26,7 +26,7 @@ class DirectoryLock:
 
     def __enter__(self) -> DirectoryLock:
         """DirectoryLocked, with the holder's pid, when another process (or lock) holds it."""
-        OsDisk().make_directory(self._path.parent)
+        Disk().make_directory(self._path.parent)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

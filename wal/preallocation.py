@@ -2,10 +2,10 @@
 
 ::
 
-    wanted ─▶ reserved ─▶ zeroed ─▶ synced ─▶ ready ─▶ taken by a rotation
-                 ▲          │  ▲
-      or kept from an old   │  not where segments fill in no time: only competes then
-                  segment  a rotation waits
+    asked for ─▶ reserved ─▶ zeroed ─▶ synced ─▶ ready ─▶ taken by a rotation
+                    ▲          │  ▲
+         or kept from an old   │  not where segments fill in no time: only competes then
+                     segment  a rotation waits
 
 A few files of segments that are needed no longer are kept under load: to give their blocks back,
 and to have others, costs the disk more than all other bookkeeping, and where the file system passes
@@ -56,7 +56,7 @@ class Preallocation:
         """A kept file was of no use: the file system may not zero, or backups are hard links."""
         # Set while the next file is not to be zeroed any further.
         self._hurry = threading.Event()
-        self._wanted = trio.Event()
+        self._asked = trio.Event()
         self._asked_for = 0
         self._zeroed = True
         self.lock = trio.Lock()
@@ -90,13 +90,13 @@ class Preallocation:
         if self._asked_for != open_number:
             self._asked_for = open_number
             self._zeroed = zeroed
-            self._wanted.set()
+            self._asked.set()
 
     async def keep_ready(self, next_number: Callable[[], int | None]) -> None:
-        """Make what is wanted, for the segment of that number, if any. Runs for ever."""
+        """Make the file of the next segment when it is asked for. Runs for ever."""
         while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
+            await self._asked.wait()
+            self._asked = trio.Event()
             async with self.lock:
                 number = next_number()
                 if self._ready is None and number is not None and not self._closed:

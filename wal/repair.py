@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from wal.disk import OsDisk, sync, sync_directory, write_all
+from wal.disk import Disk, sync, sync_directory, write_all
 from wal.errors import LogTooNew
 from wal.file_source import FileSource
 from wal.format import (
@@ -93,7 +93,7 @@ def repair(directory: Path, disk: Disk | None = None) -> RepairReport:
         OSError: the disk refused; run it again.
         LogFailed: a sync failed; run it again on a disk that works.
     """
-    disk = disk or OsDisk()
+    disk = disk or Disk()
     found = survey(disk, directory)
     states = dict(zip((one.number for one in found.verdicts), found.states(), strict=True))
     by_number = {one.number: one for one in found.verdicts}
@@ -242,7 +242,7 @@ class _Copy:
 
     @property
     def lost(self) -> int | None:
-        """How many records the seal counts beyond those written; None where it cannot be right."""
+        """The records that the seal counts beyond those written; None where it cannot be right."""
         if self.sealed_records is None or self.sealed_records < self.records:
             return None
         return self.sealed_records - self.records

@@ -55,22 +55,6 @@ class Source(Protocol):
         """
 
 
-class BytesSource:
-    """A segment that is in memory."""
-
-    def __init__(self, data: bytes | bytearray) -> None:
-        self._view = memoryview(data)
-
-    @property
-    def size(self) -> int:
-        """See `Source`."""
-        return len(self._view)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """See `Source`."""
-        return self._view[offset : offset + length]
-
-
 class Fault(NamedTuple):
     """Where a segment stops checking out, and why."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ingester.dml.record import DamagedRecord, LoggedOperation, decode_schema
 from ingester.dml.transaction_record import decode_record
 from persist.manifest import WriterIdentity
-from wal import OsDisk, Record, RecordKind, SegmentFacts
+from wal import Disk, Record, RecordKind, SegmentFacts
 from wal.recovery import facts_of, refusal, survey
 from wal.replay import ReplayCursor
 
@@ -38,7 +38,7 @@ class OldLog:
             LogDamaged, LogTooNew: a start would stop at it.
             OSError: the folder cannot be read.
         """
-        self._disk = OsDisk()
+        self._disk = Disk()
         self._folder = folder
         found = survey(self._disk, folder)
         if (error := refusal(folder, found)) is not None:

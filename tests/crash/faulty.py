@@ -46,9 +46,9 @@ STORE_STEPS = {
 FUNCTION_STEPS = {
     "releasing": ("ingester.buffer.tree", "BufferTree", "install", "before"),
     "released": ("ingester.buffer.tree", "BufferTree", "install", "after"),
-    "segment-going": ("wal.disk", "OsDisk", "rename", "before"),
-    "segment-put-aside": ("wal.disk", "OsDisk", "rename", "after"),
-    "segment-gone": ("wal.disk", "OsDisk", "unlink", "after"),
+    "segment-going": ("wal.disk", "Disk", "rename", "before"),
+    "segment-put-aside": ("wal.disk", "Disk", "rename", "after"),
+    "segment-gone": ("wal.disk", "Disk", "unlink", "after"),
     "replayed-some": ("ingester.buffer.tree", "BufferTree", "apply", "after"),
     "replayed-all": ("wal.log", "Log", "start", "before"),
 }

@@ -41,8 +41,9 @@ from persist.parquet.footer import DataFile
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
 from tests.fuzz.sealing import sealed_changelog, sealed_segment, sealed_snapshot
+from tests.wal.bytes_source import BytesSource
 from wal.format import padded
-from wal.scan import BytesSource, scan
+from wal.scan import scan
 
 
 @dataclass(frozen=True, slots=True)

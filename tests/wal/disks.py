@@ -18,12 +18,12 @@ import pytest
 
 from tests.drivers.unsynced import UnsyncedBytes
 from wal.direct_io import DirectDisk
-from wal.disk import Mode, OsDisk, Piece
+from wal.disk import Disk, Mode, Piece
 
 
 def require_zeroing(folder: Path) -> None:
     """Skip the test where the file system of a folder cannot zero a file in its room."""
-    disk = OsDisk()
+    disk = Disk()
     fd = disk.open(folder / "zeroed", "create")
     try:
         disk.zero(fd, 4096)
@@ -138,7 +138,7 @@ class PowerLost(BaseException):
     """The machine is gone in the middle of a call."""
 
 
-class CrashDisk:
+class CrashDisk(Disk):
     """A disk in memory that loses power at the n-th call that changes something."""
 
     def __init__(self) -> None:

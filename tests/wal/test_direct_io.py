@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.wal.disks import require_zeroing
 from wal.direct_io import BLOCK_BYTES, DirectDisk
-from wal.disk import OsDisk, write_all, write_zeros
+from wal.disk import Disk, write_all, write_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def test_the_bytes_are_the_same_as_through_the_page_cache(
     if used is not None:
         require_zeroing(tmp_path)
     held = []
-    disks = {"ordinary": OsDisk(), "direct": DirectDisk(), "by size": DirectDisk(BLOCK_BYTES + 1)}
+    disks = {"ordinary": Disk(), "direct": DirectDisk(), "by size": DirectDisk(BLOCK_BYTES + 1)}
     for name, disk in disks.items():
         path = tmp_path / name
         if used is None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import trio
 import trio.testing
 
+from tests.wal.bytes_source import BytesSource
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import payloads, recovered_records, running
 from tests.wal.held_disk import HeldDisk
 from wal import LogSettings
 from wal.format import SEGMENT_HEADER_BYTES, segment_name
-from wal.scan import BytesSource, find_headers
+from wal.scan import find_headers
 
 
 def test_interval_answers_at_once_and_syncs_later(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.wal.driving import (
     trimmed,
 )
 from wal import LogDamaged, LogSettings, LogWriteFailed
-from wal.disk import Mode, OsDisk
+from wal.disk import Disk, Mode
 from wal.format import segment_name
 from wal.inspection import inspect, verify
 from wal.segment import remove
@@ -117,7 +117,7 @@ def test_two_prunes_at_once_delete_each_segment_once_and_in_order(tmp_path: Path
     trio.run(write)
 
 
-class Meanwhile(OsDisk):
+class Meanwhile(Disk):
     """Does something once, when a segment is read that was opened before."""
 
     def __init__(self, number: int, act: Callable[[Path], None]) -> None:
@@ -152,7 +152,7 @@ def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
 
     def take_away(path: Path) -> None:
         for number in range(1, gone + 1):
-            remove(OsDisk(), path.with_name(segment_name(number)), lambda: True)
+            remove(Disk(), path.with_name(segment_name(number)), lambda: True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wal.segment.FREED_AT_ONCE", 1024)

@@ -27,7 +27,7 @@ from tests.wal.driving import (
 )
 from tests.wal.test_crash import Life
 from wal import LogSettings
-from wal.disk import OsDisk
+from wal.disk import Disk
 from wal.format import segment_name
 from wal.inspection import inspect, verify
 from wal.segment import prepare, remove
@@ -269,7 +269,7 @@ def filled(tmp_path: Path) -> Path:
 def test_a_look_at_a_segment_whose_file_is_had_again_meanwhile_finds_no_damage(
     filled: Path,
 ) -> None:
-    class Meanwhile(OsDisk):
+    class Meanwhile(Disk):
         """Removes the first segment when it has been opened, and makes a spare of its file."""
 
         done = False
@@ -278,7 +278,7 @@ def test_a_look_at_a_segment_whose_file_is_had_again_meanwhile_finds_no_damage(
             size = super().size(fd)
             if not self.done:
                 self.done = True
-                other = OsDisk()
+                other = Disk()
                 remove(other, filled / segment_name(1), lambda: True, kept.append_path)
                 [old] = kept.paths
                 spare = filled / f"{segment_name(9)}.tmp"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from crc32c import crc32c
 
+from tests.wal.bytes_source import BytesSource
 from wal import LogIdentity, RecordKind
 from wal.format import (
     RECORD_MAGIC,
@@ -18,7 +19,7 @@ from wal.format import (
     encode_segment_header,
     padded,
 )
-from wal.scan import BytesSource, Located, find_headers, scan
+from wal.scan import Located, find_headers, scan
 
 NUMBER = 3
 HEADER = encode_segment_header(SegmentHeader(NUMBER, LogIdentity("i", "c", 1), 10))

@@ -9,11 +9,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.wal.bytes_source import BytesSource
 from tests.wal.driving import Answers, operation, payloads, recovered_records, running
 from tests.wal.killed_log import WRITTEN, ends, folder_with, killed_log, recover, recover_or_refuse
 from wal import LogDamaged, LogSettings, LogTooNew
 from wal.format import SEGMENT_HEADER_BYTES, segment_name
-from wal.scan import BytesSource, scan
+from wal.scan import scan
 
 
 @given(st.integers(0, ends()[-1]))
