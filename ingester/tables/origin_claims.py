@@ -28,8 +28,8 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
 )
+from persist.manifest.actions import is_before, parse_time
 from persist.manifest.origins import origin_of, owned, run_at, with_ends
-from persist.manifest.times import is_before, parse_time
 from persist.table import TableKey
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,9 @@
-"""In which order persists are done, and how many bytes of them at once.
+"""In which order frozen buffers are persisted, and how many bytes of them at once.
 
-    ``placement`` (a partition always has the same worker) ─▶ ``queue`` ─▶ ``byte_budget``
+    put ─▶ ``queue``: the partition's worker ─▶ begun ─▶ finished
+                                                └ within ``byte_budget``
 
-It imports trio: executors do not need it. Start reading at ``queue``.
+A partition always has the same worker, so its jobs are done in order, and those of different
+partitions at the same time. The jobs themselves are the daemon's: nothing here retries, drops or
+blocks one. It imports trio, so executors have no use of it. Start reading at ``queue``.
 """

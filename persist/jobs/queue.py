@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+import mmh3
 import trio
-
-from persist.jobs.placement import worker_for
 
 Job = TypeVar("Job")
 Begun = TypeVar("Begun")
+
+_MASK = (1 << 64) - 1
 
 
 class PersistQueue(Generic[Job, Begun]):
@@ -36,39 +37,39 @@ class PersistQueue(Generic[Job, Begun]):
         self.queued_jobs = 0
         self.queued_bytes = 0
         self.active = 0
-        self._lanes: list[deque[tuple[Job, int]]] = [deque() for _ in range(workers)]
+        self._queues: list[deque[tuple[Job, int]]] = [deque() for _ in range(workers)]
         self._wake = [trio.Event() for _ in range(workers)]
 
     def put(self, key: str, job: Job, nbytes: int) -> None:
         """Queue a job behind all earlier ones of its key."""
-        lane = worker_for(key, len(self._lanes))
-        self._lanes[lane].append((job, nbytes))
+        worker = worker_for(key, len(self._queues))
+        self._queues[worker].append((job, nbytes))
         self.queued_jobs += 1
         self.queued_bytes += nbytes
-        self._wake[lane].set()
+        self._wake[worker].set()
 
     async def run(
         self,
         begin: Callable[[Job], Awaitable[Begun]],
         finish: Callable[[Job, Begun], Awaitable[None]],
     ) -> None:
-        """Serve all lanes until cancelled; both retry by themselves and do not fail.
+        """Serve all queues until cancelled; both retry by themselves and do not fail.
 
         Args:
             begin: does what need not wait for earlier jobs of the key to be finished.
             finish: does the rest, with what ``begin`` returned.
         """
         async with trio.open_nursery() as nursery:
-            for lane in range(len(self._lanes)):
-                nursery.start_soon(self._serve, lane, begin, finish)
+            for worker in range(len(self._queues)):
+                nursery.start_soon(self._serve, worker, begin, finish)
 
     async def _serve(
         self,
-        lane: int,
+        worker: int,
         begin: Callable[[Job], Awaitable[Begun]],
         finish: Callable[[Job, Begun], Awaitable[None]],
     ) -> None:
-        jobs = self._lanes[lane]
+        jobs = self._queues[worker]
         one_at_a_time = trio.Semaphore(1)
 
         async def finish_begun(job: Job, begun: Begun, nbytes: int) -> None:
@@ -81,8 +82,8 @@ class PersistQueue(Generic[Job, Begun]):
         async with trio.open_nursery() as nursery:
             while True:
                 while not jobs:
-                    self._wake[lane] = trio.Event()
-                    await self._wake[lane].wait()
+                    self._wake[worker] = trio.Event()
+                    await self._wake[worker].wait()
                 job, nbytes = jobs.popleft()
                 self.active += 1
                 begun = await begin(job)
@@ -90,3 +91,19 @@ class PersistQueue(Generic[Job, Begun]):
                 nursery.start_soon(finish_begun, job, begun, nbytes)
                 # Not kept until the next one comes: it holds rows.
                 del job, begun
+
+
+def worker_for(key: str, workers: int) -> int:
+    """The worker, ``0 <= worker < workers``, that serves this key.
+
+    The same key goes to the same of ``n`` workers in every process, and of ``n + 1`` workers only
+    one key in ``n + 1`` moves: consistent hashing by Lamping and Veach, "A Fast, Minimal Memory,
+    Consistent Hash Algorithm", 2014.
+    """
+    seed = mmh3.hash64(key.encode(), signed=False)[0]
+    chosen, candidate = -1, 0
+    while candidate < workers:
+        chosen = candidate
+        seed = (seed * 2_862_933_555_777_941_757 + 1) & _MASK
+        candidate = int((chosen + 1) * ((1 << 31) / ((seed >> 33) + 1)))
+    return chosen

@@ -11,18 +11,24 @@ A version is a changelog of actions under a unique id, and a commit that says wh
 Two processes that both believe they make version 42 write two changelogs; the one whose commit is
 created is version 42 for ever, the other's is garbage that no reader can pick by mistake.
 
-    names       where files lie                 actions     what a version does
-    files       their bytes                     state       a table at one version, immutable
-    draft       state + actions = state         rebasing    a proposal meets a newer state
-    heads       which versions there are        chain       one version by its lineage
-    reading     Manifest                        committing  the next version
-    planning    what clean-up may delete        cleaning    and its deletion
-    history     version after version           verifying   whether all that is kept checks out
-    origins     what a client has written before
-    snapshots, removals, claims, tables, times, errors
+**Values.** ``actions`` are what a version does, ``state`` is a table at one version, immutable;
+``draft`` makes the next state of a state and actions. ``file_runs`` and ``lazy_stats`` keep a state
+of 100,000 files cheap; ``origins`` is what a client has written before.
 
-All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's state store, whose
-checkpoint format v2 has the same structure.
+**Reading.** ``paths`` says where files lie, ``files`` what their bytes are, ``head`` which versions
+there are, ``lineage`` how one version is read; ``reading`` is the Manifest. ``history`` goes from
+version to version.
+
+**Writing.** ``committing`` makes the next version; where somebody else was faster, ``rebasing``
+decides whether the proposal still holds. ``claims`` gives each start its epoch. ``snapshots`` are
+shorter ways to read.
+
+**Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
+that is kept. ``errors`` are sorted by who has to act.
+
+A committed version never changes, a proposal is committed at most once, and nothing is deleted that
+a kept version needs. All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's
+state store, whose checkpoint format v2 has the same structure. Start reading at ``committing``.
 """
 
 from __future__ import annotations
@@ -74,12 +80,16 @@ from persist.manifest.errors import (
 )
 from persist.manifest.gc import CleanUp, Deleted, carry_out, clean_up, janitor, write_due_snapshot
 from persist.manifest.gc_plan import Plan, Retention, plan_clean_up
-from persist.manifest.history import Step, kept_versions, version_as_of, walk
-from persist.manifest.listing import list_tables
-from persist.manifest.owners import live_owner
-from persist.manifest.reading import CommittedVersion, Manifest
-from persist.manifest.rebasing import check_fence, check_replaced, rebase, undisturbed, unmoved
-from persist.manifest.removals import Removals
+from persist.manifest.history import Removals, Step, kept_versions, version_as_of, walk
+from persist.manifest.reading import CommittedVersion, Manifest, list_tables
+from persist.manifest.rebasing import (
+    check_fence,
+    check_replaced,
+    live_owner,
+    rebase,
+    undisturbed,
+    unmoved,
+)
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
 from persist.manifest.verifying import Finding, Verification, verify

@@ -12,6 +12,7 @@ Partition values stand in the order of the spec's fields. Sequences are inclusiv
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -230,3 +231,22 @@ class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ingester_id: str
     incarnation: str
     epoch: int
+
+
+def parse_time(text: str) -> datetime | None:
+    """The moment that ``text`` names, in UTC; None where it names none.
+
+    Times are ISO 8601 by the store's clock, compared as moments and not as text: stores differ in
+    how fine their clocks are, so the same moment has more than one spelling.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def is_before(text: str, horizon: str) -> bool:
+    """Whether the time ``text`` is before ``horizon``, or cannot be told not to be."""
+    at, limit = parse_time(text), parse_time(horizon)
+    return at is None or limit is None or at < limit

@@ -30,7 +30,7 @@ from crc32c import crc32c
 from persist.manifest.actions import Action, OtherAction, WriterIdentity
 from persist.manifest.draft import Draft
 from persist.manifest.errors import ActionRefused
-from persist.manifest.lazy_stats import PackedAdd, packed, plain
+from persist.manifest.lazy_stats import LazyAdd, decode_lazy, encode_lazy
 from persist.manifest.state import EMPTY, Lineage, TableState
 
 MAGIC = b"INGSNAP1"
@@ -91,15 +91,15 @@ class _ReadSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     uid: str
-    actions: list[PackedAdd | OtherAction]
+    actions: list[LazyAdd | OtherAction]
 
 
-_json = msgspec.json.Encoder(enc_hook=plain)
+_json = msgspec.json.Encoder(enc_hook=decode_lazy)
 _lineage_line = msgspec.json.Decoder(_LineageLine)
 _end_line = msgspec.json.Decoder(_EndLine)
 _action_lines = msgspec.json.Decoder(Action)
 _commit = msgspec.json.Decoder(Commit)
-_msgpack = msgspec.msgpack.Encoder(enc_hook=packed)
+_msgpack = msgspec.msgpack.Encoder(enc_hook=encode_lazy)
 _snapshot = msgspec.msgpack.Decoder(_ReadSnapshot)
 
 
@@ -220,7 +220,7 @@ def decode_snapshot(data: bytes) -> TableState:
     try:
         body = _snapshot.decode(_decompressed(data, plain_bytes))
         draft = Draft(EMPTY)
-        draft.apply(a.add() if isinstance(a, PackedAdd) else a for a in body.actions)
+        draft.apply(a.add() if isinstance(a, LazyAdd) else a for a in body.actions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise DamagedFile(str(exc)) from exc
     except ActionRefused as exc:

@@ -24,11 +24,11 @@ from persist.manifest.actions import Horizon, WriterIdentity
 from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import DamagedFile, decode_snapshot
-from persist.manifest.floor import raise_floor
 from persist.manifest.gc_plan import Plan, Retention, plan_clean_up, still_unlisted
+from persist.manifest.head import raise_floor
+from persist.manifest.history import committed_lineage
 from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
-from persist.manifest.removals import committed_lineage
 from persist.manifest.snapshots import write_snapshot
 from persist.manifest.state import TableState
 from persist.store import ObjectInfo
@@ -37,10 +37,16 @@ _DELETERS = 8
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """How many objects of one kind, and their size."""
+    """The number of objects of one kind that went, and the sum of their sizes in bytes."""
 
     files: int = 0
     bytes: int = 0
+
+    @classmethod
+    def of(cls, infos: Iterable[ObjectInfo]) -> Deleted:
+        """The number of these objects, and their size."""
+        sizes = [info.bytes for info in infos]
+        return cls(len(sizes), sum(sizes))
 
 
 class CleanUp(msgspec.Struct, frozen=True):
@@ -73,7 +79,7 @@ class CleanUp(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """Their sizes together."""
+        """The sum of their sizes."""
         return sum(kind.bytes for kind in self._kinds())
 
     def _kinds(self) -> tuple[Deleted, ...]:
@@ -175,13 +181,8 @@ def _report(
         newest=state.version,
         horizon=plan.horizon,
         snapshot_version=plan.snapshot.version if plan.snapshot is not None else None,
-        commits=_total(plan.commits),
-        changelogs=_total(plan.changelogs),
-        snapshots=_total(plan.snapshots),
-        data=_total(data),
+        commits=Deleted.of(plan.commits),
+        changelogs=Deleted.of(plan.changelogs),
+        snapshots=Deleted.of(plan.snapshots),
+        data=Deleted.of(data),
     )
-
-
-def _total(infos: Iterable[ObjectInfo]) -> Deleted:
-    kept = list(infos)
-    return Deleted(len(kept), sum(info.bytes for info in kept))

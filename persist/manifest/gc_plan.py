@@ -22,16 +22,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from persist.manifest.actions import parse_time
 from persist.manifest.errors import VersionNotKept
 from persist.manifest.files import Commit
 from persist.manifest.head import read_commit
+from persist.manifest.history import Removals, committed_lineage
 from persist.manifest.lineage import Loader
 from persist.manifest.paths import parse_entry
 from persist.manifest.reading import Manifest
-from persist.manifest.removals import Removals, committed_lineage
 from persist.manifest.snapshots import snapshot_due
 from persist.manifest.state import Lineage, TableState
-from persist.manifest.times import parse_time
 from persist.store import ObjectInfo
 
 KEEP_VERSIONS = 10

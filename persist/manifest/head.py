@@ -8,18 +8,27 @@ The head is found in requests that grow with the logarithm of what is unknown: s
 over names that exist, then halve. What they end at may lie below a gap: one listing that starts
 after it tells. A store that reads a whole folder for that is asked for the floor instead, of which
 clean-up is below; and in case somebody else deleted a commit, for a few names behind it.
+
+The floor is a small folder beside the manifest's: from its version on no commit has been deleted.
+Clean-up raises it before it deletes the first commit below it, and the highest counts, so that of
+two who raise it the lower does no harm. So a commit that is not below the floor, and that nothing
+follows, is the head; and the commit at the floor is there. What is below it may be there again,
+made by a writer that slept, or come back after a power loss.
 """
 
 from __future__ import annotations
 
+import posixpath
+
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import Commit, DamagedFile, decode_commit
-from persist.manifest.floor import read_floor
-from persist.manifest.paths import after_version, commit_path, parse_entry
+from persist.manifest.paths import DIGITS, after_version, commit_path, parse_entry
 from persist.store import NotFound, ObjectStore
 
 _LOOK_AHEAD = 20
 """A hole is seen unless it is longer than what lies above it, or than a million versions."""
+_FLOORS_KEPT = 8
+"""A listing leaves out what goes while it is made: so many clean-ups have to end meanwhile."""
 
 
 def read_commit(store: ObjectStore, folder: str, version: int) -> Commit | None:
@@ -132,3 +141,32 @@ def kept_range(store: ObjectStore, folder: str, head: int) -> tuple[int, int]:
             break
         found = next_version(store, folder, end)
     return oldest, head
+
+
+def floor_folder(folder: str) -> str:
+    """Where the floor of the manifest in ``folder`` stands, with the final '/'."""
+    return posixpath.dirname(folder.rstrip("/")) + "/_floor/"
+
+
+def read_floor(store: ObjectStore, folder: str) -> int:
+    """The floor; 0 where nothing was ever cleaned up."""
+    return max((version for version, _ in _floors(store, folder)), default=0)
+
+
+def raise_floor(store: ObjectStore, folder: str, version: int) -> None:
+    """Say that commits below ``version`` will be deleted. Durable when it returns."""
+    known = sorted(_floors(store, folder))
+    # Again where it is there: whoever wrote it may not have lived to make it durable.
+    highest = max([version, *(floor for floor, _ in known)])
+    store.put(f"{floor_folder(folder)}{highest:0{DIGITS}d}", b"")
+    for _, path in known[:-_FLOORS_KEPT]:
+        store.delete(path)
+
+
+def _floors(store: ObjectStore, folder: str) -> list[tuple[int, str]]:
+    found = []
+    for info in store.list(floor_folder(folder)):
+        name = posixpath.basename(info.path)
+        if len(name) == DIGITS and name.isascii() and name.isdigit():
+            found.append((int(name), info.path))
+    return found

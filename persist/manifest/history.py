@@ -1,7 +1,8 @@
-"""The versions of a table one after another, each with its state.
+"""The versions of a table one after another, each with its state, and which took which file out.
 
 Law of this file: reads only, and each changelog once: the state of a version is that of the one
-before with its actions on it.
+before with its actions on it. A file that the head does not list is listed by a version from
+``oldest`` on if, and only if, it was removed after ``oldest``.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from persist.manifest.actions import Add, Remove
+from persist.manifest.actions import Add, Remove, parse_time
 from persist.manifest.errors import ManifestDamaged, MomentNotKept, VersionNotKept
 from persist.manifest.files import Changelog, Commit
-from persist.manifest.head import kept_range, read_commit
-from persist.manifest.lineage import read_changelogs, replay
+from persist.manifest.head import is_parent, kept_range, read_commit
+from persist.manifest.lineage import read_changelog, read_changelogs, replay
 from persist.manifest.reading import Manifest
-from persist.manifest.removals import committed_lineage
-from persist.manifest.state import TableState
-from persist.manifest.times import parse_time
+from persist.manifest.state import Lineage, TableState
+
+_AT_ONCE = 256
 
 
 class Step(NamedTuple):
@@ -42,16 +43,13 @@ def kept_versions(manifest: Manifest) -> tuple[int, int]:
     """
     head = manifest.head()
     oldest, _ = kept_range(manifest.store, manifest.folder, head)
-    while oldest < head and not _counts(manifest, oldest):
+    while oldest < head:
+        commit = read_commit(manifest.store, manifest.folder, oldest)
+        # A writer that slept through a clean-up may have made a commit right below what is kept.
+        if commit is not None and is_parent(manifest.store, manifest.folder, commit):
+            break
         oldest += 1
     return oldest, head
-
-
-def _counts(manifest: Manifest, version: int) -> bool:
-    # A writer that slept through a clean-up may have made a commit right below what is kept.
-    commit = read_commit(manifest.store, manifest.folder, version)
-    following = read_commit(manifest.store, manifest.folder, version + 1)
-    return commit is not None and following is not None and following.parent == commit.uid
 
 
 def version_as_of(manifest: Manifest, moment: datetime) -> int:
@@ -119,3 +117,51 @@ def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Ste
             removed = 0
         yield Step(commit, changelog, state, removed)
         rows_before = state.rows
+
+
+def committed_lineage(manifest: Manifest, from_version: int, state: TableState) -> Lineage:
+    """(version, uid) of all versions from ``from_version`` up to that of ``state``.
+
+    Takes one read for each snapshot that was written in between, and none below it.
+
+    Raises:
+        ManifestDamaged: A changelog on the way is missing or broken.
+    """
+    places = state.lineage
+    while places[0][0] > from_version:
+        earlier = read_changelog(manifest.store, manifest.folder, *places[0]).lineage
+        places = earlier[:-1] + places
+    return tuple(place for place in places if place[0] >= from_version)
+
+
+class Removals:
+    """What was removed, and when. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._removed_in: dict[str, int] = {}
+        self._read: dict[int, str] = {}
+
+    def follow(self, manifest: Manifest, lineage: Lineage) -> None:
+        """Learn of all versions after the first in ``lineage``, and forget those before it.
+
+        Raises:
+            ManifestDamaged: A changelog is missing or broken.
+        """
+        oldest = lineage[0][0]
+        if any(self._read.get(version, uid) != uid for version, uid in lineage):
+            self._removed_in, self._read = {}, {}  # of another history
+        self._read = {version: uid for version, uid in self._read.items() if version > oldest}
+        self._removed_in = {path: v for path, v in self._removed_in.items() if v > oldest}
+        unread = [place for place in lineage[1:] if place[0] not in self._read]
+        for start in range(0, len(unread), _AT_ONCE):
+            part = tuple(unread[start : start + _AT_ONCE])
+            logs = read_changelogs(manifest.store, manifest.folder, part)
+            for (version, uid), changelog in zip(part, logs, strict=True):
+                for action in changelog.actions:
+                    if isinstance(action, Remove):
+                        self._removed_in[action.path] = version
+                self._read[version] = uid
+
+    def __contains__(self, path: object) -> bool:
+        """Whether the file left the table after the oldest version that was asked about."""
+        return path in self._removed_in

@@ -17,23 +17,23 @@ from persist.manifest.actions import Add, ColumnStats, Values
 _stats = msgspec.msgpack.Decoder(dict[str, ColumnStats])
 
 
-class PackedStats(Mapping[str, ColumnStats]):
+class LazyStats(Mapping[str, ColumnStats]):
     """Bounds by column, equal to a dict of the same.
 
     Threads may share it: who comes first decodes, and decoding twice gives the same.
     """
 
-    __slots__ = ("_found", "packed")
+    __slots__ = ("_found", "encoded")
 
-    def __init__(self, packed: msgspec.Raw) -> None:
-        self.packed = packed
+    def __init__(self, encoded: msgspec.Raw) -> None:
+        self.encoded = encoded
         """Msgpack; keeps the bytes that it is a part of."""
         self._found: dict[str, ColumnStats] | None = None
 
     def _decoded(self) -> dict[str, ColumnStats]:
         found = self._found
         if found is None:
-            found = self._found = _stats.decode(self.packed)
+            found = self._found = _stats.decode(self.encoded)
         return found
 
     def __getitem__(self, name: str) -> ColumnStats:
@@ -49,7 +49,7 @@ class PackedStats(Mapping[str, ColumnStats]):
         return repr(self._decoded())
 
 
-class PackedAdd(
+class LazyAdd(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="action", tag="add"
 ):
     """An ``Add`` on its way out of a snapshot: the same fields in the same order."""
@@ -78,7 +78,7 @@ class PackedAdd(
             self.bytes,
             self.spec_id,
             self.values,
-            PackedStats(self.stats),
+            LazyStats(self.stats),
             self.writer,
             self.epoch,
             self.first_seq,
@@ -89,15 +89,15 @@ class PackedAdd(
         )
 
 
-def plain(value: object) -> object:
-    """For encoders of JSON: what stands for packed statistics."""
-    if isinstance(value, PackedStats):
+def decode_lazy(value: object) -> object:
+    """For encoders of JSON: what stands for statistics that were not decoded yet."""
+    if isinstance(value, LazyStats):
         return dict(value)
     raise NotImplementedError(f"{type(value)} is no part of an action")
 
 
-def packed(value: object) -> object:
-    """For encoders of msgpack: what stands for packed statistics."""
-    if isinstance(value, PackedStats):
-        return value.packed
+def encode_lazy(value: object) -> object:
+    """For encoders of msgpack: what stands for statistics that were not decoded yet."""
+    if isinstance(value, LazyStats):
+        return value.encoded
     raise NotImplementedError(f"{type(value)} is no part of an action")

@@ -34,6 +34,7 @@ from persist.manifest.actions import (
     Horizon,
     Origin,
     OriginExpired,
+    Owner,
     PartitionKey,
     Properties,
     Remove,
@@ -42,6 +43,7 @@ from persist.manifest.actions import (
     Txn,
     Writer,
     WriterIdentity,
+    is_before,
 )
 from persist.manifest.errors import (
     Fenced,
@@ -53,9 +55,7 @@ from persist.manifest.errors import (
     RewriteVoid,
     UploadExpired,
 )
-from persist.manifest.owners import check_owner
 from persist.manifest.state import TableState
-from persist.manifest.times import is_before
 
 Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
 
@@ -245,3 +245,31 @@ def _is_in(state: TableState, action: Action) -> bool:
         state.writers.get(action.ingester_id) if isinstance(action, Writer) else None,
         state.origins.get(action.name) if isinstance(action, Origin) else None,
     )
+
+
+def live_owner(state: TableState) -> Owner | None:
+    """Who takes the writes of a keyed table now; None where anybody may claim them.
+
+    A claim holds while the daemon that made it may still have rows of the table that are in no
+    file: until it has closed, as a clean stop and an adoption of its log say. A later process under
+    the same id is the same owner.
+    """
+    owner = state.owner
+    writer = None if owner is None else state.writers.get(owner.ingester_id)
+    return None if writer is None or writer.state == "closed" else owner
+
+
+def check_owner(state: TableState, actions: Sequence[Action]) -> None:
+    """Refuse a claim that somebody else's stands against.
+
+    Raises:
+        ProposalConflict
+    """
+    owner = live_owner(state)
+    for action in actions:
+        if (
+            isinstance(action, Owner)
+            and owner is not None
+            and owner.ingester_id != action.ingester_id
+        ):
+            raise ProposalConflict(f"{owner.ingester_id} takes the table's writes", state)

@@ -77,7 +77,7 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
     check = _Check(manifest, count_rows)
     for version in range(oldest, newest + 1):
         check.version(version)
-    files = list_manifest(manifest)
+    files, needed = list_manifest(manifest), check.needed
     strays = [info for info in check.stored.values() if info.path not in check.listed]
     return Verification(
         namespace=manifest.namespace,
@@ -87,10 +87,10 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
         data_files=len(check.listed),
         rows_counted=count_rows is not None,
         findings=tuple(check.findings),
-        stray_commits=_total(info for v, info in files.commits.items() if v < oldest),
-        stray_changelogs=_total(i for at, i in files.changelogs.items() if at not in check.needed),
-        stray_snapshots=_total(i for at, i in files.snapshots.items() if at not in check.needed),
-        stray_data=_total(strays),
+        stray_commits=Deleted.of(info for v, info in files.commits.items() if v < oldest),
+        stray_changelogs=Deleted.of(i for at, i in files.changelogs.items() if at not in needed),
+        stray_snapshots=Deleted.of(i for at, i in files.snapshots.items() if at not in needed),
+        stray_data=Deleted.of(strays),
     )
 
 
@@ -195,8 +195,3 @@ class _Check:
         self, severity: Literal["damage", "weakness"], path: str, version: int, problem: str
     ) -> None:
         self.findings.append(Finding(severity, path, version, problem))
-
-
-def _total(infos: Iterable[ObjectInfo]) -> Deleted:
-    kept = list(infos)
-    return Deleted(len(kept), sum(info.bytes for info in kept))

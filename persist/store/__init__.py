@@ -1,16 +1,18 @@
 """Object storage: whole objects under names, written atomically, created at most once.
 
-``open_store`` makes a store of a URL, ``check_store`` asks it at start-up whether it can do what
-the manifest needs, and ``ObjectStore`` (in ``contract``) says what every store promises. All calls
-block and may come from any thread. No store retries by itself, apart from a conflict of two
-conditional writes: callers decide what waiting costs, and wait by the policy in ``retry``. Errors
-are sorted by who has to act (``errors``).
+    URL ─▶ ``opening`` ─┬▶ ``local``     files: temporary file, fsync, rename or link, fsync again
+                        ├▶ ``s3``        one single PUT per write, If-None-Match for a create
+                        └▶ ``generic``   other fsspec file systems that create conditionally
 
-    local      files: temporary file, fsync, rename or link, fsync of the folder
-    s3         one single PUT per write, If-None-Match for a create
-    generic    other fsspec file systems that bring their own conditional create
+``contract`` says what every store promises, ``errors`` what it answers, by who has to act.
+``probe`` asks a store at start-up whether it can do what the manifest needs. S3 has ``s3_client``
+below it, where each call has a deadline, and ``s3_errors``, which says what an answer means;
+``ranges`` makes a remote object a file that fetches what is read.
 
-Safe to import on Spark executors: no trio, and boto only where an ``s3://`` URL is opened.
+All calls block and may come from any thread. No store retries by itself, apart from a conflict of
+two conditional writes: callers decide what waiting costs, and wait by the one policy in ``retry``.
+An object is never changed in place. Safe to import on Spark executors: no trio, and boto only where
+an ``s3://`` URL is opened. Start reading at ``contract``.
 """
 
 from __future__ import annotations

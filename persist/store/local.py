@@ -13,6 +13,7 @@ The store's clock is this machine's.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
@@ -25,8 +26,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
-from persist.store.errors import AlreadyExists, NotFound
-from persist.store.local_errors import from_os
+from persist.store.errors import (
+    AlreadyExists,
+    NotFound,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -35,6 +43,12 @@ TEMPORARY = ".tmp-"
 PIECE_BYTES = 1 << 20
 """A larger file is synced each time that so much is written. All at once at the end, the disk would
 be busy for as long as that takes, and the log, which may be on it too, would wait to be synced."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EROFS}
+# What a file system answers to link() when it has no hard links.
+_UNSUITABLE = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NAME = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EILSEQ}
 
 
 class LocalStore:
@@ -231,3 +245,17 @@ def _entries(folder: str, first: str) -> list[str]:
             )
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def from_os(exc: OSError, where: str) -> StoreError:
+    """The error to raise for ``exc``, met at the URL ``where``."""
+    cause = exc.strerror or str(exc)
+    if exc.errno in _FULL:
+        return StoreFull(f"{where}: {cause}")
+    if exc.errno in _DENIED:
+        return StoreDenied(f"{where}: {cause}")
+    if exc.errno in _UNSUITABLE:
+        return StoreUnsuitable(f"{where}: {cause} (the file system has to allow hard links)")
+    if exc.errno in _NAME:
+        return StoreError(f"{where}: the file system cannot hold this name: {cause}")
+    return StoreUnavailable(f"{where}: {cause}")

@@ -67,15 +67,15 @@ class RangeFile:
         return self._at
 
     def readable(self) -> bool:
-        """Yes."""
+        """True: the file is read."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """True: any byte can be fetched."""
         return True
 
     def writable(self) -> bool:
-        """No."""
+        """False: an object is only written whole."""
         return False
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Failures:
         self._count = 0
 
     def wait_s(self, now: float) -> float | None:
-        """How many seconds to wait after another failure, or None when its error stands."""
+        """The seconds to wait after another failure, or None when its error stands."""
         self._count += 1
         policy = self._policy
         if policy.attempts is not None and self._count >= policy.attempts:

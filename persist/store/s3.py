@@ -25,7 +25,7 @@ from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_pr
 from persist.store.errors import AlreadyExists, NotFound, StoreUnavailable, StoreUnsuitable
 from persist.store.ranges import arrow_file
 from persist.store.s3_client import S3Client
-from persist.store.s3_errors import Verdict, judge, to_error
+from persist.store.s3_errors import Verdict, to_error, verdict_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ class S3Store:
                     Metadata={ATTEMPT: attempt},
                 )
             except Exception as exc:
-                verdict = judge(exc)
+                verdict = verdict_of(exc)
                 if verdict is Verdict.CONFLICT:
                     time.sleep(backoff.next_s())
                     continue
@@ -160,14 +160,14 @@ class S3Store:
         try:
             return self._client.call(method, Bucket=self._bucket, **arguments)
         except Exception as exc:
-            raise to_error(judge(exc), exc, self.url, path) from exc
+            raise to_error(verdict_of(exc), exc, self.url, path) from exc
 
     def _read(self, path: str, how: dict[str, str]) -> bytes:
         key = self._key(path)
         try:
             return self._client.read(Bucket=self._bucket, Key=key, **how)
         except Exception as exc:
-            raise to_error(judge(exc), exc, self.url, path) from exc
+            raise to_error(verdict_of(exc), exc, self.url, path) from exc
 
     def _key(self, path: str) -> str:
         return self._root + checked_path(path)

@@ -80,7 +80,7 @@ class S3Client:
         """The parsed answer of one request, without its body.
 
         Raises:
-            Exception: whatever s3fs, botocore or aiohttp raise; ``s3_errors.judge`` sorts it.
+            Exception: whatever s3fs, botocore or aiohttp raise; ``s3_errors.verdict_of`` sorts it.
         """
         answer = self._fs.call_s3(method, timeout=self._deadline_s(sends_bytes), **arguments)
         return _proven(method, answer)

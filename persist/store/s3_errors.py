@@ -75,7 +75,7 @@ _BY_STATUS = {
 }
 
 
-def judge(exc: Exception) -> Verdict:
+def verdict_of(exc: Exception) -> Verdict:
     """What ``exc``, raised by a call through s3fs, means. Unknown things count as ``AWAY``."""
     answer = _answer(exc)
     if answer is not None:

@@ -11,7 +11,7 @@ import trio
 
 from persist.manifest import Manifest, ManifestError
 from persist.manifest.errors import ManifestDamaged
-from persist.manifest.listing import list_tables
+from persist.manifest.reading import list_tables
 from persist.store import NotFound, ObjectStore, open_store
 from persist.store.local import LocalStore
 from persist.table import TableDefinition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persist.manifest import Manifest, clean_up
-from persist.manifest.floor import floor_folder, raise_floor, read_floor
+from persist.manifest.head import floor_folder, raise_floor, read_floor
 from persist.manifest.paths import commit_path
 from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import fresh

@@ -21,7 +21,7 @@ from persist.store import (
     StoreUnsuitable,
     open_store,
 )
-from persist.store.local_errors import from_os
+from persist.store.local import from_os
 
 
 class DiskLog:
