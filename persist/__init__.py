@@ -1,15 +1,30 @@
-"""From frozen rows to Parquet files that a table's manifest lists.
+"""From frozen rows to Parquet files that a table's manifest lists, and back to rows.
 
-    rows ─▶ ``partitioning`` (which folder) ─▶ ``parquet`` (sorted, encoded) ─▶ ``store`` (put once)
-                                                                                  │
-    readers ◀── ``predicate`` (what cannot match is not read) ◀── ``manifest`` ◀──┘ one commit
+**The way of rows into files.** A frozen buffer stands in line in ``jobs``: one worker for each
+partition, and a number of bytes for all. Its rows are told apart by ``partitioning``, whose specs
+also name the folders. ``parquet`` puts them into order, drops what a later row of the same primary
+key replaced, and encodes them with bounds of their columns. ``store`` puts each file once, under a
+name of its own. Until then nobody sees it.
 
-``manifest`` is the list of a table's files in versions that only one writer can make; ``store``
-is whole objects under names, created at most once; ``table`` is what a table is; ``jobs`` is in
-which order work is done, and how many bytes of it at once; ``exports`` are lists of files for
-readers that do not know the manifest. ``backoff`` says when to try again, ``prefetch`` makes one
+**The commit.** ``manifest`` is the list of a table's files, in versions: a changelog of actions,
+and a commit that only one of any number of writers can create. A reader has one version and sees
+the files of that, whatever is committed or cleaned up meanwhile. It also says up to which sequence
+of which log a partition is in files, who writes under which epoch, and what a client has written
+before: so a restart replays nothing twice, and a process that was replaced cannot commit.
+
+**The way of files to rows.** ``predicate`` tells by bounds which files and row groups cannot have a
+row that a filter asks for; ``parquet`` checks a file's footer before Arrow sees it, and decodes
+what is left. ``exports`` are lists of files for readers that do not know the manifest.
+
+    rows ─▶ ``partitioning`` ─▶ ``parquet`` ─▶ ``store`` ◀── ``manifest`` ◀── commit
+                                                  │              │
+    readers ◀───── ``parquet`` ◀── ``predicate`` ◀┘◀─────────────┘ one version
+
+``table`` is what all of them agree on: schema, primary key, partition spec, order. ``backoff`` says
+how long to wait before the next attempt (and ``store`` when there is one), ``prefetch`` makes one
 item while another is used.
 
-It knows neither log nor daemon, and but for ``jobs`` it runs on Spark's executors too. Start
-reading at :mod:`persist.manifest`.
+It knows neither the log nor the daemon, and never loses a file by itself: what is deleted was
+garbage for ever before. But for ``jobs`` it runs on Spark's executors too: no trio. Start reading
+at ``manifest``.
 """

@@ -1,5 +1,7 @@
 """Lists of a table's files for readers that do not know the manifest.
 
-``spark_metadata`` is the list of Spark's own file sink. An export follows the manifest and never
-leads it: what it lists is committed.
+    a committed version ─▶ ``spark_metadata``: the list of Spark's own file sink
+
+An export follows the manifest and never leads it: what it lists is committed, nothing is derived
+from it, and a table is whole without it.
 """

@@ -1,7 +1,19 @@
-"""Rows to Parquet files, and what the footers of files say.
+"""Rows to Parquet files, and Parquet files to rows.
 
-    rows ─▶ ``sort`` (``take``) ─▶ ``encode`` ─▶ a file, and what the manifest records: ``stats``
-    a file's ``footer`` ─▶ ``row_group_stats`` ─▶ ``key_overlap``: which files a key may be in
+**Writing.** ``sort`` puts rows into their final order and drops replaced ones; ``take`` picks them
+in that order, block by block, without a second copy of the table. ``sparse_rows`` are rows of which
+each batch has only the columns it needs. ``encode`` makes the bytes, ``leaf_stats`` says which
+leaves may have statistics, and ``stats`` makes the bounds that the manifest records.
 
-Start reading at ``encode``.
+    rows ─▶ ``sort`` ─▶ ``take`` ─▶ ``encode`` ─▶ bytes, and a footer's checksum
+                                       └ ``stats``, ``leaf_stats``
+
+**Reading.** ``footer`` checks a file's end before Arrow sees it, ``row_group_stats`` reads bounds
+and sizes of a row group from it, ``decode`` reads rows, without columns that have no values.
+
+**Rewriting a keyed partition.** ``key_overlap``: which files may have one of the touched keys, and
+which new rows go with which of them.
+
+No bound is tighter than the values, no row is lost, and nothing here touches a store but
+``key_overlap``, which reads. Start reading at ``encode``.
 """

@@ -19,15 +19,15 @@ from persist.parquet.sparse_rows import SparseRows
 
 
 def columns_with_values(
-    footer: pq.FileMetaData, index: int, wanted: Collection[str] | None = None
+    footer: pq.FileMetaData, index: int, columns: Collection[str] | None = None
 ) -> list[str]:
     """The columns of a row group that may have values, in the file's order.
 
     Args:
-        wanted: none but these; all by default.
+        columns: none but these; all by default.
     """
     group, found = footer.row_group(index), []
-    asked = None if wanted is None else frozenset(wanted)
+    asked = None if columns is None else frozenset(columns)
     null = _null_columns(footer)
     for field, leaves in leaves_of(footer):
         if (asked is not None and field.name not in asked) or field.name in null:

@@ -63,7 +63,7 @@ values that come at random that is some 9,000; a dictionary of many more does no
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Of a file's pages: a codec that pyarrow knows, and its level; ``None`` is the codec's own."""
+    """The codec of a file's pages, as pyarrow names it, and its level; ``None`` is its default."""
 
     codec: str = "zstd"
     level: int | None = None
@@ -94,7 +94,7 @@ CODECS = {
     "lz4": range(0),
     "none": range(0),
 }
-"""Those that every reader of Parquet has, and their levels."""
+"""The codecs that every reader of Parquet has, and their levels."""
 ZSTD = Compression()
 
 
@@ -150,7 +150,7 @@ def encode_sorted(
 
 
 def files_of(table: SparseRows, target_bytes: int) -> int:
-    """How many files rows become of which none is larger, by their size in memory."""
+    """The number of files, none of them larger than the target by its rows' size in memory."""
     return max(1, -(-int(table.nbytes) // max(1, target_bytes)))
 
 

@@ -52,7 +52,7 @@ class Sorted:
 
     @property
     def rows(self) -> int:
-        """How many: fewer than have arrived, where keyed."""
+        """The number of rows: fewer than have arrived, where keyed."""
         return self._arrived.rows if self.arrivals is None else len(self.arrivals)
 
     def slice(self, start: int = 0, rows: int | None = None) -> pa.Table:
@@ -161,7 +161,7 @@ def _has_sortable_time(table: SparseRows) -> bool:
 
 
 def _worth_sorting_by(table: SparseRows, names: list[str]) -> list[str]:
-    """Those that most rows have; of the others a few: each takes memory for every row."""
+    """The columns that most rows have, and a few others: each takes memory for every row."""
     room = max(ABSENT_BYTES, table.nbytes)
     found = []
     for name in names:
@@ -330,7 +330,7 @@ def _last_rows(keys: list[_Key], definition: TableDefinition) -> npt.NDArray[np.
 
 
 def _last_of_each_key(order: npt.NDArray[np.int64], keys: list[_Key]) -> npt.NDArray[np.int64]:
-    """Of neighbours with equal keys the last: the one written last, as the sort is stable."""
+    """The last of neighbours with equal keys: the one written last, as the sort is stable."""
     if len(order) < 2:
         return order
     differs = np.zeros(len(order) - 1, dtype=bool)

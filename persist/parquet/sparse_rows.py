@@ -72,17 +72,17 @@ class SparseRows:
 
     @cached_property
     def num_rows(self) -> int:
-        """How many."""
+        """The number of rows in all batches."""
         return sum(batch.num_rows for batch in self.batches)
 
     @cached_property
     def nbytes(self) -> int:
-        """Of what is there: absent columns have none."""
+        """The bytes of the columns that are there: absent ones have none."""
         return sum(int(batch.nbytes) for batch in self.batches)
 
     @cached_property
     def parts(self) -> Mapping[str, Mapping[int, pa.Array]]:
-        """Of each column that has values, by rising number the batches that have it."""
+        """The values of each column by their batch's number, rising; absent ones are left out."""
         found: dict[str, dict[int, pa.Array]] = {}
         for number, batch in enumerate(self.batches):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -100,7 +100,7 @@ class SparseRows:
         return [field for field in self.schema if field.name not in self.parts]
 
     def rows_with(self, name: str) -> int:
-        """How many rows are in batches that have the column."""
+        """The number of rows in batches that have the column."""
         return sum(len(column) for column in self.parts.get(name, {}).values())
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -130,7 +130,7 @@ class SparseRows:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def without(self, name: str) -> SparseRows:
-        """Less one column."""
+        """The same rows without one column."""
         names = [each for each in self.schema.names if each != name]
         return SparseRows.of(self.batches, self._fields(names))
 

@@ -44,7 +44,7 @@ def column_stats(table: pa.Table) -> dict[str, ColumnStats]:
 
 
 class _Bounds:
-    """One column's."""
+    """The bounds of one column so far."""
 
     def __init__(self) -> None:
         self._nulls = 0

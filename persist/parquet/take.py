@@ -18,8 +18,8 @@ from persist.parquet.sparse_rows import Nulls, SparseRows, null_bytes
 
 Numbers = npt.NDArray[np.uint32]
 Touched = dict[int, tuple[int, int, pa.Array]]
-"""Of batches that have some of the picked rows: from where to where these are among them, in rising
-order, and their numbers in the batch."""
+"""The batches that have some of the picked rows: from where to where these are among all picked
+ones as they rise, and their numbers in the batch."""
 
 MIN_ROWS_A_CHUNK = 256
 """Taking fewer rows at a time costs more than joining the chunks first."""
@@ -144,11 +144,11 @@ class RowPicker:
         parts = self._parts.get(name)
         if parts is None or name in self._whole or name in self._joined:
             return
-        alone = len(parts) == 1 and len(self._counts) == 1
+        one_batch = len(parts) == 1 and len(self._counts) == 1
         small = len(parts) > 1 and self._most < len(parts) * MIN_ROWS_A_CHUNK
-        if alone or (small and sum(part.nbytes for part in parts.values()) < MAX_JOINED_BYTES):
+        if one_batch or (small and sum(part.nbytes for part in parts.values()) < MAX_JOINED_BYTES):
             values = [*parts.values()]
-            joined = values[0] if alone else pa.concat_arrays(values)
+            joined = values[0] if one_batch else pa.concat_arrays(values)
             if len(joined) == self.rows:
                 self._whole[name] = joined
             else:
@@ -179,7 +179,7 @@ class _Joined:
 
 
 class _Sizes:
-    """How many bytes a row of each column takes, and which batches have which."""
+    """The bytes that a row of each column takes, and which batches have which columns."""
 
     def __init__(self, rows: SparseRows) -> None:
         names = rows.schema.names
@@ -189,17 +189,16 @@ class _Sizes:
             count = sum(len(part) for part in parts.values())
             average = sum(part.nbytes for part in parts.values()) / max(1, count)
             self._bytes[numbers[name]] = max(average, null_bytes(rows.schema.field(name).type))
-        shapes: dict[tuple[str, ...], int] = {}
-        shape_of = [
-            shapes.setdefault(tuple(batch.schema.names), len(shapes)) for batch in rows.batches
-        ]
-        self._shape_of = np.array(shape_of, np.int64)
-        self._columns = [np.array([numbers[n] for n in names], np.int64) for names in shapes]
+        column_sets: dict[tuple[str, ...], int] = {}
+        names_of = (tuple(batch.schema.names) for batch in rows.batches)
+        set_of = [column_sets.setdefault(names, len(column_sets)) for names in names_of]
+        self._set_of = np.array(set_of, np.int64)
+        self._columns = [np.array([numbers[n] for n in names], np.int64) for names in column_sets]
 
     def of(self, batches: npt.NDArray[np.int64]) -> float:
-        """Of a row that has the columns of all these batches."""
-        shapes = np.unique(self._shape_of[batches]).tolist()
-        columns = np.unique(np.concatenate([self._columns[shape] for shape in shapes]))
+        """The bytes of a row that has the columns of all these batches."""
+        column_sets = np.unique(self._set_of[batches]).tolist()
+        columns = np.unique(np.concatenate([self._columns[number] for number in column_sets]))
         return float(self._bytes[columns].sum())
 
 

@@ -1,4 +1,13 @@
-"""How rows are told apart into partitions: specs, vectorised splitting, folder names."""
+"""Which partition a row belongs to, and where the partition's files lie.
+
+    ``day(time)`` ─▶ ``spec``: transforms over columns, with Iceberg's results
+    a batch       ─▶ ``split``: one batch for each partition, without a loop over rows
+    its values    ─▶ ``paths``: the Hive folder that Spark, DuckDB and pyarrow read
+                  ─▶ ``bounds``: what they say about the rows, for pruning
+
+A folder's name only places files: the manifest's values are the truth. No row is changed, and no
+value decides where it is not named by a spec. Start reading at ``spec``.
+"""
 
 from persist.partitioning.paths import (
     FOLDER_NAME_BYTES,

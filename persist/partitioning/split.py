@@ -54,9 +54,9 @@ def split_batch(
         return []
     if not spec.fields:
         return [((), batch)]
-    alone = _only_partition(batch, spec)
-    if alone is not None:
-        return [(alone, batch)]
+    values = _only_partition(batch, spec)
+    if values is not None:
+        return [(values, batch)]
     encoded = [_encode(field, batch.column(field.column), folders) for field in spec.fields]
     if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
         return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]

@@ -1,5 +1,9 @@
-"""Which rows match a filter, and which files and row groups cannot have one.
+"""Which rows match a filter, and which files and row groups cannot have one that does.
 
-``parse`` checks a filter against a schema; ``predicate`` answers for rows, and for bounds. A file
-is left out only where no row of it can match. Start reading at ``predicate``.
+    [column, operator, value] ─▶ ``parse``: checked against a schema ─▶ ``predicate``
+                                     rows ─▶ a mask         bounds ─▶ may any of these rows match?
+
+A file is left out only where no row of it can match; what survives is looked at row by row. It
+reads no file: bounds come from the manifest, from a partition's values or from a footer. Start
+reading at ``predicate``.
 """

@@ -57,8 +57,8 @@ class Term:
             return self._compared(array)
         if self.operator == "not in" and self.has_null:
             return _none(array)
-        wanted = _castable(self.values, array.type)
-        found = pc.is_in(array, value_set=wanted)
+        castable = _castable(self.values, array.type)
+        found = pc.is_in(array, value_set=castable)
         if self.operator == "in":
             return pc.and_(found, array.is_valid())
         return pc.and_(pc.invert(found), array.is_valid())
@@ -82,28 +82,28 @@ class Term:
         if self.has_null and self.operator != "in":
             return False
         low, high = _ordered(stats.min, self.values), _ordered(stats.max, self.values)
-        wanted = [_comparable(value) for value in self.values]
-        if any(value is None for value in wanted):
+        values = [_comparable(value) for value in self.values]
+        if any(value is None for value in values):
             return True
         match self.operator:
             case "=" | "in":
                 return any(
                     (low is None or low <= value) and (high is None or value <= high)
-                    for value in wanted
+                    for value in values
                 )
             case "<":
-                return low is None or low < wanted[0]
+                return low is None or low < values[0]
             case "<=":
-                return low is None or low <= wanted[0]
+                return low is None or low <= values[0]
             case ">":
-                return high is None or high > wanted[0]
+                return high is None or high > values[0]
             case ">=":
-                return high is None or high >= wanted[0]
+                return high is None or high >= values[0]
             case "!=":
                 # Bounds leave NaN out, which is not equal to anything.
                 if pa.types.is_floating(self.values[0].type):
                     return True
-                return low is None or high is None or not low == high == wanted[0]
+                return low is None or high is None or not low == high == values[0]
         return True
 
 
