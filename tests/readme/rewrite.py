@@ -1,4 +1,4 @@
-"""``python -m tests.readme.rewrite``: run the commands of both pages, write what they print."""
+"""``python -m tests.readme.rewrite``: run the commands of pages, write what they print."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from .tour import Shell, alike, steps
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "exactly_once.md")
 
 
 def rewritten(page: str) -> str:
@@ -38,8 +39,8 @@ def rewritten(page: str) -> str:
 
 
 def main() -> None:
-    """Rewrite both pages."""
-    for path in (ROOT / "README.md", ROOT / "docs" / "tour.md"):
+    """Rewrite all pages that have commands."""
+    for path in PAGES:
         path.write_text(rewritten(path.read_text()))
 
 
