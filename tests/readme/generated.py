@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import msgspec
 
 from ingester.config import settings as settings_module
-from ingester.config.settings import MemorySettings, Settings
+from ingester.config.settings import MemorySettings, Settings, range_of
 from ingester.config.sources import known_keys, shown_values
 from ingester.errors import ERRORS, IngesterError
 
@@ -35,13 +37,13 @@ def with_table(page: str, table: str) -> str:
 
 
 def settings_table() -> str:
-    """All settings: key, default, what it does."""
+    """All settings: key, default, what values it takes, what it does."""
     meanings = dict(_meanings())
     rows = [
-        (f"`{key}`", default, meanings[key])
-        for key, default in zip(known_keys(), _defaults(), strict=True)
+        (f"`{key}`", default, _values(kind), meanings[key])
+        for (key, kind), default in zip(known_keys().items(), _defaults(), strict=True)
     ]
-    return _table(("key", "default", "meaning"), rows)
+    return _table(("key", "default", "values", "meaning"), rows)
 
 
 def errors_table() -> str:
@@ -73,6 +75,15 @@ def _defaults() -> list[str]:
     shown["memory.low"] = "50 % of `memory.limit`"
     shown["memory.high"] = "90 % of `memory.limit`"
     return list(shown.values())
+
+
+def _values(kind: object) -> str:
+    """The range or the choice in a setting's type; nothing where any value will do."""
+    if (allowed := range_of(kind)) is not None and math.isfinite(allowed.high):
+        return f"{allowed.show(allowed.low)} to {allowed.show(allowed.high)}"
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(kind))
+    return ""
 
 
 def _text(value: object) -> str:
