@@ -1,6 +1,8 @@
 """Everything a running daemon consists of, put together in one place.
 
-Law of this file: who holds whom is visible here and nowhere else. The write path, from outside in:
+Law of this file: who holds whom, and who is told of what, is visible here and nowhere else. A part
+is made with those that it needs; where one that comes later is told of something, a function
+looks it up. The file is long because it names every part once. The write path, from outside in:
 
     AdmissionGate ┊ MetricsSink ─ DedupSink ─ WalSink ─ BufferTree
 """
@@ -88,7 +90,10 @@ the loop: the loop is on its way, and back from there is farther."""
 
 
 class Runtime:
-    """The parts of one incarnation. Made on the loop, after its epoch is claimed."""
+    """The parts of one incarnation. Made on the loop, after its epoch is claimed.
+
+    It has more than twenty methods: a step for each room that is made, and what parts tell others.
+    """
 
     def __init__(
         self,
@@ -126,6 +131,7 @@ class Runtime:
         self.rates = RateCounter(time.monotonic)
         self.instrumentation = Instrumentation(self.metrics, self.rates)
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
+        self.heap_trim = HeapTrim()
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)
@@ -136,7 +142,7 @@ class Runtime:
             TreeHooks(
                 self._frozen,
                 on_first_row=lambda: self.freeze_policy.wake(),
-                on_released=lambda nbytes: self.heap_trim.freed(nbytes),
+                on_released=self.heap_trim.freed,
             ),
             ingester_id=self.writer.ingester_id,
         )
@@ -165,7 +171,6 @@ class Runtime:
         self.garbage_collector = GarbageCollector(
             self.catalog, self.tree, manifest, on_run=self.metrics.clean_up_ended
         )
-        self.heap_trim = HeapTrim()
 
     def _make_queries(self, settings: Settings) -> None:
         self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)
@@ -230,6 +235,7 @@ class Runtime:
             queued_bytes=lambda: self.flusher.queued_bytes,
             queue_bytes=settings.persist.queue_bytes,
         )
+        # One number for each schema that rows come in, whoever writes them.
         self._schema_numbers = itertools.count(1)
         path = WritePath(
             gate=self.gate,
@@ -252,7 +258,6 @@ class Runtime:
             TransactionDedup(self.catalog, self.ownership),
             PointLookup(self.row_groups, lambda: self.tree.applied_seq),
             self.wal_sink,
-            # One number for each schema that rows come in, whoever writes them.
             self._schema_numbers,
             self.instrumentation.transaction_logged,
         )
@@ -262,11 +267,11 @@ class Runtime:
         self.ledger.gauge("transactions", lambda: self.open_transactions.nbytes)
 
     def _observed(self, inner: DmlSink) -> DmlSink:
-        """A sink in front of ``inner`` that counts and traces operations."""
+        """Put counts and traces of operations in front of a sink."""
         return MetricsSink(self.metrics, self.rates, with_tracing(inner))
 
     def coalescer(self) -> Coalescer:
-        """What makes operations of small batches, for the log's thread."""
+        """Make what makes operations of small batches, for the log's thread."""
         collector = EntryCollector(self.wal_sink)
         operations = OperationMaker(self.settings.flight.max_batch_bytes)
         return Coalescer(self._observed(collector), collector, operations, Portal().post)
@@ -274,7 +279,7 @@ class Runtime:
     # What clients ask for
 
     def services(self, status: Callable[[], Status]) -> Services:
-        """What the protocols hand requests to; ``status`` gives what ``/api/status`` shows."""
+        """Name the parts that protocols need; ``status`` gives what ``/api/status`` shows."""
         return Services(
             writer=self.writer,
             catalog=self.catalog,
@@ -292,7 +297,7 @@ class Runtime:
     async def persist(
         self, namespace: str | None, table: str | None, timeout_s: float
     ) -> list[TableBuffer]:
-        """Commit everything acknowledged before the call; the tables in question.
+        """Commit everything acknowledged before the call, and return the tables in question.
 
         Raises:
             UnknownTable: it does not exist.
@@ -324,7 +329,7 @@ class Runtime:
         self.fenced.set()
 
     def _make_room(self) -> None:
-        """A batch has found no room: let go of what can be had again."""
+        """Let go of what can be had again: a batch has found no room."""
         self.row_groups.shrink()
         self.replication.drop_idle()
 
@@ -337,7 +342,7 @@ class Runtime:
         self.freeze_policy.after_group()
 
     def carried_records(self) -> Carried:
-        """What a new log segment has to remember of the older ones: the origins."""
+        """Return what a new log segment has to remember of the older ones: the origins."""
         carried = self.origins.carried()
         records: list[tuple[int, tuple[bytes, ...]]] = []
         if carried:
@@ -347,13 +352,13 @@ class Runtime:
         return records
 
     def _spill(self, handle: BufferHandle) -> None:
-        """Runs in a thread."""
+        """Spill a buffer that readers still need. Runs in a thread."""
         nbytes = spill_handle(self._spill_folder, handle)
         self.metrics.spilled(nbytes)
 
 
 def log_settings(settings: Settings) -> LogSettings:
-    """The log's part of the settings."""
+    """Return the log's part of the settings."""
     wal = settings.wal
     return LogSettings(
         fsync=wal.fsync,

@@ -25,7 +25,7 @@ _SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, 
 
 
 def exit_code(error: BaseException, data_dir: Path) -> int:
-    """The code of the first cause that has one, after a line in the log that says it."""
+    """Return the code of the first cause that has one, after a line in the log that says it."""
     causes = _leaves(error)
     for kinds, code, event, runbook in (
         ((Fenced,), EXIT_FENCED, "fenced", "fenced"),

@@ -23,7 +23,7 @@ LAST_PERSISTS = 10
 
 
 class Instrumentation:
-    """What has happened since the start, as far as it is not counted where it happens."""
+    """Counts what happens from the start on, as far as it is not counted where it happens."""
 
     def __init__(self, metrics: Metrics, rates: RateCounter) -> None:
         self._metrics = metrics
@@ -82,7 +82,7 @@ class Instrumentation:
         self._metrics.persist_failed()
 
     def persists(self, queue: PersistStatus) -> PersistStatus:
-        """What was persisted so far, beside what is on its way."""
+        """Return what was persisted so far, beside what is on its way."""
         return msgspec.structs.replace(
             queue,
             persisted=self._persisted,

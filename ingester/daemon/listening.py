@@ -1,4 +1,4 @@
-"""The Flight server is made, with its limits in force, and listens."""
+"""Makes the Flight server, with its limits in force, and lets it listen."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ingester.server.portal import Portal
 from wal import Log
 
 ARRIVING = 4
-"""So many of the largest batches may arrive at a time; more where ``memory.limit`` is high."""
+"""The number of largest batches that may arrive at a time; more where ``memory.limit`` is high."""
 MESSAGE_OVERHEAD_BYTES = 4 << 20
-"""What a message may have beside its batch: metadata, padding."""
+"""The bytes that a message may have beside its batch: metadata, padding."""
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
 async def listen(runtime: Runtime, status: Callable[[], Status]) -> IngesterServer:
-    """The server, which takes calls from now on.
+    """Return the server, which takes calls from now on.
 
     Raises:
         ListenError: the address cannot be had.
@@ -53,9 +53,9 @@ async def listen(runtime: Runtime, status: Callable[[], Status]) -> IngesterServ
 
 
 def _message_limits(settings: Settings) -> tuple[int, int]:
-    """Bytes of one message, and of all that arrive at a time.
+    """Return the most bytes of one message, and of all that arrive at a time.
 
-    What is too large, but not by far, arrives: its refusal can say by how much.
+    A batch that is too large, but not by far, arrives: its refusal can say by how much.
     """
     batch_bytes = settings.flight.max_batch_bytes
     most_bytes = min(2 * batch_bytes + MESSAGE_OVERHEAD_BYTES, LARGEST_MESSAGE_BYTES)
@@ -69,7 +69,7 @@ def _decoding(settings: Settings) -> Decoding:
 
 
 def _catch_up(wal: Log) -> None:
-    """A client that asks for what was acknowledged just now finds it, or hears that it cannot."""
+    """Apply what was acknowledged just now, so that a client finds it or hears that it cannot."""
     wal.catch_up()
     if wal.parted:
         raise Stopping("the daemon stops: it could not apply what is in its log")

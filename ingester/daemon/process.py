@@ -64,7 +64,7 @@ SWITCH_INTERVAL_S = 0.002
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:
-    """Run a daemon until it is told to stop or has to; its exit code. Blocks.
+    """Run a daemon until it is told to stop or has to, and return its exit code. Blocks.
 
     ``on_ready`` is called once, on the loop, when writes are accepted.
     """
@@ -111,7 +111,7 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
 
 
 async def _assemble(settings: Settings) -> Runtime:
-    """The runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
+    """Make the runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
     runtime: Runtime | None = None
 
     def carry() -> Carried:
@@ -130,7 +130,7 @@ async def _assemble(settings: Settings) -> Runtime:
 
 
 async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) -> T | None:
-    """What ``work`` returns, or None when the stop comes first and cancels it."""
+    """Return what ``work`` returns, or None when the stop comes first and cancels it."""
     result: list[T] = []
     async with trio.open_nursery() as nursery:
 
@@ -176,7 +176,7 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
 
 
 def _settle_memory() -> None:
-    """What the start has made lives as long as the process: no collection has to walk it again.
+    """Keep collections from walking what the start has made, which lives as long as the process.
 
     The write path makes no cycles; its many short-lived objects would trigger collections for
     nothing.
@@ -193,7 +193,7 @@ async def _watch_signals(signals: Any, stop: trio.Event) -> None:
 
 
 async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
-    """What a call of the store returns, made in a thread; waits while the store is away."""
+    """Make a call of the store in a thread, waiting while the store is away."""
     in_thread = partial(trio.to_thread.run_sync, call, abandon_on_cancel=True)
     tell = store_away("store not reached, trying again", store=store.url)
     return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
@@ -210,7 +210,7 @@ async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> 
 
 
 async def _end_when_fenced(runtime: Runtime) -> None:
-    """Whoever notices that another process has our identity ends all of us."""
+    """End the daemon when a part has noticed that another process has its identity."""
     await runtime.fenced.wait()
     assert runtime.fence is not None
     raise runtime.fence

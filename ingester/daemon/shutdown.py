@@ -20,7 +20,7 @@ from wal import LogError
 log = structlog.get_logger(__name__)
 
 LISTS_S = 5.0
-"""For what others may be told of the last versions, once everything is closed: nobody needs it."""
+"""The time to tell others of the last versions, once everything is closed: nobody needs it."""
 
 
 async def drain_and_stop(runtime: Runtime) -> int:
@@ -57,7 +57,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
 
 
 async def _close_tables_and_log(runtime: Runtime) -> None:
-    """Say in the manifests that we are done, and leave a log without operations.
+    """Say in the manifests that this daemon is done, and leave a log without operations.
 
     Everything is in files by now: what cannot be said or removed costs the next start a moment.
     """

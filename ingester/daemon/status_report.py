@@ -34,7 +34,10 @@ from ingester.observability.status import (
 
 
 class StatusReport:
-    """A :class:`ingester.server.http.app.StatusSource`: of the start, then of a running daemon."""
+    """Tells of the start, then of a running daemon.
+
+    It is the :class:`ingester.server.http.app.StatusSource` that HTTP shows.
+    """
 
     def __init__(self, settings: Settings, problems: Callable[[], list[Problem]]) -> None:
         self._settings = settings
@@ -50,18 +53,18 @@ class StatusReport:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The metrics of this daemon, with everything that is acknowledged now. On the loop."""
+        """The daemon's metrics, with everything that is acknowledged now. On the loop."""
         if self._runtime is None:
             return self._no_metrics
         self._runtime.wal.catch_up()
         return self._runtime.registry
 
     def live(self) -> bool:
-        """Whether the daemon still works; one that waits for its store does."""
+        """Say whether the daemon still works; one that waits for its store does."""
         return self._runtime is None or self._runtime.state != "failed"
 
     def readiness(self, for_write: bool) -> list[str]:
-        """Why the daemon does not serve; empty when it does."""
+        """Name what keeps the daemon from serving; empty when nothing does."""
         runtime = self._runtime
         if runtime is None or runtime.state != "ready":
             return ["starting" if runtime is None else runtime.state]
@@ -70,7 +73,7 @@ class StatusReport:
         return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
 
     def status(self) -> Status:
-        """Everything, at this moment; before there is an epoch, the problems so far."""
+        """Tell everything, at this moment; before there is an epoch, the problems so far."""
         runtime = self._runtime
         if runtime is None:
             return self._starting()

@@ -20,7 +20,7 @@ from persist.store import StoreError
 log = structlog.get_logger(__name__)
 
 LOOKS_EVERY = 10
-"""Times ``manifest.refresh``: nobody waits for it."""
+"""Others' versions are looked for once in so many times ``manifest.refresh``: nobody waits."""
 
 
 class SparkMetadata(VersionFollower):

@@ -1,4 +1,4 @@
-"""What is written of a table's version after its commit, in the background.
+"""Something is written of each table's version after its commit, in the background.
 
 Law of this file: never on the way of a commit, and never needed: what fails is tried again later,
 and keeps no other table's waiting. One is written at a time.
@@ -23,10 +23,10 @@ RETRY_S = 10.0
 
 
 class VersionFollower(ABC):
-    """Something that follows the versions of all tables. Loop only."""
+    """Follows the versions of all tables. Loop only."""
 
     what: str
-    """Its name in the daemon's log."""
+    """The name in the daemon's log of what is written."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -36,7 +36,7 @@ class VersionFollower(ABC):
         commits.followers.append(self.note)
 
     def note(self, table: TableBuffer) -> None:
-        """The table has a new version, or was opened."""
+        """Take note of a table that has a new version, or was opened."""
         if table not in self._due and self._is_due(table):
             self._due[table] = None
             self._changed.set()
@@ -81,11 +81,11 @@ class VersionFollower(ABC):
 
     @abstractmethod
     def _is_due(self, table: TableBuffer) -> bool:
-        """Whether something is to be written of the table's version."""
+        """Say whether something is to be written of the table's version."""
 
     @abstractmethod
     def _write(self, manifest: Manifest, state: TableState) -> None:
-        """Write it. In a thread.
+        """Write what is due of this state. In a thread.
 
         Raises:
             StoreError: it is not written.
@@ -93,4 +93,4 @@ class VersionFollower(ABC):
 
     @abstractmethod
     def _written(self, table: TableBuffer, state: TableState) -> None:
-        """It is, of this state; the table may have a newer one by now."""
+        """Take note that this state's is written; the table may have a newer one by now."""

@@ -23,13 +23,13 @@ counts. At once would be too soon: each batch, or row group, would fault in anew
 it left."""
 
 ROOM_BATCHES = 4
-"""So many of the largest batches fit into the room at a time, or half of them where
+"""The number of largest batches that fit into the room at a time; half of them where
 ``memory.limit`` is low."""
 _CHUNK_BYTES = 32 << 20
-"""mimalloc divides its room into such, and keeps some of each for itself: what is larger needs one
-more than it fills."""
+"""mimalloc divides its room into chunks of this size, and keeps some of each for itself: what is
+larger needs one more than it fills."""
 _THREAD_BYTES, _MOST_THREADS = 8 << 20, 16
-"""What a thread that decompresses may keep of the room in small pieces."""
+"""The bytes that a thread which decompresses may keep of the room in small pieces."""
 _TOO_MUCH_BYTES = 64 << 30
 _ROOM_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
 
@@ -50,7 +50,7 @@ def use_huge_pages() -> None:
 
 
 def room_bytes(max_batch_bytes: int, limit: int) -> int:
-    """How large the room is for ``flight.max_batch_bytes`` and ``memory.limit``."""
+    """Return the room's size for ``flight.max_batch_bytes`` and ``memory.limit``."""
     few = limit < 4 * ROOM_BATCHES * max_batch_bytes
     batch_bytes = 2 * max_batch_bytes
     if max_batch_bytes > _CHUNK_BYTES // 2:
@@ -59,7 +59,7 @@ def room_bytes(max_batch_bytes: int, limit: int) -> int:
 
 
 def room_slack_bytes() -> int:
-    """Of the room, what is not for batches."""
+    """Return the bytes of the room that are not for batches."""
     threads = min(os.cpu_count() or 1, _MOST_THREADS)
     return _CHUNK_BYTES + threads * _THREAD_BYTES
 
@@ -83,7 +83,7 @@ def choose_allocator(room: int = 448 << 20) -> None:
 
 
 def set_up_allocator() -> None:
-    """Use the chosen one from Python too."""
+    """Use the chosen allocator from Python, too."""
     import pyarrow as pa
 
     if pa.default_memory_pool().backend_name == "jemalloc":
@@ -91,7 +91,7 @@ def set_up_allocator() -> None:
 
 
 def find_room() -> Any:
-    """The room's memory pool; None where there is none, or where it has no walls."""
+    """Return the room's memory pool; None where there is none, or where it has no walls."""
     import pyarrow as pa
 
     if pa.default_memory_pool().backend_name == "mimalloc":

@@ -22,7 +22,7 @@ class Watermarks:
 
 
 class MemoryStatistics(NamedTuple):
-    """What is held at one moment, beside the watermarks."""
+    """The bytes held at one moment, beside the watermarks."""
 
     used_bytes: int
     limit_bytes: int
@@ -37,17 +37,17 @@ class MemoryLedger:
     def __init__(self, watermarks: Watermarks) -> None:
         self.watermarks = watermarks
         self.pending = 0
-        """Operations admitted and not yet in a buffer."""
+        """Bytes of operations that are admitted and not yet in a buffer."""
         self.buffered = 0
-        """Live buffers that are not frozen."""
+        """Bytes of live buffers that are not frozen."""
         self.frozen = 0
-        """Frozen buffers, in the persist queue or waiting for their release."""
+        """Bytes of frozen buffers, in the persist queue or waiting for their release."""
         self.jobs = 0
-        """Sorted copies and encoded files of persists under way."""
+        """Bytes of sorted copies and encoded files of persists under way."""
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, kind: str, read: Callable[[], int]) -> None:
-        """Count what another thread owns."""
+        """Count under this kind what another thread owns."""
         self._gauges[kind] = read
 
     @property
@@ -57,16 +57,16 @@ class MemoryLedger:
 
     @property
     def own(self) -> int:
-        """What the event loop counts."""
+        """All bytes that the event loop counts."""
         return self.pending + self.buffered + self.frozen + self.jobs
 
     @property
     def others(self) -> int:
-        """What other threads own."""
+        """All bytes that other threads own."""
         return sum(read() for read in self._gauges.values())
 
     def statistics(self) -> MemoryStatistics:
-        """What is held now, by kind."""
+        """Return what is held now, by kind."""
         by_kind = {
             "pending": self.pending,
             "buffered": self.buffered,

@@ -1,4 +1,4 @@
-"""How much happened in the last seconds, counted in buckets of one second.
+"""Rates over the last seconds, counted in buckets of one second.
 
 Law: a rate is the mean over whole seconds that have passed, so that it does not sag at the start of
 each second; before the first span is full it is the mean since the start. Memory is constant.

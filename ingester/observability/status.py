@@ -172,7 +172,7 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     open: int = 0
     stalled: int = 0
     files: int = 0
-    """On local disk, with rows of keyed answers that are sent later."""
+    """The number of files on local disk with rows of keyed answers that are sent later."""
     file_bytes: int = 0
 
 
@@ -193,18 +193,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Status)
 
 
 def encode_status(status: Status) -> bytes:
     """Give the JSON body (UTF-8) of ``/api/status`` and of the Flight action ``status``."""
     return _encoder.encode(status)
-
-
-def decode_status(body: bytes) -> Status:
-    """Read a status that a daemon sent, also a newer one with fields unknown here.
-
-    Raises:
-        msgspec.DecodeError: the body is not JSON, or a field is missing or of another type.
-    """
-    return _decoder.decode(body)

@@ -129,12 +129,11 @@ class VersionTail:
     ) -> None:
         age_s = (now - dt.datetime.fromisoformat(next_.at)).total_seconds()
         if age_s > self._retain_s:
-            raise StaleVersion(
+            raise _stale(
+                table,
                 f"version {version} of {table.namespace}/{table.name} ended {age_s:.0f} s ago,"
                 f" tails are kept for {self._retain_s:g} s (query.tail_retain);"
                 f" load version {table.state.version} and ask again",
-                retry_after_s=0.0,
-                details={"manifest_version": table.state.version, "version": table.state.version},
             )
 
     async def _changes(
@@ -148,10 +147,15 @@ class VersionTail:
         try:
             return await trio.to_thread.run_sync(read)
         except VersionNotKept as exc:
-            raise StaleVersion(
-                f"version {since} is not kept any more; load version {table.state.version}",
-                retry_after_s=0.0,
-                details={"manifest_version": table.state.version, "version": table.state.version},
+            newest = table.state.version
+            raise _stale(
+                table, f"version {since} is not kept any more; load version {newest}"
             ) from exc
         except StoreError as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+
+
+def _stale(table: TableBuffer, message: str) -> StaleVersion:
+    newest = table.state.version
+    details: dict[str, object] = {"manifest_version": newest, "version": newest}
+    return StaleVersion(message, retry_after_s=0.0, details=details)

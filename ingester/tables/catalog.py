@@ -49,7 +49,7 @@ class Catalog:
     # Reading
 
     async def open(self, namespace: str, name: str) -> TableBuffer:
-        """The table, loaded from its manifest when it is not known yet.
+        """Return the table, loaded from its manifest when it is not known yet.
 
         Raises:
             UnknownTable: it does not exist.
@@ -63,21 +63,21 @@ class Catalog:
             return await self._held.open(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
-        """The table, if it is in memory; InvalidRequest for a bad name. Any thread."""
+        """Return the table, if it is in memory; InvalidRequest for a bad name. Any thread."""
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         return self._tree.tables.get(key)
 
     def opened(self) -> list[TableBuffer]:
-        """The tables that are in memory."""
+        """Return the tables that are in memory."""
         return list(self._tree.tables.values())
 
     async def names(self) -> list[TableKey]:
-        """All tables, in the store or open here, sorted."""
+        """Return the keys of all tables, in the store or open here, sorted."""
         stored = await self.commits.read(lambda: list(list_tables(self.store)))
         return sorted({*stored, *self._tree.tables})
 
     async def chosen(self, namespace: str | None, name: str | None) -> list[TableBuffer]:
-        """One table, all of a namespace, or all that are open, sorted.
+        """Return one table, all of a namespace, or all that are open, sorted.
 
         Raises:
             UnknownTable: there is no such table, or no table in the namespace.
@@ -94,11 +94,11 @@ class Catalog:
         return sorted(tables, key=lambda t: t.key)
 
     def manifest(self, key: TableKey) -> Manifest:
-        """The table's manifest, to be used in a thread."""
+        """Return the table's manifest, to be used in a thread."""
         return self.commits.manifest(key)
 
     def is_fresh(self, table: TableBuffer, older_than_s: float) -> bool:
-        """Whether :meth:`refresh` has nothing to do. Any thread."""
+        """Say whether :meth:`refresh` has nothing to do. Any thread."""
         if time.monotonic() - table.refreshed_at <= older_than_s:
             return True
         # A commit under way installs the newest version, or the store is away.
@@ -144,7 +144,7 @@ class Catalog:
     # What a write depends on
 
     async def draft(self, namespace: str, name: str, sent: pa.Schema) -> TableDefinition | None:
-        """The definition that a write of this schema would lead to; None where it is there already.
+        """Return the definition that a write of this schema leads to; None where it is there.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
@@ -158,7 +158,7 @@ class Catalog:
     async def draft_keyed(
         self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
     ) -> TableDefinition:
-        """The definition that changes of this schema and key would lead to, there or not.
+        """Return the definition that changes of this schema and key lead to, there or not.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
@@ -171,7 +171,7 @@ class Catalog:
     async def prepare_write(
         self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str] = ()
     ) -> TableBuffer:
-        """The table, with every column of ``sent`` and this daemon's epoch in its manifest.
+        """Return the table, with every column of ``sent`` and this daemon's epoch in its manifest.
 
         Args:
             primary_key: of the table, where it is made.
@@ -205,7 +205,7 @@ class Catalog:
             return table
 
     async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
-        """What is opened; None where it does not exist and a write may make it."""
+        """Return the opened table; None where it does not exist and a write may make it."""
         try:
             return await opening
         except UnknownTable:
@@ -214,7 +214,7 @@ class Catalog:
             return None
 
     async def prepare_delete(self, namespace: str, name: str) -> TableBuffer:
-        """The table, with this daemon's epoch in its manifest.
+        """Return the table, with this daemon's epoch in its manifest.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
@@ -251,5 +251,5 @@ class Catalog:
             await self._held.close_writer(table)
 
     def close(self) -> None:
-        """Make and register nothing any more: the daemon has said, or says, that it is done."""
+        """Make and register nothing any more: the daemon says that it is done."""
         self._held.closing = True

@@ -51,14 +51,14 @@ class TableSteps:
         self._writer = writer
         self._owners = TableOwners(writer, endpoint)
         self.closing = False
-        """Nothing is made or registered any more."""
+        """Whether nothing is made or registered any more."""
 
     def may_write(self, table: TableBuffer) -> bool:
-        """Whether :meth:`own` has nothing to do. Without the gate, too."""
+        """Say whether :meth:`own` has nothing to do. Without the gate, too."""
         return table.registered and self._owners.owns(table)
 
     async def open(self, key: TableKey) -> TableBuffer:
-        """The table, loaded when it is not known yet.
+        """Return the table, loaded when it is not known yet.
 
         Raises:
             UnknownTable, StoreAway
@@ -73,7 +73,7 @@ class TableSteps:
         return self._keep(key, state)
 
     async def create(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
-        """The table: new, or as somebody else has just made it."""
+        """Return the table: new, or as somebody else has just made it."""
         self._check_open()
         actions = (*definition.actions(), self._writer_action("open"))
         try:

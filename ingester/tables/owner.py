@@ -30,7 +30,7 @@ class TableOwners:
         self._endpoint = endpoint
 
     def owns(self, table: TableBuffer) -> bool:
-        """Whether the table needs no claim, or has ours."""
+        """Say whether the table needs no claim, or has this daemon's."""
         if not table.definition.keyed:
             return True
         owner = table.state.owner
@@ -40,7 +40,7 @@ class TableOwners:
         )
 
     def claim(self, table: TableBuffer) -> Owner:
-        """What claims the table, on top of its newest version.
+        """Return the claim of the table, on top of its newest version.
 
         Raises:
             OwnedElsewhere

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import Reason, decode_status
+from ingester.observability.status import Reason, Status
 from tests.server.http.serving import RunningServer, TurnableSource, example_status, serving
 
 
@@ -80,7 +81,7 @@ def test_status_is_the_struct_as_json(server: RunningServer, source: TurnableSou
     source.shown = example_status("ready", [reason])
     answer = server.request("/api/status")
     assert answer.headers["content-type"] == "application/json"
-    assert decode_status(answer.body) == source.shown
+    assert msgspec.json.decode(answer.body, type=Status) == source.shown
     body = json.loads(answer.body)
     assert body["admission"]["reasons"] == [
         {"code": "memory", "message": "over the high watermark", "retry_after_s": 1.5}
