@@ -2,9 +2,10 @@
 
     ``streams`` opens a ``stream``; what it needs to know of its table is made once.
     ``admission`` lets a batch in by its bytes, or refuses it.
-    ``metadata`` is what a client says of a batch: its sequence, its checkpoint.
-    small:   ``coalescer`` makes one operation of all that wait for the log, in the log's thread.
-    larger:  ``combiner`` ─▶ ``preparation`` ─▶ ``operation_maker``: checked, split, encoded.
+    ``metadata`` holds what a client says of a batch: its sequence, its checkpoint.
+    ``sender`` chooses the way of a batch:
+    small    ``coalescer`` makes one operation of all that wait for the log, in the log's thread
+    larger   ``preparation`` ─▶ ``combiner`` ─▶ ``operation_maker``: checked, split, encoded
     then     ``metrics_sink`` ─▶ ``tracing_sink`` ─▶ ``dedup_sink`` (``covered_rows``)
                               ─▶ ``wal_sink`` ─▶ the buffers
     ``answer`` goes back, in the order of the stream's batches.

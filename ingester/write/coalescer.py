@@ -22,8 +22,7 @@ from ingester.dml.sink import DmlSink
 from ingester.errors import Stopping
 from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.preparation import Post
-from ingester.write.stream import Slot, WriteStream
+from ingester.write.stream import Post, Slot, WriteStream
 from ingester.write.wal_sink import EntryCollector, log_refusal
 from wal import Draft, Entry, LogError
 

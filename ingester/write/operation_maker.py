@@ -41,7 +41,7 @@ class OperationMaker:
     """
 
     def __init__(self, max_batch_bytes: int) -> None:
-        self._max_batch_bytes = max_batch_bytes
+        self.max_batch_bytes = max_batch_bytes
 
     def make(
         self,
@@ -59,10 +59,10 @@ class OperationMaker:
         split = self.split(plan.normalise, batch, known)
         rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
-        if stored > self._max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
+        if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
             raise InvalidRequest(
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
-                f" {self._max_batch_bytes}: send smaller batches"
+                f" {self.max_batch_bytes}: send smaller batches"
             )
         sequence = metadata.sequence
         return make_operation(
@@ -96,9 +96,9 @@ class OperationMaker:
 
     def check_size(self, batch: pa.RecordBatch) -> None:
         """Raise ``InvalidRequest`` for a batch that is too large as it came."""
-        if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
+        if (nbytes := batch.get_total_buffer_size()) > self.max_batch_bytes:
             raise InvalidRequest(
-                f"batch has {nbytes} B; flight.max_batch_bytes is {self._max_batch_bytes}:"
+                f"batch has {nbytes} B; flight.max_batch_bytes is {self.max_batch_bytes}:"
                 " send smaller batches"
             )
 
@@ -141,7 +141,7 @@ class OperationMaker:
 
     def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
         """Refuse few bytes that stand for too many; see :mod:`ingester.schema.expansion`."""
-        limit = self._max_batch_bytes
+        limit = self.max_batch_bytes
         nbytes = normalise.plain_bytes(batch, enough=limit)
         if nbytes > limit + BODY_OVERHEAD_BYTES:
             raise InvalidRequest(

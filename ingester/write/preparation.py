@@ -1,4 +1,4 @@
-"""How the batches of one stream become operations: at once, or while the stream reads on.
+"""The batches of one stream are made into operations: at once, or while the stream reads on.
 
 ::
 
@@ -15,85 +15,76 @@ passed on is admitted, so that it counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.write.combiner import Combiner, Kind, Known, Pace, Request
+from ingester.write.combiner import Combiner, Known, Pace, Request
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Slot, WriteStream
+from ingester.write.stream import Post, Slot, WriteStream
 
-Post = Callable[..., None]
-"""Calls a function on the loop, soon and in order, without waiting for it."""
+SMALL_BYTES = 96 << 10
+"""Batches that cannot become larger than this are coalesced: who does that serves all."""
 
 
 class Preparation:
-    """Prepares the batches of one stream. In the thread that reads them.
+    """Prepares the batches of one stream. In the thread that reads them."""
 
-    Args:
-        post: how a refusal comes to the loop.
-    """
-
-    def __init__(self, combiner: Combiner, post: Post, operations: OperationMaker) -> None:
+    def __init__(
+        self, stream: WriteStream, combiner: Combiner, operations: OperationMaker, post: Post
+    ) -> None:
+        self._stream = stream
         self._combiner = combiner
-        self._post = post
         self._operations = operations
+        self._post = post
+        self.small_bytes = min(SMALL_BYTES, operations.max_batch_bytes)
+        """Batches that cannot become larger are coalesced."""
         self._pace = Pace()
         self._last: Request[Operation] | None = None
         # Written by the combiner's thread, read by the reader's when it has settled.
         self._refused = False
 
-    def operation(
-        self, stream: WriteStream, batch: pa.RecordBatch, metadata: BatchMetadata
-    ) -> Operation:
+    def operation(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Operation:
         """Make an operation, here and now.
 
         Raises:
             InvalidRequest: what is wrong with the batch.
         """
-        plan = stream.plan
+        plan, origin = self._stream.plan, self._stream.origin
         return self._combiner.prepare(
             batch,
-            _kind(stream),
+            plan.kind,
             self._pace,
-            lambda known: self._operations.make(plan, batch, metadata, stream.origin, known),
+            lambda known: self._operations.make(plan, batch, metadata, origin, known),
         )
 
-    def passes_on(self, stream: WriteStream, batch: pa.RecordBatch, *, ahead: bool) -> bool:
+    def passes_on(self, batch: pa.RecordBatch, *, ahead: bool) -> bool:
         """Whether a batch is to be passed on: it is little work, and about as large as it came.
 
         Args:
             ahead: the stream may have more to read meanwhile. Otherwise a batch is passed on only
                 if it would have to wait here as well.
         """
-        normalise = stream.plan.normalise
+        normalise = self._stream.plan.normalise
         return (
-            stream.origin is None
+            self._stream.origin is None
             and normalise.keeps_types
             and normalise.most_bytes(batch) is not None
             and self._combiner.takes(batch, self._pace)
             and (ahead or self._combiner.busy)
         )
 
-    def pass_on(
-        self,
-        stream: WriteStream,
-        batch: pa.RecordBatch,
-        metadata: BatchMetadata,
-        admitted_bytes: int,
-    ) -> None:
+    def pass_on(self, batch: pa.RecordBatch, metadata: BatchMetadata, admitted_bytes: int) -> None:
         """Have the combiner's thread prepare a batch and submit it, or refuse it."""
-        plan, slot = stream.plan, stream.reserve()
+        plan, slot = self._stream.plan, self._stream.reserve()
 
         def make(known: Known) -> Operation:
             return self._operations.make(plan, batch, metadata, None, known)
 
         def submit(operation: Operation | None, error: BaseException | None) -> None:
-            self._submit(stream, slot, admitted_bytes, operation, error)
+            self._submit(slot, admitted_bytes, operation, error)
 
-        self._last = self._combiner.pass_on(batch, _kind(stream), self._pace, make, submit)
+        self._last = self._combiner.pass_on(batch, plan.kind, self._pace, make, submit)
 
     def settle(self) -> bool:
         """Wait until all that was passed on is in the log's queue; False if some is refused."""
@@ -104,7 +95,6 @@ class Preparation:
 
     def _submit(
         self,
-        stream: WriteStream,
         slot: Slot,
         admitted_bytes: int,
         operation: Operation | None,
@@ -113,24 +103,16 @@ class Preparation:
         """Submit what was prepared, in the combiner's thread."""
         if operation is None or self._refused:
             # The stream ends with its first refusal: nobody waits for what comes behind it.
-            stream.leave(admitted_bytes)
-            self._refuse(stream, slot, error)
+            self._stream.leave(admitted_bytes)
+            self._refuse(slot, error)
             return
         operation.admitted_bytes = admitted_bytes
         try:
-            stream.submit(operation, slot)
+            self._stream.submit(operation, slot)
         except BaseException as exc:  # nobody else's batches suffer from it
-            self._refuse(stream, slot, exc)
+            self._refuse(slot, exc)
 
-    def _refuse(self, stream: WriteStream, slot: Slot, error: BaseException | None) -> None:
+    def _refuse(self, slot: Slot, error: BaseException | None) -> None:
         if not self._refused:
             self._refused = True
-            self._post(stream.refuse, error, slot)
-
-
-def _kind(stream: WriteStream) -> Kind:
-    """The kind of a stream's batches, by which the combiner checks them with others."""
-    plan = stream.plan
-    definition = plan.normalise.definition
-    spec = definition.spec if plan.normalise.keeps_types else None
-    return Kind(plan.table.key, plan.schema.number, spec)
+            self._post(self._stream.refuse, error, slot)

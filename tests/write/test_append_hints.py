@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from ingester.server.flight.in_flight import Unanswered
-from ingester.server.flight.put import PutCall
 from ingester.write.coalescer import Arrival
+from ingester.write.metadata import NO_METADATA
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.preparation import Preparation
+from ingester.write.sender import Awaits, Sender
 from ingester.write.stream import WriteStream
 from wal import OrderedSession
 
@@ -17,10 +20,12 @@ BATCH = pa.record_batch({"i": [1]})
 
 
 class Stream:
-    """Takes what is offered, and judges it at once."""
+    """Takes what is offered, and checks it at once."""
 
     def __init__(self) -> None:
         self.session = OrderedSession()
+        self.origin = None
+        self.plan = SimpleNamespace(normalise=SimpleNamespace(most_bytes=lambda batch: 8))
         self.offered: list[tuple[Arrival, bool]] = []
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
@@ -32,16 +37,21 @@ class Stream:
 
 
 @pytest.mark.parametrize(
-    ("looks", "waits", "here"),
+    ("awaits", "waits", "here"),
     [
-        pytest.param(False, True, True, id="in turns"),
-        pytest.param(True, True, False, id="while it is seen whether the client sends ahead"),
-        pytest.param(None, False, False, id="in the reader's thread"),
+        pytest.param(Awaits.ANSWER, True, True, id="in turns"),
+        pytest.param(
+            Awaits.CHECK, True, False, id="while it is seen whether the client runs ahead"
+        ),
+        pytest.param(Awaits.NOTHING, False, False, id="in the reader's thread"),
     ],
 )
-def test_a_client_that_waits_is_known_to_wait(looks: bool | None, waits: bool, here: bool) -> None:
-    call, stream = object.__new__(PutCall), Stream()
-    call._unanswered = Unanswered(10)
-    assert call._offer(cast(WriteStream, stream), BATCH, 100, looks)
-    ((arrival, written_here),) = stream.offered
+def test_a_client_that_waits_is_known_to_wait(awaits: Awaits, waits: bool, here: bool) -> None:
+    recorded, sent = Stream(), list[int]()
+    stream, nothing = cast(WriteStream, recorded), cast(Any, None)
+    preparation = Preparation(stream, nothing, OperationMaker(1 << 20), nothing)
+    sender = Sender(stream, preparation, nothing, nothing, sent.append)
+    assert sender.send(BATCH, NO_METADATA, awaits)
+    ((arrival, written_here),) = recorded.offered
     assert (arrival.waits, written_here) == (waits, here)
+    assert sent == [arrival.stored_bytes]

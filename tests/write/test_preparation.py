@@ -88,13 +88,13 @@ class _Portal:
 def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]) -> None:
     held, portal, recorded = Held(), _Portal(), _Stream()
     stream = cast(WriteStream, recorded)
-    ready = Preparation(held.combiner, portal.post, OperationMaker(1 << 20))
+    ready = Preparation(stream, held.combiner, OperationMaker(1 << 20), portal.post)
     for number, good in enumerate(goods):
         batch = _batch(number, good=good)
         # The place is taken: also who waits for the answer passes it on.
-        assert ready.passes_on(stream, batch, ahead=False)
+        assert ready.passes_on(batch, ahead=False)
         recorded.admitted_bytes += 1 << number
-        ready.pass_on(stream, batch, NO_METADATA, 1 << number)
+        ready.pass_on(batch, NO_METADATA, 1 << number)
     assert recorded.submitted == []
     held.free()
     whole = all(goods)
@@ -105,21 +105,23 @@ def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]
     assert recorded.admitted_bytes == (1 << first) - 1
     portal.run()
     assert recorded.refused == ([] if whole else [(InvalidRequest, first)])
-    assert not ready.passes_on(stream, _batch(0, good=True), ahead=False)
-    assert ready.passes_on(stream, _batch(0, good=True), ahead=True)
+    assert not ready.passes_on(_batch(0, good=True), ahead=False)
+    assert ready.passes_on(_batch(0, good=True), ahead=True)
 
 
 def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
     held, portal, broken, other = Held(), _Portal(), _Stream(), _Stream()
     broken.breaks_at = 1
     ready = {
-        each: Preparation(held.combiner, portal.post, OperationMaker(1 << 20))
+        each: Preparation(
+            cast(WriteStream, each), held.combiner, OperationMaker(1 << 20), portal.post
+        )
         for each in (broken, other)
     }
     for number in range(3):
         for each in (broken, other):
             batch = _batch(number, good=True)
-            ready[each].pass_on(cast(WriteStream, each), batch, NO_METADATA, 1 << number)
+            ready[each].pass_on(batch, NO_METADATA, 1 << number)
     held.free()
     assert [each.settle() for each in ready.values()] == [False, True]
     portal.run()

@@ -9,14 +9,11 @@ A client that sends ahead has two threads:
     reader      read ─ hand over ─▶ log ─┐
     handler     answer ◀── outcomes, in order ◀── loop (apply)
 
-Small batches are handed over as they are, and coalesced in the log's thread
-(:mod:`ingester.write.coalescer`). Larger ones, and those of an origin, are made into operations
-first (:mod:`ingester.write.preparation`); one with a sequence goes to the log by way of the loop,
-where the dedup sink knows whether it is new.
+By which way a batch goes to the log is chosen in :mod:`ingester.write.sender`.
 
-Law of this file: everything that costs per byte is done before the loop. The handler's thread
-answers, and returns as soon as a batch is refused. At most ``max_unanswered`` batches, or 64 MiB,
-are on their way; then nothing more is read and gRPC's flow control stops the client.
+Law of this file: the handler's thread answers, and returns as soon as a batch is refused. At most
+``max_unanswered`` batches, or 64 MiB, are on their way; then nothing more is read and gRPC's flow
+control stops the client.
 """
 
 from __future__ import annotations
@@ -24,12 +21,10 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-import pyarrow as pa
-
-from ingester.dml.operation import Operation
 from ingester.schema import Normaliser
 from ingester.server.flight.decoding import PutLimits, moved
 from ingester.server.flight.in_flight import Unanswered
@@ -38,18 +33,13 @@ from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
-from ingester.write.coalescer import Arrival
 from ingester.write.combiner import Combiner
-from ingester.write.metadata import RisingSequences
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
+from ingester.write.sender import Awaits, Sender
 from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target, Writes
 
-SMALL_BYTES = 96 << 10
-"""Batches that cannot become larger than this are coalesced: who does that serves all."""
-ARRIVAL_BYTES = 1 << 10
-"""The bytes that a small batch costs on its way beside its rows."""
 PATIENCE = 16
 """The number of batches in a row that find none unanswered before them: the client waits."""
 MAX_TURNS = 256
@@ -81,14 +71,14 @@ class PutCall:
         self._command = command
         self._decoding = limits.decoding
         self._operations = OperationMaker(limits.max_batch_bytes)
-        self._preparation = Preparation(combiner, portal.post, self._operations)
-        self._small_bytes = min(SMALL_BYTES, limits.max_batch_bytes)
+        self._combiner = combiner
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
         self._answers = 0
-        self._sequences = RisingSequences()
         self._first: Any = None
+        self._stream: WriteStream
+        self._sender: Sender
         self.refused_bytes = 0  # of messages that were received for nothing
 
     def serve(self, reader: Any, writer: Any) -> None:
@@ -100,10 +90,19 @@ class PutCall:
         stream = self._open(reader)
         if stream is None:
             return
+        portal, operations = self._portal, self._operations
+        self._stream = stream
+        self._sender = Sender(
+            stream,
+            Preparation(stream, self._combiner, operations, portal.post),
+            portal.post,
+            partial(portal.call, self._writes.begin),
+            self._unanswered.sent,
+        )
         try:
-            self._take_turns(reader, writer, stream)
+            self._take_turns(reader, writer)
         finally:
-            self._portal.post(stream.close)
+            portal.post(stream.close)
 
     def _open(self, reader: Any) -> WriteStream | None:
         """Open the stream; None for an empty one. A first chunk that had to be read is kept.
@@ -133,7 +132,7 @@ class PutCall:
 
     # The handler's thread
 
-    def _take_turns(self, reader: Any, writer: Any, stream: WriteStream) -> None:
+    def _take_turns(self, reader: Any, writer: Any) -> None:
         """Read and answer in turns; now and then see whether the client sends ahead."""
         turns, look_at = 0, 1
         chunk, self._first = self._first, None
@@ -143,27 +142,25 @@ class PutCall:
                 return
             turns += 1
             looks = turns >= look_at
-            handed_over = self._hand_over(stream, chunk, looks=looks)
+            handed_over = self._hand_over(chunk, Awaits.CHECK if looks else Awaits.ANSWER)
             chunk = None
             if not (looks and handed_over):
                 try:
                     self._answer(writer)
                 finally:
-                    stream.answered_here()
+                    self._stream.answered_here()
                 continue
             look_at = min(look_at * 2, MAX_TURNS)
             # Clients that wait for each other's answers too would all be looked at in one turn.
             turns = random.randrange(-(look_at // 2), look_at // 2)
-            chunk = self._read_ahead(reader, writer, stream).chunk
+            chunk = self._read_ahead(reader, writer).chunk
             if chunk is None:
                 return
 
-    def _read_ahead(self, reader: Any, writer: Any, stream: WriteStream) -> _Back:
+    def _read_ahead(self, reader: Any, writer: Any) -> _Back:
         """Answer while another thread reads, until that comes back."""
         self._reader_left.clear()
-        threading.Thread(
-            target=self._read, args=(reader, stream), name="put-reader", daemon=True
-        ).start()
+        threading.Thread(target=self._read, args=(reader,), name="put-reader", daemon=True).start()
         try:
             while (back := self._answer(writer)) is None:
                 pass
@@ -201,15 +198,15 @@ class PutCall:
 
     # The reader's thread
 
-    def _read(self, reader: Any, stream: WriteStream) -> None:
+    def _read(self, reader: Any) -> None:
         try:
-            self._read_all(reader, stream)
+            self._read_all(reader)
         except BaseException as exc:
             self._outcomes.put([exc])
         finally:
             self._reader_left.set()
 
-    def _read_all(self, reader: Any, stream: WriteStream) -> None:
+    def _read_all(self, reader: Any) -> None:
         answered, patience = 0, 1
         while self._unanswered.wait_for_room():
             chunk = next_chunk(reader, self._reading)
@@ -222,85 +219,32 @@ class PutCall:
                 if answered >= patience:
                     self._outcomes.put(_Back(chunk))
                     return
-            if not self._hand_over(stream, chunk):
+            if not self._hand_over(chunk, Awaits.NOTHING):
                 return
             del chunk  # nothing of it is held while the next one is waited for
         # Through the loop, behind the answers of everything that was handed over before.
-        self._portal.post(stream.finish, lambda: self._outcomes.put(_Back(None)))
+        self._portal.post(self._stream.finish, lambda: self._outcomes.put(_Back(None)))
 
     # Whoever reads
 
-    def _hand_over(self, stream: WriteStream, chunk: Any, *, looks: bool | None = None) -> bool:
-        """Send a batch on its way; False if it is known to be refused, which its outcome says.
-
-        Args:
-            looks: None in the reader's thread. In the handler's: true, wait until that is known;
-                false, nothing else is to be done before the answer.
-        """
+    def _hand_over(self, chunk: Any, awaits: Awaits) -> bool:
+        """Send a batch on its way; False if it is known to be refused, which its outcome says."""
         try:
-            return self._sent_off(stream, chunk, looks)
+            return self._send(chunk, awaits)
         except BaseException as exc:
-            self._portal.post(stream.refuse, exc)
+            self._portal.post(self._stream.refuse, exc)
             self.refused_bytes += bytes_of(chunk)
             return False
 
-    def _sent_off(self, stream: WriteStream, chunk: Any, looks: bool | None) -> bool:
-        batch, preparation = batch_of(chunk), self._preparation
-        if self._reading.holds_batch():
+    def _send(self, chunk: Any, awaits: Awaits) -> bool:
+        batch, stream = batch_of(chunk), self._stream
+        in_room = self._reading.holds_batch()
+        if in_room:
             self._operations.check_size(batch)
-            sequence = metadata_of(chunk, stream.origin).sequence
-            stream.would_admit(batch.get_total_buffer_size(), sequence)
-            self._operations.check_valid(batch)
-            batch = moved(batch)  # what is refused anyway is not copied
-        if stream.origin is None and chunk.app_metadata is None:
-            most = stream.plan.normalise.most_bytes(batch)
-            if most is not None and most <= self._small_bytes:
-                nbytes = int(most) + ARRIVAL_BYTES
-                return preparation.settle() and self._offer(stream, batch, nbytes, looks)
         metadata = metadata_of(chunk, stream.origin)
-        self._sequences.check(metadata.sequence)
-        if looks is not True and preparation.passes_on(stream, batch, ahead=looks is None):
-            nbytes = stream.admit(batch.get_total_buffer_size(), None)
-            self._unanswered.sent(nbytes)
-            preparation.pass_on(stream, batch, metadata, nbytes)
-            return True
-        if not preparation.settle():
-            return False
-        operation = preparation.operation(stream, batch, metadata)
-        self._begin(stream, operation)
-        operation.admitted_bytes = stream.admit(operation.nbytes, operation.origin_sequence)
-        self._unanswered.sent(operation.nbytes)
-        if stream.origin is None:
-            stream.submit(operation)
-        else:
-            self._portal.post(_submit, stream, operation)
-        return True
-
-    def _offer(
-        self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, looks: bool | None
-    ) -> bool:
-        arrival = Arrival(stream, batch, stream.admit(nbytes, None))
-        arrival.waits = looks is not None
-        if looks:
-            arrival.checked = threading.Event()
-        self._unanswered.sent(nbytes)
-        # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
-        stream.offer(arrival, arrival.slot, here=looks is False)
-        if arrival.checked is None:
-            return True
-        arrival.checked.wait()
-        return stream.session.refusal is None
-
-    def _begin(self, stream: WriteStream, operation: Operation) -> None:
-        sequence = operation.origin_sequence
-        if sequence is not None and stream.origin_table is None:
-            stream.would_admit(operation.nbytes, sequence)
-            self._portal.call(self._writes.begin, stream, sequence)
-
-
-def _submit(stream: WriteStream, operation: Operation) -> None:
-    """Submit on the loop. Nothing may escape: trio has nobody to give it to."""
-    try:
-        stream.submit(operation)
-    except Exception as exc:
-        stream.refuse(exc)
+        if in_room:
+            # What is refused anyway is not copied.
+            stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)
+            self._operations.check_valid(batch)
+            batch = moved(batch)
+        return self._sender.send(batch, metadata, awaits)

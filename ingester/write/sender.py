@@ -1,0 +1,117 @@
+"""A sender chooses one of three ways into the log for each batch of a stream.
+
+    small, without metadata   ─▶ ``coalescer``: an operation with others, in the log's thread
+    larger, little work       ─▶ ``preparation``: passed on to the combiner's thread
+    any other                 ─▶ ``preparation``: made into an operation here, and submitted
+
+Law of this file: batches go to the log in their stream's order, whichever way each takes. All that
+costs per byte is done before the loop; a batch with a sequence goes by way of it, where the dedup
+sink knows whether it is new.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+
+import pyarrow as pa
+
+from ingester.dml.operation import Operation
+from ingester.write.coalescer import Arrival
+from ingester.write.metadata import NO_METADATA, BatchMetadata, RisingSequences
+from ingester.write.preparation import Preparation
+from ingester.write.stream import Post, WriteStream
+
+ARRIVAL_BYTES = 1 << 10
+"""The bytes that a small batch costs on its way beside its rows."""
+
+
+class Awaits(Enum):
+    """What whoever sends a batch waits for, before it reads the next one."""
+
+    NOTHING = auto()
+    CHECK = auto()
+    """It waits until the batch is known to be good, or refused."""
+    ANSWER = auto()
+    """It has nothing else to do before the answer."""
+
+
+class Sender:
+    """Sends the batches of one stream. In the thread that reads them.
+
+    Args:
+        begin: takes the stream's origin over, from its first sequence on; waits for the loop.
+        on_sent: is told the bytes of each batch that is on its way.
+    """
+
+    def __init__(
+        self,
+        stream: WriteStream,
+        preparation: Preparation,
+        post: Post,
+        begin: Callable[[WriteStream, int], None],
+        on_sent: Callable[[int], None],
+    ) -> None:
+        self._stream = stream
+        self._preparation = preparation
+        self._post = post
+        self._begin = begin
+        self._on_sent = on_sent
+        self._sequences = RisingSequences()
+
+    def send(self, batch: pa.RecordBatch, metadata: BatchMetadata, awaits: Awaits) -> bool:
+        """Send a batch on its way; False if it is known to be refused, which its outcome says.
+
+        Raises:
+            IngesterError: why it is refused.
+        """
+        stream, preparation = self._stream, self._preparation
+        if stream.origin is None and metadata is NO_METADATA:
+            most = stream.plan.normalise.most_bytes(batch)
+            if most is not None and most <= preparation.small_bytes:
+                return preparation.settle() and self._offer(batch, int(most), awaits)
+        self._sequences.check(metadata.sequence)
+        ahead = awaits is Awaits.NOTHING
+        if awaits is not Awaits.CHECK and preparation.passes_on(batch, ahead=ahead):
+            nbytes = stream.admit(batch.get_total_buffer_size(), None)
+            self._on_sent(nbytes)
+            preparation.pass_on(batch, metadata, nbytes)
+            return True
+        if not preparation.settle():
+            return False
+        self._submit(preparation.operation(batch, metadata))
+        return True
+
+    def _offer(self, batch: pa.RecordBatch, most_bytes: int, awaits: Awaits) -> bool:
+        stream, nbytes = self._stream, most_bytes + ARRIVAL_BYTES
+        arrival = Arrival(stream, batch, stream.admit(nbytes, None))
+        arrival.waits = awaits is not Awaits.NOTHING
+        if awaits is Awaits.CHECK:
+            arrival.checked = threading.Event()
+        self._on_sent(nbytes)
+        # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
+        stream.offer(arrival, arrival.slot, here=awaits is Awaits.ANSWER)
+        if arrival.checked is None:
+            return True
+        arrival.checked.wait()
+        return stream.session.refusal is None
+
+    def _submit(self, operation: Operation) -> None:
+        stream, sequence = self._stream, operation.origin_sequence
+        if sequence is not None and stream.origin_table is None:
+            stream.would_admit(operation.nbytes, sequence)
+            self._begin(stream, sequence)
+        operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
+        self._on_sent(operation.nbytes)
+        if stream.origin is None:
+            stream.submit(operation)
+        else:
+            self._post(self._submit_on_loop, operation)
+
+    def _submit_on_loop(self, operation: Operation) -> None:
+        """Submit an origin's operation. Nothing may escape: trio has nobody to give it to."""
+        try:
+            self._stream.submit(operation)
+        except Exception as exc:
+            self._stream.refuse(exc)
