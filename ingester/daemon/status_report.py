@@ -123,13 +123,15 @@ class StatusReport:
 
 
 def _gauges(runtime: Runtime) -> Gauges:
+    admission = _admission(runtime)
     return Gauges(
-        admission=_admission(runtime),
+        memory=admission.memory,
         buffered=runtime.tree.statistics(),
         persist=_persists(runtime),
         log=_log(runtime),
         streams=runtime.queries.statistics(),
         ready=runtime.state == "ready",
+        accepts_writes=admission.accepts_writes,
     )
 
 

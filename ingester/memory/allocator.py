@@ -8,7 +8,7 @@ in anew.
 The room is the exception: another allocator (mimalloc), which has so much memory and no more. What
 does not fit fails in the one call that asks for it, with nothing allocated. What clients send
 compressed goes there (:mod:`ingester.server.flight.reception`), as nobody sees how large it is
-before it is decompressed, and is taken out as soon as it is known to be wanted.
+before it is decompressed, and is copied out as soon as it is known to be let in.
 """
 
 from __future__ import annotations

@@ -13,67 +13,50 @@ import trio
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingester.observability.status import (
-    Admission,
-    Buffered,
-    LogStatus,
-    PersistStatus,
-    StreamStatus,
-)
+from ingester.observability.status import Buffered, LogStatus, Memory, PersistStatus, StreamStatus
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """What the parts of the daemon tell about themselves, as far as gauges show it."""
 
-    admission: Admission
+    memory: Memory
     buffered: Buffered
     persist: PersistStatus
     log: LogStatus
     streams: StreamStatus
     ready: bool
     """Whether queries are answered."""
+    accepts_writes: bool
 
 
 _GAUGES = {
-    "memory_limit_bytes": ("memory.limit", "admission.memory.limit_bytes"),
-    "memory_low_bytes": (
-        "Watermark above which the daemon persists",
-        "admission.memory.low_bytes",
-    ),
-    "memory_high_bytes": (
-        "Watermark above which the daemon refuses writes",
-        "admission.memory.high_bytes",
-    ),
-    "buffered_rows": ("Rows that are not yet in a committed file", "buffered.rows"),
-    "buffered_bytes": (
-        "Memory of the rows that are not yet in a committed file",
-        "buffered.bytes",
-    ),
-    "buffered_partitions": ("Partitions with a buffer", "buffered.partitions"),
-    "persist_queued_jobs": ("Frozen buffers that wait for a worker", "persist.queued_jobs"),
+    "memory_limit_bytes": ("memory.limit_bytes", "memory.limit"),
+    "memory_low_bytes": ("memory.low_bytes", "Watermark above which the daemon persists"),
+    "memory_high_bytes": ("memory.high_bytes", "Watermark above which the daemon refuses writes"),
+    "buffered_rows": ("buffered.rows", "Rows that are not yet in a committed file"),
+    "buffered_bytes": ("buffered.bytes", "Memory of the rows that are not yet in a committed file"),
+    "buffered_partitions": ("buffered.partitions", "Partitions with a buffer"),
+    "persist_queued_jobs": ("persist.queued_jobs", "Frozen buffers that wait for a worker"),
     "persist_queued_bytes": (
-        "Memory of the frozen buffers that wait for a worker",
         "persist.queued_bytes",
+        "Memory of the frozen buffers that wait for a worker",
     ),
-    "persist_active_jobs": ("Persists under way", "persist.active"),
-    "log_segments": ("Log segments on local disk", "log.segments"),
-    "log_bytes": ("Bytes of the log segments on local disk", "log.bytes"),
-    "log_pending_operations": ("Operations that wait for their sync", "log.pending"),
-    "streams_open": ("Open query streams", "streams.open"),
-    "streams_stalled": (
-        "Open query streams whose client has stopped reading",
-        "streams.stalled",
-    ),
+    "persist_active_jobs": ("persist.active", "Persists under way"),
+    "log_segments": ("log.segments", "Log segments on local disk"),
+    "log_bytes": ("log.bytes", "Bytes of the log segments on local disk"),
+    "log_pending_operations": ("log.pending", "Operations that wait for their sync"),
+    "streams_open": ("streams.open", "Open query streams"),
+    "streams_stalled": ("streams.stalled", "Open query streams whose client has stopped reading"),
     "answer_files": (
-        "Files on local disk with rows of keyed answers that are sent later",
         "streams.files",
+        "Files on local disk with rows of keyed answers that are sent later",
     ),
-    "answer_file_bytes": ("Bytes of these files, at most", "streams.file_bytes"),
-    "ready": ("1 while queries are answered", "ready"),
-    "accepts_writes": ("1 while a write would be taken", "admission.accepts_writes"),
+    "answer_file_bytes": ("streams.file_bytes", "Bytes of these files, at most"),
+    "ready": ("ready", "1 while queries are answered"),
+    "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
 }
-"""Each gauge's help text, and where it stands in :class:`Gauges`."""
-_READ = {name: attrgetter(path) for name, (_, path) in _GAUGES.items()}
+"""Where each gauge stands in :class:`Gauges`, and its help text."""
+_READ = {name: attrgetter(path) for name, (path, _) in _GAUGES.items()}
 
 
 class GaugeCollector(Collector):
@@ -97,13 +80,13 @@ class GaugeCollector(Collector):
 
 def _families(gauges: Gauges | None) -> Iterator[Metric]:
     """All gauges, with their figures where there are any."""
-    for name, (text, _) in _GAUGES.items():
+    for name, (_, text) in _GAUGES.items():
         value = None if gauges is None else float(_READ[name](gauges))
         yield GaugeMetricFamily(f"ingester_{name}", text, value=value)
     memory = GaugeMetricFamily(
         "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
     )
     if gauges is not None:
-        for kind, used in gauges.admission.memory.by_kind.items():
+        for kind, used in gauges.memory.by_kind.items():
             memory.add_metric([kind], used)
     yield memory

@@ -38,7 +38,7 @@ class FairScheduler:
         return len(self._waiting)
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def turn(self) -> Iterator[None]:
         """Have a turn inside the block."""
         self.take()
         try:
@@ -48,7 +48,7 @@ class FairScheduler:
 
     @contextmanager
     def given_back(self) -> Iterator[None]:
-        """Let others have the turn inside the block. Only inside :meth:`taken`."""
+        """Let others have the turn inside the block. Only inside :meth:`turn`."""
         self.give()
         try:
             yield

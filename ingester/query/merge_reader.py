@@ -157,7 +157,7 @@ class MergeReader:
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
                     group = context.group(file, index, columns).batch
-                    # Not by a name: the whole group would be held until the next one is wanted.
+                    # Not by a name: the whole group would be held until the next one is needed.
                     piece = [window(group, row, rows).batch]
                     row += piece[0].num_rows
                     del group

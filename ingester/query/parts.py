@@ -69,7 +69,7 @@ def chunk_at(chunks: Sequence[Chunk], row: int) -> int:
     return bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
 
 
-def small_run(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
+def joined_chunks(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
     """Join the first chunks into one part, where there are several small ones of one schema.
 
     Freshly written rows lie in many small chunks, and each part costs the same whatever its size.

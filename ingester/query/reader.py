@@ -14,7 +14,7 @@ import pyarrow as pa
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.buffer_spill import OrderFile, RowSelection, RowsFile
 from ingester.query.merge_reader import MergeReader
-from ingester.query.parts import Piece, chunk_at, small_run
+from ingester.query.parts import Piece, chunk_at, joined_chunks
 from ingester.query.read_context import Part, ReadContext, Selection
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.row_group_scan import AHEAD, RowGroupScan
@@ -105,7 +105,7 @@ class PartReader:
         chunks = source.chunks()
         index = chunk_at(chunks, row)
         chunk = chunks[index]
-        if row == chunk.start and (joined := small_run(chunks[index:], stop)) is not None:
+        if row == chunk.start and (joined := joined_chunks(chunks[index:], stop)) is not None:
             return self._whole_or_part(joined, own=True)
         stop = min(chunk.batch.num_rows, stop - chunk.start)
         return self._slicer.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)

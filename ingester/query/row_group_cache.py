@@ -110,7 +110,7 @@ class RowGroupCache:
         self._threads = ThreadPoolExecutor(AHEAD_THREADS, "row-groups")
 
     def shrink(self) -> None:
-        """Forget all decoded row groups: their memory is wanted elsewhere."""
+        """Forget all decoded row groups: their memory is needed elsewhere."""
         self.forget_idle(-1.0)
 
     def forget_idle(self, idle_s: float = IDLE_S) -> None:

@@ -110,8 +110,8 @@ class Slicer:
         mask = self._mask(batch)
         if mask is not None:
             batch, own = batch.filter(mask), True
-        wanted = self._align(batch)
-        found = wanted if own or batch.num_rows == 0 else copied(wanted)
+        aligned = self._align(batch)
+        found = aligned if own or batch.num_rows == 0 else copied(aligned)
         return Piece(found, sent_bytes(found))
 
     def part(
@@ -127,18 +127,18 @@ class Slicer:
         self.let_go()
         if self.lacks(batch):
             return self._widened(batch, start, stop)
-        wanted = self._align(batch)
+        aligned = self._align(batch)
         kept = nbytes or sent_bytes(batch)
         may_view = self._views.take(kept)
         self._held = kept if may_view else 0
-        size = nbytes if wanted is batch else None
-        view = window(wanted, start, stop, size, AIM_BYTES if may_view else CROWD_BYTES)
+        size = nbytes if aligned is batch else None
+        view = window(aligned, start, stop, size, AIM_BYTES if may_view else CROWD_BYTES)
         if self._predicate.conjunctions:
             times = min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
             rows = min(stop - start, int(view.batch.num_rows * times))
             mask = self._mask(batch.slice(start, rows))
             if mask is not None:
-                return self._matching(wanted.slice(start, rows), mask)
+                return self._matching(aligned.slice(start, rows), mask)
         if kept <= PART_BYTES and view.batch.num_rows == batch.num_rows:
             self.let_go()  # it is no larger than a part may be
             return view.batch.num_rows, view

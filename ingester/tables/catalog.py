@@ -42,7 +42,7 @@ class Catalog:
     ) -> None:
         self.store = commits.store
         self.commits = commits
-        self._held = TableSteps(commits, tree, writer, endpoint)
+        self._steps = TableSteps(commits, tree, writer, endpoint)
         self._tree = tree
         self._auto_create = auto_create
 
@@ -60,7 +60,7 @@ class Catalog:
             return table
         key = (namespace, name)
         async with self.commits.held(key):
-            return await self._held.open(key)
+            return await self._steps.open(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
         """Return the table, if it is in memory; InvalidRequest for a bad name. Any thread."""
@@ -186,22 +186,22 @@ class Catalog:
         table = self._tree.tables.get(key)
         if (
             table is not None
-            and self._held.may_write(table)
+            and self._steps.may_write(table)
             and not missing_columns(table.definition, sent)
         ):
             return table
         async with self.commits.held(key):
-            table = await self._unless_to_be_made(self._held.open(key))
+            table = await self._unless_to_be_made(self._steps.open(key))
             if table is None:
-                wanted = (
+                definition = (
                     keyed_definition(sent, primary_key)
                     if primary_key
                     else automatic_definition(sent)
                 )
-                table = await self._held.create(key, wanted)
-            await self._held.own(table)
+                table = await self._steps.create(key, definition)
+            await self._steps.own(table)
             while missing := missing_columns(table.definition, sent):
-                await self._held.widen(table, missing)
+                await self._steps.widen(table, missing)
             return table
 
     async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
@@ -220,9 +220,9 @@ class Catalog:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
         """
         table = await self.open(namespace, name)
-        if not self._held.may_write(table):
+        if not self._steps.may_write(table):
             async with self.commits.held(table.key):
-                await self._held.own(table)
+                await self._steps.own(table)
         return table
 
     async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
@@ -234,22 +234,22 @@ class Catalog:
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         async with self.commits.held(key):
             try:
-                table = await self._held.open(key)
+                table = await self._steps.open(key)
             except UnknownTable:
-                table = await self._held.create(key, definition)
+                table = await self._steps.create(key, definition)
             check_same(table.state, definition, key)
             return table
 
     async def register(self, table: TableBuffer) -> None:
         """Put this daemon's epoch into the table's manifest, if it is not there yet."""
         async with self.commits.held(table.key):
-            await self._held.register(table)
+            await self._steps.register(table)
 
     async def close_writer(self, table: TableBuffer) -> None:
         """Say in the manifest that this incarnation writes no more: a clean stop."""
         async with self.commits.held(table.key):
-            await self._held.close_writer(table)
+            await self._steps.close_writer(table)
 
     def close(self) -> None:
         """Make and register nothing any more: the daemon says that it is done."""
-        self._held.closing = True
+        self._steps.closed = True

@@ -50,7 +50,7 @@ class TableSteps:
         self._tree = tree
         self._writer = writer
         self._owners = TableOwners(writer, endpoint)
-        self.closing = False
+        self.closed = False
         """Whether nothing is made or registered any more."""
 
     def may_write(self, table: TableBuffer) -> bool:
@@ -127,7 +127,7 @@ class TableSteps:
             table.registered = False
 
     def _check_open(self) -> None:
-        if self.closing:
+        if self.closed:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
     async def _commit(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:

@@ -15,7 +15,6 @@ from ingester.observability import metrics as metrics_module
 from ingester.observability.gauges import Gauges
 from ingester.observability.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
 from ingester.observability.status import (
-    Admission,
     Buffered,
     LogStatus,
     Memory,
@@ -164,12 +163,13 @@ def gauges(segments: int = 0, streams_open: int = 0) -> Gauges:
         by_kind={"buffer": 5, "frozen": 7},
     )
     return Gauges(
-        admission=Admission(accepts_writes=True, reasons=[], memory=memory),
+        memory=memory,
         buffered=Buffered(rows=3),
         persist=PersistStatus(),
         log=LogStatus(segments=segments),
         streams=StreamStatus(open=streams_open),
         ready=True,
+        accepts_writes=True,
     )
 
 

@@ -33,7 +33,7 @@ def test_no_more_are_at_work_than_there_are_turns() -> None:
     def work() -> None:
         nonlocal at_work, most
         for _ in range(200):
-            with scheduler.taken():
+            with scheduler.turn():
                 with lock:
                     at_work += 1
                     most = max(most, at_work)
@@ -49,11 +49,11 @@ def test_whoever_waits_lets_others_work() -> None:
     other_worked = threading.Event()
 
     def wait() -> None:
-        with scheduler.taken(), scheduler.given_back():
+        with scheduler.turn(), scheduler.given_back():
             assert other_worked.wait(PATIENCE_S)
 
     def work() -> None:
-        with scheduler.taken():
+        with scheduler.turn():
             other_worked.set()
 
     _all([threading.Thread(target=wait), threading.Thread(target=work)])
@@ -64,11 +64,11 @@ def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -
     order: list[int] = []
 
     def work(number: int) -> None:
-        with scheduler.taken():
+        with scheduler.turn():
             order.append(number)
 
     waiting = [threading.Thread(target=work, args=(number,)) for number in range(5)]
-    with scheduler.taken():
+    with scheduler.turn():
         for already, thread in enumerate(waiting):
             thread.start()
             until(partial(_waits, scheduler, already + 1), f"{already + 1} to wait")
@@ -83,11 +83,11 @@ def test_turns_are_had_in_the_order_of_asking_also_by_one_who_gives_his_back() -
 def test_a_turn_that_fails_is_not_lost() -> None:
     scheduler = FairScheduler(1)
     for _ in range(3):
-        with pytest.raises(RuntimeError), scheduler.taken(), scheduler.given_back():
+        with pytest.raises(RuntimeError), scheduler.turn(), scheduler.given_back():
             raise RuntimeError
-    _all([threading.Thread(target=lambda: scheduler.taken().__enter__())])
+    _all([threading.Thread(target=lambda: scheduler.turn().__enter__())])
 
 
 def test_there_is_always_a_turn() -> None:
-    with FairScheduler().taken():
+    with FairScheduler().turn():
         pass
