@@ -85,7 +85,7 @@ class StatusReport:
             tables=[table.statistics() for _, table in sorted(runtime.tree.tables.items())],
             persist=_persists(runtime),
             log=_log(runtime),
-            origins=runtime.known_origins.listed(),
+            origins=runtime.known_origins.statistics(),
             streams=runtime.queries.statistics(),
             clean_up=runtime.garbage_collector.statistics,
             errors=self._problems(),

@@ -38,17 +38,18 @@ NOBODY: frozenset[Hashable] = frozenset()
 
 
 class Claim(Enum):
-    """Whether this daemon takes the origin's writes into the table."""
+    """Who takes the origin's writes into the table, as far as this daemon knows."""
 
     UNCLAIMED = "unclaimed"
-    """No version says so yet, or the last one that did has expired."""
+    """No version gives them to this daemon, or the one that did has expired."""
     OURS = "ours"
+    """This daemon takes them."""
     LOST = "lost"
     """Another daemon has taken the origin over, and its writes are refused here."""
 
 
 class Event(Enum):
-    """What a manifest version says of the origin."""
+    """News that a manifest version brings of the origin."""
 
     CLAIM = "claim"
     LOSE = "lose"
@@ -62,7 +63,7 @@ TRANSITIONS: dict[tuple[Claim, Event], Claim] = {
     (Claim.OURS, Event.LOSE): Claim.LOST,
     (Claim.OURS, Event.EXPIRE): Claim.UNCLAIMED,
 }
-"""Any other event in a state is a fault of ours."""
+"""The state after each event that may come in a state."""
 
 
 class IllegalTransition(Exception):
@@ -70,20 +71,20 @@ class IllegalTransition(Exception):
 
 
 class OriginTable:
-    """Sequences of one origin into one table."""
+    """Decides about the sequences of one origin into one table."""
 
     def __init__(self, name: str, table: TableKey) -> None:
         self.name = name
         self.table = table
         self.state = Claim.UNCLAIMED
         self.process: Process | None = None
-        """This daemon, while the state is ``OURS``."""
+        """This daemon while the state is ``OURS``, else None."""
         self.tenures: tuple[Tenure, ...] = ()
-        """What each process has applied, by rising first sequence."""
+        """The shares of the processes that have applied sequences, by rising first sequence."""
         self.runs: list[Run] = []
-        """What the manifest says, as of the last :meth:`load`; empty where it knows nothing."""
+        """The runs of the version that was loaded last; empty where it does not know the origin."""
         self.owner: Process | None = None
-        """The process that takes the origin's writes, as of the last :meth:`load`."""
+        """The process that takes the origin's writes, by the version that was loaded last."""
         self.fates = Fates()
         self.touched = 0.0
         self.spec_id: int | None = None
@@ -100,7 +101,7 @@ class OriginTable:
         )
 
     def is_new(self, sequence: int) -> bool:
-        """Whether an operation is to be written; False for a duplicate of a durable one.
+        """Tell whether a sequence is to be written; False for a duplicate of a durable one.
 
         Raises:
             OwnedElsewhere: another daemon has the origin, or this sequence of it.
@@ -116,7 +117,7 @@ class OriginTable:
         return verdict is Verdict.NEW
 
     def verdict(self, sequence: int) -> Verdict:
-        """Where a sequence that is not under way stands, by memory and manifest. Any thread."""
+        """Tell where a sequence stands that is not under way. Any thread."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is not None:
             if sequence <= tenure.last:
@@ -129,7 +130,7 @@ class OriginTable:
         return verdict
 
     def covered(self, sequence: int) -> frozenset[PartitionKey]:
-        """Partitions whose files have a new sequence, although we never had it; mostly none."""
+        """Find the partitions whose files have a new sequence, although we never had it."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is None or not tenure.ahead:
             return frozenset()
@@ -143,13 +144,14 @@ class OriginTable:
         return begun
 
     def owns(self, first: int) -> bool:
-        """Whether all from ``first`` on can be judged without taking anything over."""
+        """Tell whether everything from ``first`` on is ours, or durable."""
         return self.process is not None and self.first_foreign(first, self.process) is None
 
     def first_foreign(self, first: int, process: Process) -> int | None:
-        """The first sequence from ``first`` on that another than ``process`` has, and no file.
+        """Find the first sequence from ``first`` on that another process has, and no file.
 
-        None where there is none: all is the process's, a duplicate of what we have, or in files.
+        Returns:
+            None where all is the process's own, a duplicate of what we have, or in files.
         """
         for run, end in with_ends(self.runs):
             start = max(first, run.first, -1 if run.complete is None else run.complete + 1)
@@ -160,7 +162,7 @@ class OriginTable:
         return None
 
     def tenure_of(self, sequence: int, process: Process) -> Tenure:
-        """The tenure that a process's sequence belongs to, made when it is new."""
+        """Find the tenure that a process's sequence belongs to, or make it."""
         for tenure in reversed(self.tenures):
             if tenure.first <= sequence < tenure.end and tenure.epoch == process[1]:
                 tenure.owner_id = process[0]
@@ -176,7 +178,7 @@ class OriginTable:
         return tenure
 
     def restore(self, sequence: int, upto: Process) -> bool:
-        """Take over that all up to a sequence was applied by ``upto`` or an earlier epoch of it.
+        """Note that ``upto``, or an earlier epoch of it, had applied all up to a sequence.
 
         Returns:
             False where that is known, or the sequence is of another process by now.
@@ -195,7 +197,7 @@ class OriginTable:
         return True
 
     def unknown_origin(self, process: Process) -> OriginAction:
-        """What to start from where the manifest knows nothing: what is in buffers is ours."""
+        """Make what to start from where no version knows the origin: what is in buffers is ours."""
         found: OriginAction | None = None
         live = self.live()
         for tenure in self.tenures:
@@ -206,10 +208,7 @@ class OriginTable:
         return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:
-        """Take over what a manifest version says of the origin in this table.
-
-        The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.load`.
-        """
+        """Adopt a manifest version's view; for :meth:`ingester.origins.registry.Origins.load`."""
         if known is None:
             self.runs, self.owner = [], None
             return
@@ -226,10 +225,7 @@ class OriginTable:
         self.tenures = tuple(kept)
 
     def claim(self, known: OriginAction, process: Process) -> None:
-        """The manifest says that ``process``, which is this daemon, takes what comes.
-
-        The origin has to hear of it too: :meth:`ingester.origins.registry.Origins.claim`.
-        """
+        """Adopt a version that gives the origin to this daemon; for ``Origins.claim``."""
         self.load(known, process[0])
         for run in self.runs:
             if run.owner == process and not any(
@@ -260,17 +256,17 @@ class OriginTable:
 
     @property
     def next_sequence(self) -> int:
-        """One above all that this daemon has applied and nobody took over since."""
+        """The sequence above all that this daemon has applied and nobody took over since."""
         return max((tenure.last for tenure in self.tenures), default=-1) + 1
 
     def live(self, besides: frozenset[Hashable] = NOBODY) -> set[Process]:
-        """Whose operations are in buffers, other than these."""
+        """List the processes whose operations are in buffers other than these."""
         return {
             tenure.process for tenure in self.tenures if tenure.first_waiting(besides) is not None
         }
 
     def held(self) -> list[Held]:
-        """What this daemon has from its log, of whichever epoch."""
+        """List what this daemon has from its log, of whichever epoch."""
         found = []
         for run, end in with_ends(self.runs):
             last = _held_to(self.tenures, run, end)
@@ -297,7 +293,7 @@ def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
 
 
 def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
-    """Up to where a run is in our log, or is not and lies below what we have of a later one."""
+    """Find up to where a run is in our log, or lies below what we have of a later one."""
     of_run = [
         one
         for one in tenures

@@ -21,7 +21,7 @@ from persist.table import TableKey
 
 
 class Origin:
-    """One origin over all tables."""
+    """One origin over all tables, and how far its writes have come."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,25 +40,25 @@ class Origin:
         return self._durable
 
     def note_applied(self, sequence: int, waits: bool) -> None:
-        """An operation of this origin is in buffers, if it ``waits`` for files."""
+        """Note an operation, which is in buffers if it ``waits`` for files."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
         if not waits:
             self._stale = True
 
     def note_settled(self) -> None:
-        """Rows have left a buffer for committed files."""
+        """Note that rows have left a buffer for committed files."""
         self._stale = True
 
     def note_known(self, durable: int | None) -> None:
-        """A manifest says that all up to this sequence is in files."""
+        """Note that a manifest says that all up to this sequence is in files."""
         if durable is None:
             return
         self._durable = durable if self._durable is None else max(durable, self._durable)
         self.note_applied(durable, waits=False)
 
     def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
-        """The lowest sequence that is in a buffer other than these, over all tables."""
+        """Find the lowest sequence that is in a buffer other than these, over all tables."""
         return min(
             (
                 found
@@ -91,21 +91,21 @@ class Origins:
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
     def get(self, name: str) -> Origin:
-        """The origin, made when it is new."""
+        """Find the origin, or make it."""
         origin = self._origins.get(name)
         if origin is None:
             origin = self._origins[name] = Origin(name)
         return origin
 
     def find(self, name: str) -> Origin | None:
-        """The origin, if it ever wrote."""
+        """Find the origin, if it ever wrote."""
         return self._origins.get(name)
 
     def __iter__(self) -> Iterator[Origin]:
         return iter(list(self._origins.values()))
 
     def table(self, name: str, key: TableKey) -> OriginTable:
-        """The origin's sequences into the table, made when they are new."""
+        """Find the origin's sequences into the table, or make them."""
         of_table = self._of_table.get(key)
         if of_table is None:
             of_table = self._of_table[key] = {}
@@ -116,11 +116,11 @@ class Origins:
         return found
 
     def of_table(self, key: TableKey) -> list[OriginTable]:
-        """Every origin that has written to a table."""
+        """List every origin that has written to a table."""
         return list(self._of_table.get(key, {}).values())
 
     def is_applied(self, name: str, key: TableKey, sequence: int) -> bool:
-        """Whether this sequence is a duplicate of something durable. Any thread."""
+        """Tell whether this sequence is a duplicate of something durable. Any thread."""
         found = self._of_table.get(key, {}).get(name)
         if found is None or found.state is Claim.LOST or not (found.tenures or found.runs):
             return False
@@ -136,7 +136,7 @@ class Origins:
         process: Process = ("", 0),
         spec_id: int | None = None,
     ) -> Tenure:
-        """An operation is applied to the buffers ``holders`` (none: already in files)."""
+        """Note an operation that is applied to the buffers ``holders`` (none: in files)."""
         found = self.table(name, key)
         found.touched = self._clock()
         if spec_id is not None:
@@ -147,29 +147,29 @@ class Origins:
         return tenure
 
     def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
-        """The rows of a buffer, which are of these tenures, are in committed files."""
+        """Note that the rows of a buffer, which are of these tenures, are in committed files."""
         for tenure in tenures:
             tenure.note_released(holder)
             self.get(tenure.origin).note_settled()
 
     def load(self, found: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
-        """Take over what a manifest version says of an origin in a table."""
+        """Adopt what a manifest version says of an origin in a table."""
         found.load(known, ingester_id)
         if known is not None:
             self.get(found.name).note_known(durable_of(known))
 
     def claim(self, found: OriginTable, known: OriginAction, process: Process) -> None:
-        """The manifest says that ``process``, which is us, takes what comes of an origin."""
+        """Adopt a version that gives what comes of an origin to ``process``, which is us."""
         found.claim(known, process)
         self.get(found.name).note_known(durable_of(known))
 
     def restore(self, name: str, key: TableKey, sequence: int, process: Process) -> None:
-        """Take over what a segment's carried record says, which ``process`` wrote."""
+        """Note what the head of a segment says that ``process`` wrote."""
         if self.table(name, key).restore(sequence, process):
             self.get(name).note_applied(sequence, waits=False)
 
     def carried(self) -> list[tuple[str, str, str, int]]:
-        """(origin, namespace, table, applied sequence) for the head of a new segment."""
+        """List (origin, namespace, table, applied sequence) for the head of a new segment."""
         return [
             (name, *key, found.next_sequence - 1)
             for key, of_table in self._of_table.items()

@@ -1,4 +1,4 @@
-"""The sequences of one origin into one table that one process has taken.
+"""The tenure of one process: the sequences of an origin into a table that are its own.
 
 Law of this file: they rise in log order, so a position in the log divides those in files from those
 in buffers. Pure.
@@ -18,10 +18,7 @@ _TRIM_FROM = 4096
 
 
 class Tenure:
-    """One process's share of an origin's sequences into a table.
-
-    It knows what it has applied, and which buffers still hold it.
-    """
+    """Knows what its process has applied, and which buffers still hold it."""
 
     __slots__ = (
         "_head",
@@ -45,13 +42,13 @@ class Tenure:
         self.table = table
         self.first = first
         self.end = NO_END
-        """The first sequence above that another process has taken."""
+        """The first sequence above that belongs to another process."""
         self.owner_id, self.epoch = process
         self.applied = -1
         self.ahead: dict[PartitionKey, int] = {}
-        """Per partition, what is in files beyond ``applied`` that this process never had."""
+        """The last sequence, per partition, in files beyond ``applied`` that we never had."""
         self.carried = False
-        """Known from the head of a segment alone: of an epoch up to that of the segment."""
+        """Whether only a segment's head tells of it: its epoch is that or an earlier one."""
         self._sequences = array("q")
         self._op_seqs = array("Q")
         self._head = 0
@@ -60,7 +57,7 @@ class Tenure:
 
     @property
     def process(self) -> Process:
-        """The process whose share it is."""
+        """The process that has the tenure."""
         return self.owner_id, self.epoch
 
     @property
@@ -69,11 +66,11 @@ class Tenure:
         return min(self.applied, self.end - 1)
 
     def end_in(self, runs: list[Run]) -> int:
-        """The first sequence that is not the process's any more, by what a version says."""
+        """Find the first sequence that is not the process's any more, by a version's runs."""
         return end_of(runs, self.first, self.process)
 
     def note_applied(self, sequence: int, op_seq: int, holders: Sequence[Hashable]) -> None:
-        """An operation is in the buffers ``holders`` (none: already in files)."""
+        """Note an operation that is in the buffers ``holders`` (none: already in files)."""
         self.applied = max(self.applied, sequence)
         self._sequences.append(sequence)
         self._op_seqs.append(op_seq)
@@ -83,21 +80,21 @@ class Tenure:
             self.ahead = {}
 
     def restore(self, sequence: int) -> None:
-        """All up to this sequence was in files when a segment was begun."""
+        """Note that all up to this sequence was in files when a segment was begun."""
         self.carried = not self._op_seqs
         self.note_applied(sequence, self._op_seqs[-1] if self._op_seqs else 0, ())
 
     def note_released(self, holder: Hashable) -> None:
-        """The rows of a buffer are in committed files."""
+        """Note that the rows of a buffer are in committed files."""
         self._holders.pop(holder, None)
 
     def first_waiting(self, besides: Collection[Hashable] = ()) -> int | None:
-        """The lowest sequence that is in a buffer other than these; None when none is."""
+        """Find the lowest sequence that is in a buffer other than these."""
         index = self._waiting_from(besides)
         return self._sequences[index] if index < len(self._sequences) else None
 
     def last_below(self, limit: int, besides: Collection[Hashable] = ()) -> int | None:
-        """The highest sequence below ``limit`` that is in files with all before it.
+        """Find the highest sequence below ``limit`` that is in files with all before it.
 
         Args:
             besides: buffers that count as in files.
@@ -107,7 +104,7 @@ class Tenure:
         return self._sequences[index - 1] if index > self._head else self._trimmed
 
     def op_seqs(self, from_sequence: int, first_seq: int, last_seq: int) -> list[int]:
-        """The log's sequences, within bounds, of what the origin calls ``from_sequence`` or more.
+        """Find the log's sequences, within bounds, of the origin's from ``from_sequence`` on.
 
         Complete for operations that are in buffers.
         """
@@ -116,7 +113,7 @@ class Tenure:
         return [seq for seq in found if first_seq <= seq <= last_seq]
 
     def trim(self, durable: int) -> None:
-        """Forget operations that nobody asks about: in files, as all up to ``durable``."""
+        """Forget the operations up to ``durable``, which nobody asks about any more."""
         end = self._waiting_from(())
         while self._head < end and self._sequences[self._head] <= durable:
             self._trimmed = self._sequences[self._head]
@@ -126,7 +123,7 @@ class Tenure:
             self._head = 0
 
     def adjust(self, run: Run | None, ingester_id: str) -> bool:
-        """Find out whose it was; False where the run that it is of is not ours."""
+        """Find out the epoch of a carried tenure; False where the run is not ours."""
         if run is not None and run.owner is not None:
             owner_id, epoch = run.owner
             if owner_id != ingester_id or epoch > self.epoch:

@@ -40,7 +40,7 @@ class _Share:
 
     new: NewChanges
     definition: TableDefinition
-    """The table's, when the changes were folded."""
+    """The table's definition when the changes were folded."""
     changes: Changes
     folded: Folded
     kept_keys: pa.Table | None
@@ -195,7 +195,7 @@ def _fold_all(new: list[NewChanges]) -> list[_Share]:
 
 
 def _check_types(definition: TableDefinition, changes: Changes) -> None:
-    """Somebody else may have added a column of the same name while the transaction was open."""
+    """Refuse changes where somebody has added such a column, of another type, meanwhile."""
     for field in changes.values.schema:
         has = definition.schema.field(field.name).type
         if has != field.type:

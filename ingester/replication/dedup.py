@@ -25,7 +25,7 @@ class NewChanges(NamedTuple):
     table: TableBuffer
     changes: TableChanges
     covered: frozenset[PartitionKey]
-    """The partitions whose files have it all the same."""
+    """The partitions whose files have it already."""
 
 
 class TransactionDedup:
@@ -90,7 +90,7 @@ class TransactionDedup:
                 fate(error)
 
     async def _owned(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
-        """The origin's sequences into a table, taken for this daemon from ``sequence`` on."""
+        """Take an origin's sequences into a table, from ``sequence`` on, for this daemon."""
         origin_table = self._origins.table(origin, table.key)
         begun = self._begun.get((origin, table.key))
         if begun is None or sequence < begun or not origin_table.owns(sequence):

@@ -19,7 +19,7 @@ _ROW = "_row"
 
 
 def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:
-    """The keys, as the table has them now, of rows that keep values; None where there is none.
+    """Find the keys, as the table has them now, of rows that keep values; None where none does.
 
     Each key stands there once, under the names and types of the table's key.
     """
@@ -36,7 +36,7 @@ def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> 
 def whole_rows(
     changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table | None
 ) -> pa.RecordBatch:
-    """The rows that are there afterwards, then those that delete.
+    """Make the rows that are there afterwards, then those that delete.
 
     They have those columns of `schema_with_deletes` that any of them has a value in, and those that
     say which partition they belong to.
@@ -78,7 +78,7 @@ def whole_rows(
 def _may_have_values(
     field: pa.Field, definition: TableDefinition, folded: Folded, kept: pa.Table | None
 ) -> bool:
-    """Also where a column has to be there."""
+    """Tell whether any row has a value in a column, or the column has to be there."""
     if not field.nullable or field.name in (*definition.primary_key, *definition.spec.columns):
         return True
     if field.name in folded.sources:
@@ -91,7 +91,7 @@ def _value_names(definition: TableDefinition) -> list[str]:
 
 
 def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table) -> Rows:
-    """For each row the one of ``kept`` that it goes on from, -1 for none."""
+    """Find for each row the one of ``kept`` that it goes on from, -1 for none."""
     key = list(definition.primary_key)
     at = np.flatnonzero(folded.base >= 0)
     asked = pa.Table.from_batches([changes.old.take(pa.array(folded.base[at]))])
@@ -104,7 +104,7 @@ def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept:
 
 
 def _like(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """The first's columns; nullable as the other's are."""
+    """Make the first's columns nullable as the other's are."""
     names = set(other.names)
     return pa.schema([other.field(f.name) if f.name in names else f for f in schema])
 
@@ -112,7 +112,7 @@ def _like(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
 def _values(
     field: pa.Field, changes: Changes, folded: Folded, kept: pa.Table | None, places: Rows
 ) -> pa.Array:
-    """A column of the rows that are there afterwards."""
+    """Make a column of the rows that are there afterwards."""
     rows = len(folded.base)
     sources = folded.sources.get(field.name, np.full(rows, -1, np.int64))
     sent = pa.nulls(0, field.type)

@@ -39,17 +39,17 @@ class Changes:
     values: pa.RecordBatch
     """The other columns that were sent."""
     changed: dict[str, Mask]
-    """Which rows apply a value; a value that is not in here always applies."""
+    """The rows that apply a value; a value that is not in here always applies."""
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory."""
+        """The memory that they take."""
         columns = self.old.nbytes + self.new.nbytes + self.values.nbytes
         return int(columns) + sum(flags.nbytes for flags in self.changed.values())
 
     @property
     def rows(self) -> int:
-        """How many changes."""
+        """The number of changes."""
         return int(self.new.num_rows)
 
 
@@ -60,10 +60,10 @@ class Folded:
     keys: pa.RecordBatch
     """Keys that are there afterwards, each once."""
     base: Rows
-    """For each of them the row of the changes whose old key names what it was made of in the table,
+    """The row of the changes, for each, whose old key names what it was made of in the table;
     -1 where it was made of nothing."""
     sources: dict[str, Rows]
-    """For each of them and each value the row of the changes that has it, -1: as in the table."""
+    """The row of the changes, for each of them, that has a value; -1 where the table's stays."""
     deleted: pa.RecordBatch
     """Keys that are not there any more, each once; perhaps they never were."""
 
@@ -110,7 +110,7 @@ def fold(changes: Changes) -> Folded:
 
 
 def _codes(changes: Changes) -> tuple[Rows, Rows]:
-    """Equal numbers for equal keys, -1 for none."""
+    """Number the keys, equal ones alike; -1 for none."""
     both = pa.concat_tables(
         [pa.Table.from_batches([changes.old]), pa.Table.from_batches([changes.new])]
     )
@@ -129,7 +129,7 @@ def _codes(changes: Changes) -> tuple[Rows, Rows]:
 
 
 def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
-    """Of each row the first one of its chain; rows by chain and time; the place of each in that."""
+    """Find each row's first one of its chain; rows by chain and time; the place of each in that."""
     chain = np.arange(len(before))
     step = np.where(before >= 0, before, chain)
     while True:
@@ -144,7 +144,7 @@ def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
 
 
 def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, kept: Rows) -> Rows:
-    """Of each kept row's chain the last row up to it that applies a value; -1 for none."""
+    """Find the last row of each kept row's chain, up to it, that applies a value; -1 for none."""
     if changed is None:
         return kept
     marks = np.where(changed[order], np.arange(len(order)), -1)

@@ -35,7 +35,7 @@ class SyncColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SyncLayout:
-    """Where a message's keys, values and flags stand. One for all batches of one schema."""
+    """Knows where keys, values and flags stand, for all batches of one schema."""
 
     def __init__(self, columns: Sequence[SyncColumn], schema: pa.Schema) -> None:
         """Check that the columns are those of a message.
@@ -58,7 +58,7 @@ class SyncLayout:
         self._check_keys(schema)
         self._check_values(schema)
         self.key = tuple(self._places["new_pk"])
-        """The key's columns."""
+        """The names of the key's columns."""
         self.schema = pa.schema(
             [
                 *(schema.field(at).with_name(name) for name, at in self._places["new_pk"].items()),
@@ -68,17 +68,17 @@ class SyncLayout:
         """The columns of the table that the message has, as they were sent, the key's first."""
 
     def key_batch(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The keys of a role as they were sent, in one order on both sides."""
+        """Pick the keys of a role as they were sent, in one order on both sides."""
         there = self._places[role]
         return _batch({name: batch.column(there[name]) for name in self.key}, batch.num_rows)
 
     def value_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The values as they were sent."""
+        """Pick the values as they were sent."""
         values = {name: batch.column(at) for name, at in self._places["value"].items()}
         return _batch(values, batch.num_rows)
 
     def changes(self, batch: pa.RecordBatch) -> Changes:
-        """The batch's rows as changes.
+        """Read the batch's rows as changes.
 
         Raises:
             InvalidRequest: a key is partly null, or a row has none; a flag is null.

@@ -24,7 +24,7 @@ class TypedChanges:
     """Brings messages of one layout to one table definition."""
 
     def __init__(self, layout: SyncLayout, definition: TableDefinition) -> None:
-        """Plan the way.
+        """Compare the layout with the definition.
 
         Raises:
             InvalidRequest: another key than the table's; a column that clashes.
@@ -39,7 +39,7 @@ class TypedChanges:
         self._values = _plain_normaliser(definition, names, pa.schema(sent)) if names else None
 
     def most_bytes(self, batch: pa.RecordBatch) -> float:
-        """About how large the changes will be, known before they are made."""
+        """Estimate how large the changes will be, before they are made."""
         values, rows = self._layout.value_batch(batch), batch.num_rows
         nbytes = 0.0 if self._values is None else self._values.plain_bytes(values)
         return nbytes + sum(
@@ -49,7 +49,7 @@ class TypedChanges:
         )
 
     def __call__(self, batch: pa.RecordBatch) -> Changes:
-        """The changes of a valid batch.
+        """Bring a valid batch's changes to the table's types.
 
         Raises:
             InvalidRequest: values that cannot be kept, keys or flags that are missing.
@@ -69,16 +69,16 @@ class TypedChanges:
 
 
 def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
-    """Messages as if they were one: what a message lacks, its rows keep."""
+    """Join messages as if they were one: what a message lacks, its rows keep."""
     sent = {name for message in messages for name in message.values.schema.names}
     fields = [definition.schema.field(n) for n in definition.schema.names if n in sent]
     values = [_column(messages, field) for field in fields]
     changed: dict[str, Mask] = {}
     for field in fields:
         flags = [_flags(message, field.name) for message in messages]
-        together = np.concatenate(flags)
-        if not together.all():
-            changed[field.name] = together
+        joined_flags = np.concatenate(flags)
+        if not joined_flags.all():
+            changed[field.name] = joined_flags
     rows = sum(message.rows for message in messages)
     schema = pa.schema([field.with_nullable(True) for field in fields])
     return Changes(
@@ -92,7 +92,7 @@ def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
 def _plain_normaliser(
     definition: TableDefinition, names: Sequence[str], sent: pa.Schema
 ) -> Normaliser:
-    """For some of the table's columns alone, none of which is required."""
+    """Make a normaliser for some of the table's columns alone, none of which is required."""
     fields = [definition.schema.field(name).with_nullable(True) for name in names]
     apart = replace(
         definition, schema=pa.schema(fields), spec=PartitionSpec(), primary_key=(), sort_by=()

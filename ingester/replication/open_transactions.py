@@ -16,7 +16,7 @@ from ingester.replication.fold import Changes
 from persist.table import TableDefinition, TableKey
 
 OPEN_AT_ONCE = 2
-"""Times `replication.max_transaction_bytes` that all open transactions may have together."""
+"""The transactions of `replication.max_transaction_bytes` that there is room for."""
 
 
 class TypedMessage(NamedTuple):
@@ -31,7 +31,7 @@ class TypedMessage(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Whose a message is."""
+    """The client that a message is of."""
 
     origin: str
     transaction: str | None
@@ -90,12 +90,11 @@ class OpenTransaction:
         return longer
 
     def definition_of(self, table: TableKey) -> TableDefinition | None:
-        """What an earlier message would make of a table; None where none has changed it."""
+        """Find the definition that an earlier message would give a table."""
         return self._definitions.get(table)
 
     def tables(self) -> dict[TableKey, TableChanges]:
-        """Each table's changes; sorted, so that whoever waits for several tables does so in one
-        order."""
+        """Gather each table's changes; sorted, so that all wait for several tables in one order."""
         found: dict[TableKey, TableChanges] = {}
         for message in self.messages:
             mine = found.setdefault(message.table, TableChanges(message.definition))

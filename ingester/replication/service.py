@@ -36,7 +36,7 @@ IDLE_S = 60.0
 
 
 class Standing(NamedTuple):
-    """What an origin is told."""
+    """How far an origin has come, as it is told."""
 
     sequence: int
     duplicate: bool
@@ -46,12 +46,11 @@ class Standing(NamedTuple):
 
 
 class ReplicationStatistics(NamedTuple):
-    """What replication has in hand."""
+    """The transactions that replication has in hand."""
 
     open_transactions: int
     open_bytes: int
     committing: int
-    """Transactions that are being committed."""
 
 
 class Replication:
@@ -79,21 +78,21 @@ class Replication:
         self._locks: dict[str, trio.Lock] = {}
 
     def statistics(self) -> ReplicationStatistics:
-        """Count what is open and on its way."""
+        """Count the transactions that are open and those that are being committed."""
         return ReplicationStatistics(len(self._open), self._open.nbytes, self._committing)
 
     def note_interrupted(self, origins: Iterable[str]) -> None:
-        """The log has ended while these origins had a transaction open."""
+        """Note that the log has ended while these origins had a transaction open."""
         self._interrupted.update(origins)
 
     def carried(self) -> list[str]:
-        """The origins that a new segment of the log has to say have a transaction open."""
+        """List the origins that a new segment has to remember: they have a transaction open."""
         return sorted(self._logged_open | self._interrupted)
 
     async def plan(
         self, identity: Identity, table: TableKey, layout: SyncLayout
     ) -> TableDefinition:
-        """The definition that a message's changes have to be brought to.
+        """Find the definition that a message's changes have to be brought to.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway
@@ -139,11 +138,11 @@ class Replication:
                 self._drop(identity.origin)
 
     async def stand(self, origin: str) -> Standing:
-        """Where an origin stands."""
+        """Tell how far an origin has come."""
         return self._standing(origin)
 
     def drop_idle(self) -> None:
-        """Make room: those that nobody goes on with have to be sent again."""
+        """Drop the transactions that nobody goes on with: they have to be sent again."""
         for origin in self._open.idle(IDLE_S):
             lock = self._locks.get(origin)
             if lock is None or not lock.locked():  # else a message of it is being taken
@@ -151,7 +150,7 @@ class Replication:
                 self._interrupted.add(origin)
 
     def _repeats_a_commit(self, message: Message) -> bool:
-        """Whether its transaction is not open, because this message has committed it before.
+        """Tell whether a message's transaction is not open because it was committed before.
 
         Raises:
             Superseded: what stood before it has gone, for another client of the origin.
@@ -199,7 +198,7 @@ class Replication:
         return self._standing(origin, newest, duplicate=done is None and bool(tables))
 
     def _grown(self, message: Message) -> OpenTransaction:
-        """The origin's transaction with the rows of a message, which are let in now."""
+        """Make the origin's transaction with the rows of a message, which are let in now."""
         assert message.rows is not None
         reasons = self._gate.reasons(message.rows.nbytes)
         if reasons:
@@ -238,7 +237,7 @@ class Replication:
             )
 
     async def _log_open(self, origin: str) -> None:
-        """The log says that the origin has a transaction open, until it says what that was."""
+        """Have the log say that the origin has a transaction open, if it does not say so."""
         if origin not in self._logged_open:
             self._logged_open.add(origin)
             try:

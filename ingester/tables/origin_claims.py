@@ -1,4 +1,4 @@
-"""What a persist says in the manifest of the origins whose rows it has, and whose rows are ours.
+"""A flush says in the manifest how far the origins of its rows have come.
 
     buffers of a commit ──▶ per origin: ``ahead`` of their partitions, ``complete``, in that commit
     a version of others ──▶ operations that are not ours any more are left out of files
@@ -41,10 +41,11 @@ Seen = dict[str, Origin | None]
 
 
 class Claims(NamedTuple):
-    """What to commit, and what has to be there for it."""
+    """What a commit says of origins."""
 
     actions: tuple[Action, ...]
     seen: Seen
+    """What the version before has to say of them, or the actions do not hold."""
 
 
 NO_CLAIMS = Claims((), {})
@@ -57,7 +58,7 @@ class _Mark(NamedTuple):
 
 
 class OriginClaims:
-    """Loop only."""
+    """Makes the claims of commits, and notices those of other daemons. Loop only."""
 
     def __init__(
         self, origins: Origins, writer: WriterIdentity, expire_after_s: float = EXPIRE_AFTER_S
@@ -95,7 +96,7 @@ class OriginClaims:
     def left_out(
         self, state: TableState, handles: Collection[BufferHandle]
     ) -> list[frozenset[int]]:
-        """Per buffer, the log's sequences of the operations that are not ours to commit any more.
+        """Find, per buffer, the operations that are not ours to commit any more, by log sequence.
 
         All buffers of a commit are asked about at once: where an origin ends is found once for all
         of them, and a thousand origins in a hundred buffers do not hold up the loop.
@@ -115,7 +116,7 @@ class OriginClaims:
         ]
 
     def lost_rows(self, table: TableBuffer, state: TableState) -> list[BufferHandle]:
-        """The buffers with rows of origins that others have taken over by this version.
+        """Find the buffers with rows of origins that others have taken over by this version.
 
         Such rows may be in files of others; they are not for us to commit.
         """
@@ -159,7 +160,7 @@ class OriginClaims:
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]
     ) -> tuple[Action, ...]:
-        """What forgets the origins that were not written to for long; looks now and then.
+        """Make what forgets the origins that were not written to for long, now and then.
 
         The time is the store's: that of the newest upload among ``actions``.
         """
@@ -173,7 +174,7 @@ class OriginClaims:
         return tuple(self._expired(table, state, before.isoformat()))
 
     def _expired(self, table: TableKey, state: TableState, before: str) -> list[Action]:
-        """What forgets the origins of a version that were last written before that time."""
+        """Make what forgets the origins of a version that were last written before that time."""
         found: list[Action] = []
         busy = {
             origin_table.name

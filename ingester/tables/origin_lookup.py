@@ -13,7 +13,8 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.observability.status import OriginStatus
-from ingester.origins.registry import Origins
+from ingester.origins.origin_table import OriginTable
+from ingester.origins.registry import Origin, Origins
 from ingester.tables.catalog import Catalog
 from persist.manifest import Origin as OriginAction
 from persist.manifest import TableNotFound
@@ -32,8 +33,8 @@ class KnownOrigins:
         self._closed: dict[TableKey, dict[str, int | None]] = {}
         self._read_at = float("-inf")
 
-    def listed(self) -> list[OriginStatus]:
-        """All that are known without reading anything."""
+    def statistics(self) -> list[OriginStatus]:
+        """Tell about all origins that are known without reading anything."""
         names: dict[str, int | None] = {}
         for table in self._catalog.opened():
             _merge(names, _durable(table.state.origins.values()))
@@ -44,7 +45,7 @@ class KnownOrigins:
         return [self._facts(name, durable) for name, durable in names.items()]
 
     async def find(self, name: str | None) -> list[OriginStatus]:
-        """One, or all; none where no table knows it.
+        """Tell about one origin, or all; about none where no table knows it.
 
         Raises:
             StoreAway: not known here, and the store cannot be reached.
@@ -52,7 +53,7 @@ class KnownOrigins:
         known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:
             await self._read_closed()
-        return [facts for facts in self.listed() if name in (None, facts.origin)]
+        return [facts for facts in self.statistics() if name in (None, facts.origin)]
 
     def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
         """Up to where everything of an origin is known to be in a table, and all marks.
@@ -60,10 +61,9 @@ class KnownOrigins:
         Between two marks, and up to the first, all sequences stand alike in every partition: a
         client that puts its rows into other batches than before ends one at each mark.
         """
-        origin = self.origins.find(name)
-        origin_table = None if origin is None else origin.tables.get(table.key)
-        tenures = () if origin_table is None else origin_table.tenures
-        marks = set(() if origin_table is None else origin_table.fates.under_way)
+        origin = self.origins.find(name) or Origin(name)
+        origin_table = origin.tables.get(table.key) or OriginTable(name, table.key)
+        tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
         runs = runs_of(table.state.origins.get(name))
         for run in runs:
             marks.update((run.first - 1, -1 if run.complete is None else run.complete))
@@ -80,11 +80,7 @@ class KnownOrigins:
         return upto, in_order
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
-        origin = self.origins.find(name)
-        if origin is None:
-            return OriginStatus(
-                origin=name, memory_sequence=durable, durable_sequence=durable, open=False
-            )
+        origin = self.origins.find(name) or Origin(name)
         origin.note_known(durable)
         return OriginStatus(
             origin=name,
@@ -110,7 +106,7 @@ class KnownOrigins:
         self._closed[key] = await self._catalog.commits.read(partial(self._origins_in, key))
 
     def _origins_in(self, key: TableKey) -> dict[str, int | None]:
-        """Runs in a thread."""
+        # In a thread.
         try:
             state = self._catalog.manifest(key).load()
         except TableNotFound:

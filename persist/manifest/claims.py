@@ -17,7 +17,7 @@ from persist.store import AlreadyExists, ObjectStore
 def claim_epoch(
     store: ObjectStore, ingester_id: str, at_least: int, body: Mapping[str, object]
 ) -> int:
-    """A new epoch of ``ingester_id``, at least ``at_least`` (and 1), higher than any claimed.
+    """Claim a new epoch of ``ingester_id``, at least ``at_least`` (and 1), above any claimed.
 
     Args:
         body: What to keep in the claim, for an operator who looks (incarnation, host, time, …).

@@ -35,13 +35,13 @@ from typing import NamedTuple
 from persist.manifest.actions import Origin, OriginAhead, OriginRun, PartitionKey
 
 MAX_RUNS = 8
-"""Take-overs that leave a gap behind them; one without a gap makes no further run."""
+"""The number of runs that are kept; a take-over that leaves no gap makes no further one."""
 
 NO_END = 2**63 - 1
-"""No sequence is so high."""
+"""A bound above all sequences."""
 
 Process = tuple[str, int]
-"""(ingester id, epoch)"""
+"""An ingester id and its epoch."""
 
 
 class Verdict(Enum):
@@ -58,7 +58,7 @@ class Verdict(Enum):
 
     @property
     def durable(self) -> bool:
-        """Whether the rows are safe: sent again, they are a duplicate."""
+        """Whether the rows are safe, so that they are a duplicate when they are sent again."""
         return self in (Verdict.DUPLICATE, Verdict.IN_FILES)
 
     @property
@@ -68,8 +68,7 @@ class Verdict(Enum):
 
 
 class Held(NamedTuple):
-    """Sequences that a process has, and that whoever takes over has from its log: no client has to
-    send them again."""
+    """Sequences of a process that whoever takes over has from its log: nobody sends them again."""
 
     first: int
     last: int
@@ -77,22 +76,22 @@ class Held(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Sequences from ``first`` on, as far as the next run: whose they are, and what is in files."""
+    """The sequences from ``first`` on, up to the next run: their owner, and what is in files."""
 
     first: int
     owner: Process | None
-    """None: whoever has them may commit them."""
+    """The process that may commit them; None where whoever has them may."""
     complete: int | None
     ahead: Mapping[PartitionKey, int]
 
     def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
-        """Whether the rows of a sequence of this run are in files: a partition's, or all."""
+        """Tell whether the rows of a sequence of this run are in files: a partition's, or all."""
         if self.complete is not None and sequence <= self.complete:
             return True
         return partition is not None and sequence <= self.ahead.get(partition, -1)
 
     def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> Run:
-        """The run with these facts, too."""
+        """Add facts to the run."""
         known = -1 if self.complete is None else self.complete
         upto = max(known, -1 if complete is None else complete)
         further = dict(self.ahead)
@@ -103,7 +102,7 @@ class Run(NamedTuple):
 
 
 def runs_of(origin: Origin | None) -> list[Run]:
-    """The runs in order: at least one, or none where nothing is known of the origin."""
+    """List the runs in order: at least one, or none where nothing is known of the origin."""
     if origin is None:
         return []
     top = (origin.complete, _as_map(origin.ahead))
@@ -119,7 +118,7 @@ def runs_of(origin: Origin | None) -> list[Run]:
 def origin_of(
     name: str, owner: Process, runs: list[Run], at: str | None, live: Collection[Process] = ()
 ) -> Origin:
-    """The action that says so; ``runs`` as of :func:`runs_of`.
+    """Make the action that says what ``runs``, as of :func:`runs_of`, say.
 
     Args:
         owner: who takes what comes.
@@ -145,7 +144,7 @@ def origin_of(
 
 
 def run_at(runs: list[Run], sequence: int) -> Run | None:
-    """The run that the sequence is of; None where it lies below all of them, and is in files."""
+    """Find the run of a sequence; None where it lies below all of them, and is in files."""
     found = None
     for run in runs:
         if run.first > sequence:
@@ -155,7 +154,7 @@ def run_at(runs: list[Run], sequence: int) -> Run | None:
 
 
 def end_of(runs: list[Run], first: int, process: Process) -> int:
-    """The first sequence from ``first`` on that is not for the process to commit."""
+    """Find the first sequence from ``first`` on that is not for the process to commit."""
     run = run_at(runs, first) or runs[0]
     if run.owner not in (None, process):
         return first  # or, below all runs, in files already
@@ -166,7 +165,7 @@ def end_of(runs: list[Run], first: int, process: Process) -> int:
 
 
 def with_ends(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
-    """Each run with the first sequence of the next one."""
+    """Pair each run with the first sequence of the next one."""
     for run, following in zip_longest(runs, runs[1:]):
         yield run, NO_END if following is None else following.first
 
@@ -174,7 +173,7 @@ def with_ends(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
 def verdict_of(
     runs: list[Run], sequence: int, process: Process | None, partition: PartitionKey | None = None
 ) -> Verdict:
-    """Where a sequence stands for a process, by what a version says of the origin.
+    """Tell where a sequence stands for a process, by what a version says of the origin.
 
     Args:
         runs: as of :func:`runs_of` or :func:`owned`; none where nothing is known of the origin.
@@ -193,7 +192,7 @@ def verdict_of(
 
 
 def durable_of(origin: Origin) -> int | None:
-    """The last sequence that is in files with all before it, as its newest owner knows it."""
+    """Find the last sequence that is in files with all before it, as the newest owner knows it."""
     for run in reversed(runs_of(origin)):
         if run.complete is not None:
             return run.complete
@@ -208,7 +207,7 @@ def taken_over(
     live: Collection[Process] = (),
     held: Collection[Held] = (),
 ) -> Origin:
-    """The origin when ``process`` has taken all from sequence ``first`` on.
+    """Give all from sequence ``first`` on to ``process``.
 
     What is in files stays known. What others have taken below ``first`` and no file has remains
     theirs, and so does what is ``held``.
@@ -239,7 +238,7 @@ def _part(run: Run, first: int, owner: Process | None) -> Run:
 
 
 def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
-    """The origin when all of a run's rows in a partition, up to ``sequence``, are in files."""
+    """Add to an origin that a partition's rows of a run, up to ``sequence``, are in files."""
     runs = owned(origin)
     run = run_at(runs, sequence)
     if run is not None:
@@ -249,18 +248,18 @@ def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
 
 
 def owned(origin: Origin) -> list[Run]:
-    """The runs, each with its owner: where none is named it is the origin's."""
+    """List the runs, each with its owner: where none is named it is the origin's."""
     owner = (origin.owner_id, origin.owner_epoch)
     return [run._replace(owner=run.owner or owner) for run in runs_of(origin)]
 
 
 def fresh(name: str, process: Process) -> Origin:
-    """An origin of which nothing is known but who takes it, from the first sequence on."""
+    """Make an origin that a process has taken from the first sequence on, and nothing else."""
     return Origin(name, *process, None, (), (OriginRun(0, *process),))
 
 
 def _folded(runs: list[Run]) -> list[Run]:
-    """Without leading runs all of which is in files: what follows says so."""
+    """Drop leading runs all of which is in files: what follows says so."""
     while len(runs) > 1:
         lowest, following = runs[0], runs[1]
         if lowest.complete is None or lowest.complete < following.first - 1:
