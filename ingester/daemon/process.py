@@ -156,7 +156,7 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         workers.start_soon(runtime.garbage_collector.run)
         workers.start_soon(runtime.queries.run)
         workers.start_soon(runtime.log_truncation.run)
-        if await _unless_stopped(stop, partial(_replay, runtime)) is None:
+        if await _unless_stopped(stop, partial(replay_log, runtime)) is None:
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
@@ -216,7 +216,8 @@ async def _end_when_fenced(runtime: Runtime) -> None:
     raise runtime.fence
 
 
-async def _replay(runtime: Runtime) -> bool:
+async def replay_log(runtime: Runtime) -> bool:
+    """Replay the log into the buffers and start it anew; true, as a stop gives none."""
     began = time.monotonic()
     recovered = runtime.recovered
     if recovered.torn_bytes:

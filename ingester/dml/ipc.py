@@ -82,7 +82,7 @@ class MessageTemplate:
         """The batch's message; its body is the one that the batch lies in, or a copy."""
         if self._useless or batch.get_total_buffer_size() < SMALL_BYTES:
             return IpcMessage.serialized(batch)
-        numbers = _numbers(batch)
+        numbers = body_numbers(batch)
         if numbers is None:
             return IpcMessage.serialized(batch)
         if self._metadata is None:
@@ -95,13 +95,13 @@ class MessageTemplate:
         whole = memoryview(message.body)
         size = _PREFIX_BYTES + _I32.unpack_from(whole, 4)[0]
         metadata = bytes(whole[:size])
-        if _has_more(batch.schema) or not self._understands(metadata, numbers, message.size - size):
+        if _has_more(batch.schema) or not self.understands(metadata, numbers, message.size - size):
             self._useless = True
         else:
             self._metadata = metadata  # last: another thread may see it from now on
         return message
 
-    def _understands(self, metadata: bytes, numbers: _Numbers, body_bytes: int) -> bool:
+    def understands(self, metadata: bytes, numbers: _Numbers, body_bytes: int) -> bool:
         """Find the places of a batch's numbers; whether these, and nothing else, stand there."""
         nodes = struct.Struct(f"<{len(numbers.nodes)}q")
         buffers = struct.Struct(f"<{len(numbers.buffers)}q")
@@ -151,7 +151,7 @@ def _is_wasteful(kept: int, nbytes: int) -> bool:
     return kept - nbytes > WASTE_BYTES + nbytes // 4
 
 
-def _numbers(batch: pa.RecordBatch) -> _Numbers | None:
+def body_numbers(batch: pa.RecordBatch) -> _Numbers | None:
     """Find where the columns lie in one body; None where they do not, or not as IPC wants it.
 
     They have to lie one behind the other, as Arrow writes them: what two share would count once.

@@ -225,7 +225,7 @@ class RowGroupCache:
             with loading:
                 if self._cached(key, reader) is None:
                     with self._room(_decoded_bytes(footer, index, columns)) as held:
-                        batch = self._reading(path, lambda: self._decode(footer, key))
+                        batch = self._reading(path, lambda: self.decode(footer, key))
                         self._keep(key, batch, reader, held)
         finally:
             with self._lock:
@@ -288,7 +288,8 @@ class RowGroupCache:
         self.nbytes -= self._entries.pop(key).nbytes
         self._changed.notify_all()
 
-    def _decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:
+    def decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:
+        """The rows of one group, read from the store; the cache is not asked."""
         path, index, columns = key
         with pq.ParquetFile(
             self._store.open(path),

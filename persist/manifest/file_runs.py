@@ -21,11 +21,11 @@ Run = tuple[Add, ...]
 class FileRuns(Sequence[Add]):
     """A sequence of files, equal to any other of the same files in the same order."""
 
-    __slots__ = ("_length", "_runs")
+    __slots__ = ("_length", "runs")
 
     def __init__(self, runs: tuple[Run, ...] = ()) -> None:
         """``runs``: none of them empty, each at least twice as long as the next."""
-        self._runs = runs
+        self.runs = runs
         self._length = sum(map(len, runs))
 
     def and_then(self, adds: Iterable[Add]) -> FileRuns:
@@ -33,7 +33,7 @@ class FileRuns(Sequence[Add]):
         last = tuple(adds)
         if not last:
             return self
-        runs = list(self._runs)
+        runs = list(self.runs)
         while runs and len(runs[-1]) < 2 * len(last):
             last = runs.pop() + last
         return FileRuns((*runs, last))
@@ -43,7 +43,7 @@ class FileRuns(Sequence[Add]):
         return FileRuns().and_then(add for add in self if add.path not in paths)
 
     def __iter__(self) -> Iterator[Add]:
-        return chain.from_iterable(self._runs)
+        return chain.from_iterable(self.runs)
 
     def __len__(self) -> int:
         return self._length
@@ -58,7 +58,7 @@ class FileRuns(Sequence[Add]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(other) != len(self):
             return False
-        if isinstance(other, FileRuns) and other._runs == self._runs:
+        if isinstance(other, FileRuns) and other.runs == self.runs:
             return True
         return all(mine == its for mine, its in zip(self, other, strict=True))
 

@@ -89,11 +89,11 @@ class LocalStore:
         try:
             self._settle(folder)
             try:
-                info = _write_synced(temporary, data)
+                info = write_synced(temporary, data)
             except FileNotFoundError:  # someone removed the folder behind our back
                 self._settled.clear()
                 self._settle(folder)
-                info = _write_synced(temporary, data)
+                info = write_synced(temporary, data)
             try:
                 name(temporary, target)
             except FileExistsError as exc:
@@ -206,7 +206,8 @@ class LocalStore:
         return os.path.join(self._root, path)
 
 
-def _write_synced(target: str, data: Buffer) -> PutInfo:
+def write_synced(target: str, data: Buffer) -> PutInfo:
+    """Write a new file and sync its bytes; its folder is not synced by this."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         rest = memoryview(data).cast("B")

@@ -72,12 +72,12 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
                 self.seen += 1
                 seen = self.seen
                 self.before(seen)
-                answer = self._apply(command, metadata, chunk.data)
+                answer = self.apply(command, metadata, chunk.data)
             self.after(seen)
             answered.append(json.dumps(answer).encode())
             writer.write(answered[-1])
 
-    def _apply(self, command: dict[str, Any], metadata: dict[str, Any] | None, batch: Any) -> Any:
+    def apply(self, command: dict[str, Any], metadata: dict[str, Any] | None, batch: Any) -> Any:
         key = (command["namespace"], command["table"])
         origin, sequence = command.get("origin"), (metadata or {}).get("sequence")
         known = self.sequences.get((*key, origin or ""), 0)

@@ -85,7 +85,7 @@ def _refuse_everything(n: int) -> None:
 def test_an_answer_that_is_none_fails_the_writer(
     daemon: SmallDaemon, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "_apply", lambda *_: "nonsense")
+    monkeypatch.setattr(daemon, "apply", lambda *_: "nonsense")
     writer = client.writer("ns", "t", SCHEMA)
     ack = writer.write(batch(1))
     assert isinstance(ack.exception(10), UnknownOutcome)

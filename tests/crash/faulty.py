@@ -143,7 +143,7 @@ def jump_with(file: Path) -> None:
     """Let the wall clocks of this process be off by what ``file`` says, in seconds."""
     from persist.store import local
 
-    true_time, true_write = time.time, local._write_synced
+    true_time, true_write = time.time, local.write_synced
 
     def offset_s() -> float:
         try:
@@ -170,7 +170,7 @@ def jump_with(file: Path) -> None:
 
     time.time = lambda: true_time() + offset_s()
     vars(local)["datetime"] = Jumping
-    vars(local)["_write_synced"] = write
+    vars(local)["write_synced"] = write
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from ingester.dml.ipc import (
     WASTE_BYTES,
     IpcMessage,
     MessageTemplate,
-    _numbers,
+    body_numbers,
     keeps_more,
 )
 from ingester.dml.part import Part
@@ -187,18 +187,19 @@ def test_a_body_with_little_in_it_is_not_kept() -> None:
 @given(st.data())
 def test_another_layout_of_the_metadata_is_not_understood_and_does_no_harm(data: Any) -> None:
     batch = came(pa.record_batch({"n": range(400), "s": ["x", None] * 200}))
-    numbers = _numbers(batch)
+    numbers = body_numbers(batch)
     assert numbers is not None
     whole = batch.serialize().to_pybytes()
     size = 8 + int.from_bytes(whole[4:8], "little")
     body_bytes = len(whole) - size
-    assert MessageTemplate()._understands(whole[:size], numbers, body_bytes)
+    assert MessageTemplate().understands(whole[:size], numbers, body_bytes)
     metadata = bytearray(whole[: data.draw(st.integers(8, size))])
     for _ in range(data.draw(st.integers(1, 3))):
         metadata[data.draw(st.integers(0, len(metadata) - 1))] = data.draw(st.integers(0, 255))
     template = MessageTemplate()
-    if not template._understands(bytes(metadata), numbers, body_bytes):
-        assert template._places is None
+    if not template.understands(bytes(metadata), numbers, body_bytes):
+        fresh, found = MessageTemplate().message(batch), template.message(batch)
+        assert (found.metadata, found.size) == (fresh.metadata, fresh.size)
 
 
 def test_nulls_that_came_with_a_converted_column_keep_nothing() -> None:

@@ -136,7 +136,7 @@ class _Life:
             for work in (runtime.flusher.run, runtime.freeze_policy.run, runtime.snapshots.run):
                 workers.start_soon(work)
             workers.start_soon(runtime.log_truncation.run)
-            await daemon._replay(runtime)
+            await daemon.replay_log(runtime)
             await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
             await self._query()
             for name, amount in script:

@@ -52,7 +52,8 @@ def test_one_that_is_gone_on_with_stays(tmp_path: Path) -> None:
         replication.drop_idle()
         assert replication.statistics().open_transactions == 1
         clock.jump(2)
-        async with replication._one_at_a_time(ORIGIN):  # a message of it is being taken
+        # A message of it is being taken. Private: any real one is taken before the loop goes on.
+        async with replication._one_at_a_time(ORIGIN):
             replication.drop_idle()
         assert replication.statistics().open_transactions == 1
         await replication.take(ASKS)  # whose client is there

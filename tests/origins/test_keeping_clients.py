@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from ingester.client import Client, RetryPolicy
+from ingester.client import Ack, Client, RetryPolicy
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
 from tests.fencing.pairs import start
 from tests.origins.senders import TABLE, batch, in_files, persisted, rows_of, seen
 
@@ -57,12 +60,19 @@ def test_what_is_durable_is_let_go_of(tmp_path: Path) -> None:
     with start(tmp_path, "a") as daemon, Client(daemon.flight) as client:
         schema = batch(1).schema
         with client.writer(*TABLE, schema, keep_until_durable=True) as writer:
-            window = writer._send_loop._window
+            kept: list[weakref.ref[pa.RecordBatch]] = []
+
+            def write(number: int) -> Ack:
+                rows = batch(number)
+                kept.append(weakref.ref(rows))
+                return writer.write(rows)
+
             for number in range(1, 5):
-                writer.write(batch(number))
+                write(number)
             writer.flush()
-            assert len(window._kept) == 4
+            assert [rows() is not None for rows in kept] == [True] * 4
             persisted(daemon)
-            writer.write(batch(5)).result()
+            write(5).result()
             writer.flush()
-            assert [pending.sequence for pending in window._kept] == [5]
+            until(lambda: not any(rows() for rows in kept[:4]), "the client to let go of them")
+            assert kept[4]() is not None

@@ -36,9 +36,9 @@ class CountedGroups(RowGroupCache):
         super().__init__(store, **options)
         self.decoded: Counter[str] = Counter()
 
-    def _decode(self, footer: Any, key: Any) -> pa.RecordBatch:
+    def decode(self, footer: Any, key: Any) -> pa.RecordBatch:
         self.decoded[key[0]] += 1
-        return super()._decode(footer, key)
+        return super().decode(footer, key)
 
 
 @pytest.fixture
@@ -129,17 +129,19 @@ def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalSt
     assert groups.group(file(1), 0, ("x",)).batch.num_rows == ROWS
 
 
-def test_a_group_that_was_read_to_its_end_makes_room_at_once(store: LocalStore) -> None:
+def test_a_group_that_was_read_to_its_end_makes_room_at_once(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lone reader, room for one group: it waits for no lease of its own."""
     groups = CountedGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
     waited: list[float | None] = []
-    wait = groups._changed.wait
+    wait = threading.Condition.wait
 
-    def noted(timeout: float | None = None) -> bool:
+    def noted(condition: threading.Condition, timeout: float | None = None) -> bool:
         waited.append(timeout)
-        return wait(timeout)
+        return wait(condition, timeout)
 
-    groups._changed.wait = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(threading.Condition, "wait", noted)
     for number in range(FILES):
         for _ in range(3):
             groups.group(file(number), 0, ("x",), reader=1)
@@ -153,14 +155,14 @@ def test_after_all_patience_one_group_at_a_time_goes_in(store: LocalStore) -> No
     at_work, most, lock = 0, 0, threading.Lock()
 
     class SlowGroups(CountedGroups):
-        def _decode(self, footer: Any, key: Any) -> pa.RecordBatch:
+        def decode(self, footer: Any, key: Any) -> pa.RecordBatch:
             nonlocal at_work, most
             with lock:
                 at_work += 1
                 most = max(most, at_work)
             time.sleep(1.2 * ROOM_PATIENCE_S)
             try:
-                return super()._decode(footer, key)
+                return super().decode(footer, key)
             finally:
                 with lock:
                     at_work -= 1

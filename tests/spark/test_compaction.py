@@ -128,10 +128,10 @@ class Overtaken(Rewriting):
 
     __slots__ = ("other",)
 
-    def _run(
+    def run_groups(
         self, definition: TableDefinition, groups: list[FileGroup]
     ) -> list[tuple[FileGroup, list[Add], str | None]]:
-        results = Rewriting._run(self, definition, groups)
+        results = Rewriting.run_groups(self, definition, groups)
         if not hasattr(self, "other"):
             self.other = compact(
                 self.spark, self.url, self.namespace, self.table, filter="time < '2026-11-22'"
@@ -254,7 +254,7 @@ def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # As a file: imported, the module would take the place of the function of its name.
-    job_file = runpy.run_path(str(Path(compaction.__file__).with_name("compact.py")))
+    job_file = runpy.run_path(str(Path(compaction.__file__).parents[1] / "compact.py"))
     asked_of, job_of = job_file["asked_of"], job_file["job_of"]
     table = ["file:///lake", "n", "t"]
     assert job_of(asked_of(table)) is compact

@@ -18,7 +18,8 @@ from pyspark.sql.types import LongType, StructType
 
 import ingester.spark.sink.upsert as module
 from ingester.client import Client, RetryPolicy, Unreachable
-from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
+from ingester.client.connection import Connection
+from ingester.client.sync_stream import SyncColumn, SyncStream
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.staging import StagedFile, staged_rows
 from ingester.spark.sink.upsert import UpsertSink
@@ -27,7 +28,7 @@ from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
-from tests.drivers.wire import Table, create, put, query
+from tests.drivers.wire import Json, Table, create, put, query
 from tests.spark.test_keyed_writer import rows
 
 pytestmark = pytest.mark.spark
@@ -142,15 +143,16 @@ def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others have transactions open, with all that may be open at once."""
-    refused: list[SyncAnswer] = []
-    ask = SyncStream._sent
+    refused: list[Json] = []
+    exchange = Connection.exchange
 
-    def watched(stream: SyncStream, *args: Any) -> SyncAnswer:
-        answer = ask(stream, *args)
-        if not answer.accepted and stream not in others:
+    def watched(connection: Connection, command: bytes, batch: pa.RecordBatch) -> bytes:
+        answer = exchange(connection, command, batch)
+        said = json.loads(answer)
+        if not said["accepted"] and not json.loads(command)["origin"].startswith("other-"):
             if not refused:
                 close_the_others()
-            refused.append(answer)
+            refused.append(said)
         return answer
 
     others: list[SyncStream] = []
@@ -176,7 +178,7 @@ def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
                 break
             others.append(stream)
         assert 1 < len(others) < 100
-        monkeypatch.setattr(SyncStream, "_sent", watched)
+        monkeypatch.setattr(Connection, "exchange", watched)
         written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v")
         url = f"file://{daemon.data_dir / 'store'}"
         writer_in_this_process(written, url, table, daemon.flight)

@@ -286,4 +286,5 @@ def test_a_reader_goes_to_executors_without_the_state(
     (partition,) = reader.partitions(reader.initialOffset(), end)
     there = pickle.loads(pickle.dumps(reader))
     assert sum(batch.num_rows for batch in there.read(partition)) == 10
+    # Private: what asks it for the schema is Spark, in a process of its own.
     assert isinstance(there._rows.schema(), StructType)

@@ -49,6 +49,7 @@ def _inodes(folder: Path) -> dict[str, int]:
 
 async def _cut(state: Running) -> None:
     """Return when the files of all sealed segments are let go of: a while after their last call."""
+    # Private: a file is let go of in a thread after its last call, and nothing tells of it.
     uncut = state.log._segments.sealed._uncut
     await to_thread_until(lambda: not uncut, "segments cut to their lengths")
 

@@ -144,7 +144,7 @@ class Rewriting:
     ) -> tuple[TableState, int]:
         """Run the groups and commit what can be; how many could not."""
         definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
-        found = self._run(definition, groups)
+        found = self.run_groups(definition, groups)
         results = [(group, adds) for group, adds, refused in found if refused is None]
         lost = len(found) - len(results)
         self._refused += lost
@@ -167,9 +167,10 @@ class Rewriting:
             state = self._manifest.refresh(state)
         return state, lost
 
-    def _run(
+    def run_groups(
         self, definition: TableDefinition, groups: list[FileGroup]
     ) -> list[tuple[FileGroup, list[Add], str | None]]:
+        """Rewrite groups by Spark's tasks: each with its new files, or with why there are none."""
         if not groups:
             return []
         job = CompactionJob(

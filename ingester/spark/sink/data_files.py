@@ -64,6 +64,11 @@ class FileSink:
     )
     _sizes: defaultdict[PartitionValues, int] = field(default_factory=lambda: defaultdict(int))
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of rows that are in no file yet."""
+        return sum(self._sizes.values())
+
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Add]:
         """Write all rows of a task.
 
@@ -76,7 +81,7 @@ class FileSink:
         """
         for batch in batches:
             self._take(table_rows(batch, self.definition.schema))
-            while sum(self._sizes.values()) > HELD_BYTES:
+            while self.held_bytes > HELD_BYTES:
                 self._flush(max(self._sizes, key=self._sizes.__getitem__))
         for values in list(self._held):
             self._flush(values)

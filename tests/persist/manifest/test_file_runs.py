@@ -37,8 +37,8 @@ def test_they_are_a_list_of_what_was_added_less_what_was_removed(
 def test_adding_one_file_after_another_copies_each_a_few_times() -> None:
     runs, copied = FileRuns(), 0
     for file in FILES:
-        before = {id(run) for run in runs._runs}
+        before = {id(run) for run in runs.runs}
         runs = runs.and_then([file])
-        copied += sum(len(run) for run in runs._runs if id(run) not in before)
-    assert len(runs._runs) <= 9
+        copied += sum(len(run) for run in runs.runs if id(run) not in before)
+    assert len(runs.runs) <= 9
     assert copied <= 9 * len(FILES)
