@@ -87,7 +87,7 @@ class StatusReport:
             log=_log(runtime),
             origins=runtime.known_origins.statistics(),
             streams=runtime.queries.statistics(),
-            clean_up=runtime.garbage_collector.statistics,
+            clean_up=runtime.garbage_collector.statistics(),
             errors=self._problems(),
         )
 

@@ -55,7 +55,7 @@ class GarbageCollector:
         on_run: Callable[[int, int, float, bool], None],
     ) -> None:
         """``on_run`` gets each run's objects and bytes deleted, its seconds, whether it failed."""
-        self.statistics = CleanUpStatus()
+        self._done = CleanUpStatus()
         self._on_run = on_run
         self._catalog = catalog
         self._tree = tree
@@ -67,6 +67,10 @@ class GarbageCollector:
         # A limiter of its own: whoever waits for the store is never behind a clean-up.
         self._limiter = trio.CapacityLimiter(1)
         self._random = Random()
+
+    def statistics(self) -> CleanUpStatus:
+        """What this daemon's clean-ups did since it started."""
+        return self._done
 
     async def run(self) -> None:
         """Clean until cancelled.
@@ -98,9 +102,9 @@ class GarbageCollector:
             self._note(done, time.monotonic() - began)
 
     def _note(self, done: CleanUp | None, seconds: float) -> None:
-        before = self.statistics
+        before = self._done
         objects, nbytes = (0, 0) if done is None else (done.files, done.bytes)
-        self.statistics = CleanUpStatus(
+        self._done = CleanUpStatus(
             runs=before.runs + (done is not None),
             failed_runs=before.failed_runs + (done is None),
             deleted_objects=before.deleted_objects + objects,

@@ -187,6 +187,7 @@ class Queries:
 
     async def run(self) -> None:
         """Expire answers that nobody reads, and what was decoded for them, until cancelled."""
+        # A sweep: nothing happens when a client stands still, or when nobody asks.
         period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
         while True:
             await trio.sleep(period_s)

@@ -71,6 +71,14 @@ class VersionTail:
                 f"version {version} of {table.namespace}/{table.name} does not exist,"
                 f" the newest is {table.state.version}"
             )
+        persisted, before = await self._persisted_since(table, version)
+        # Atomic: no await since the last look at the version.
+        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
+
+    async def _persisted_since(
+        self, table: TableBuffer, version: int
+    ) -> tuple[list[Add], TableState | None]:
+        """Return the files that belong to the tail of ``version``, and a keyed table's version."""
         before = None
         persisted: list[Add] = []
         changed: set[PartitionKey] = set()
@@ -90,24 +98,20 @@ class VersionTail:
             changed.update(add.partition for add in added)
             persisted += [add for add in added if self._persisted_here(add)]
             seen = head
-        if table.definition.keyed:
-            # A later persist, or a rewrite, replaces the files of an earlier one: what counts is
-            # what stands there now. Rows that the version had, too, are the same in it.
-            if not self._answers_for(table):
-                before = None
-            persisted = (
-                []
-                if before is None
-                else [
-                    add
-                    for key, files in table.state.partitions.items()
-                    if key in changed
-                    for add in files
-                    if add.path not in before.files
-                ]
-            )
-        # Atomic: no await since the last look at the version.
-        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
+        if not table.definition.keyed:
+            return persisted, None
+        if before is None or not self._answers_for(table):
+            return [], None
+        # A later persist, or a rewrite, replaces the files of an earlier one: what counts is what
+        # stands there now. Rows that the version had, too, are the same in it.
+        now_there = table.state.partitions.items()
+        return [
+            add
+            for key, files in now_there
+            if key in changed
+            for add in files
+            if add.path not in before.files
+        ], before
 
     def _persisted_here(self, add: Add) -> bool:
         return add.kind == "persist" and add.writer == self._tree.ingester_id
