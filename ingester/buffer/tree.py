@@ -8,7 +8,7 @@ for the loop and for every thread. Log order is buffer order.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -76,7 +76,8 @@ class BufferTree:
         self.ingester_id = ingester_id
         self._limits = limits
         self._hooks = hooks
-        self._segments: dict[int, int] = {}
+        self._segments: Counter[int] = Counter()
+        """How many buffers have their first row in each log segment."""
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Apply at once and answer. Atomic: no await until every part is in its buffer."""
@@ -216,29 +217,21 @@ class BufferTree:
             Buffers that have to be spilled first; empty when it is done.
         """
         with table.lock:
-            return self._install(table, state, persisted)
-
-    def _install(
-        self,
-        table: TableBuffer,
-        state: TableState,
-        persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
-    ) -> list[BufferHandle]:
-        releasing: list[BufferHandle] = []
-        for handle, files in persisted:
-            handle.note_files(files)
-        for handle, _ in persisted:
-            if not handle.begin_release():
-                for other in releasing:
-                    other.abort_release()
-                return [handle for handle, _ in persisted if handle.needs_spill()] or [handle]
-            releasing.append(handle)
-        table.install(state)
-        for handle in releasing:
-            nbytes, rows = handle.nbytes, handle.total_rows
-            handle.release()
-            self._forget(table, handle, nbytes, rows)
-        return []
+            for handle, files in persisted:
+                handle.note_files(files)
+            releasing: list[BufferHandle] = []
+            for handle, _ in persisted:
+                if not handle.begin_release():
+                    for other in releasing:
+                        other.abort_release()
+                    return [handle for handle, _ in persisted if handle.needs_spill()] or [handle]
+                releasing.append(handle)
+            table.install(state)
+            for handle in releasing:
+                nbytes, rows = handle.nbytes, handle.total_rows
+                handle.release()
+                self._forget(table, handle, nbytes, rows)
+            return []
 
     def first_needed_segment(self, default: int) -> int:
         """The oldest log segment with rows that are not in committed files yet."""
@@ -267,7 +260,7 @@ class BufferTree:
             handle.opened_at = time.monotonic()
             aging = self.by_lag if operation.messages else self.by_age
             aging[handle] = partition
-            self._segments[operation.segment] = self._segments.get(operation.segment, 0) + 1
+            self._segments[operation.segment] += 1
             if len(aging) == 1:
                 self._hooks.on_first_row()
         return handle
@@ -281,9 +274,7 @@ class BufferTree:
         table.rows -= rows
         self._ledger.frozen -= nbytes
         self._hooks.on_released(nbytes)
-        left = self._segments[handle.first_segment] - 1
-        if left:
-            self._segments[handle.first_segment] = left
-        else:
+        self._segments[handle.first_segment] -= 1
+        if not self._segments[handle.first_segment]:
             del self._segments[handle.first_segment]
         self.origins.note_released(handle, handle.origins)

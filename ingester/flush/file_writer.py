@@ -19,7 +19,7 @@ import pyarrow as pa
 from ingester.buffer import BufferedRows, PersistedFiles, RowsToFlush
 from ingester.flush.copy_on_write import CopyOnWrite, RewriteLimits
 from ingester.memory.heap_trim import give_back
-from persist.manifest import Add, TableState, WriterIdentity
+from persist.manifest import Action, Add, Applied, Remove, TableState, WriterIdentity
 from persist.parquet.encode import EncodedFile, encode_ordered, files_of
 from persist.parquet.sort import Sorted, sort_rows, without_marks
 from persist.parquet.sparse_rows import SparseRows, concatenated
@@ -39,10 +39,17 @@ class Upload(NamedTuple):
     """The files that one attempt has put into the store."""
 
     files: PersistedFiles
-    replaces: tuple[str, ...]
-    """Paths of files whose rows it has too: a keyed table's."""
+    replaced: tuple[Add, ...]
+    """Files of a keyed table whose rows these have too."""
+    applied: Applied
+    """How far the partition's log is in files with them."""
     base: TableState
-    """The version that it was made for."""
+    """The version that they were made for."""
+
+    def actions(self, reason: str) -> tuple[Action, ...]:
+        """The actions that commit the files; ``reason`` says why they replace others."""
+        removes = (Remove(path=add.path, reason=reason) for add in self.replaced)
+        return (*removes, *self.files.adds, self.applied)
 
 
 class Stretch(NamedTuple):
@@ -173,7 +180,8 @@ class FileWriter:
                 arrivals.append(file.arrivals)
             adds.append(self._add(ordered, file, path, put.at.isoformat()))
         files = PersistedFiles(tuple(adds), tuple(arrivals))
-        return Upload(files, tuple(add.path for add in ordered.replaced), ordered.state)
+        applied = Applied(self.writer.ingester_id, flushed.epoch, spec_id, values, flushed.last_seq)
+        return Upload(files, ordered.replaced, applied, ordered.state)
 
     def _facts(self, ordered: Ordered, folder: str) -> dict[str, str]:
         """The metadata in a file's footer."""

@@ -32,11 +32,12 @@ from ingester.tables.commit_schedule import CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
-from persist.manifest import Action, Add, Applied, Remove
+from persist.manifest import Action, Add
 
 log = structlog.get_logger(__name__)
 
 ENCODE_RETRY_S = 30.0
+REASON = "replaced by newer rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,6 @@ class Flusher:
         """Set, and made anew, when buffers have been released."""
         self._hooks = hooks
         self._ledger = ledger
-        self._writer = file_writer.writer
         ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes)
         self._commits = catalog.commits
         self._nursery: trio.Nursery | None = None
@@ -174,7 +174,7 @@ class Flusher:
     async def _upload(self, begun: Begun) -> FinishedFlush:
         """A buffer's first upload, with a place among those that wait for their commit."""
         upload = await self.pool.finish(begun)
-        actions = self._actions(begun.job, upload)
+        actions = upload.actions(REASON)
         await self._commits.admit(begun.job)
         return FinishedFlush(begun.job, begun.at, upload.files, actions, upload.base, self)
 
@@ -213,20 +213,19 @@ class Flusher:
         except CannotEncode:
             self._commits.dismiss(flush.job)
             raise
-        flush.files, flush.base = upload.files, upload.base
-        flush.actions = self._actions(flush.job, upload)
+        flush.files, flush.actions, flush.base = upload.files, upload.actions(REASON), upload.base
 
     # What a commit has done while it holds the table's gate
 
     async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
         """See :class:`ingester.tables.finished_flush.Remaker`."""
         upload = await self._upload_until_done(flush.job, flush.covered_to, flush.left_out)
-        return self._actions(flush.job, upload)
+        return upload.actions(REASON)
 
     async def upload_again(self, flush: FinishedFlush) -> None:
         """See :class:`ingester.tables.finished_flush.Remaker`."""
         upload = await self._upload_until_done(flush.job)
-        flush.files, flush.actions = upload.files, self._actions(flush.job, upload)
+        flush.files, flush.actions = upload.files, upload.actions(REASON)
         flush.covered_to, flush.left_out = -1, frozenset()
 
     async def _upload_until_done(
@@ -241,19 +240,6 @@ class Flusher:
                 return await self.pool.until_done(job, after_seq=after_seq, left_out=left_out)
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
-
-    def _actions(self, job: FlushJob, upload: Upload) -> tuple[Action, ...]:
-        """The actions that commit an upload: its files, in the place of those that they replace."""
-        spec_id, values = job.handle.partition
-        applied = Applied(
-            ingester_id=self._writer.ingester_id,
-            epoch=job.handle.epoch,
-            spec_id=spec_id,
-            values=values,
-            seq=job.handle.last_seq,
-        )
-        removes = (Remove(path=path, reason="replaced by newer rows") for path in upload.replaces)
-        return (*removes, *upload.files.adds, applied)
 
     def _report(self, flush: FinishedFlush) -> None:
         job, adds = flush.job, flush.files.adds

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -52,18 +53,16 @@ def _job_bytes(job: FlushJob) -> int:
     return job_bytes(handle.total_rows, handle.nbytes, columns, handle.rows.mixed)
 
 
+@dataclass(slots=True)
 class Begun:
     """A buffer's first upload, for which there is room."""
 
-    __slots__ = ("at", "job", "nbytes", "ordered")
-
-    def __init__(self, job: FlushJob, nbytes: int) -> None:
-        self.job = job
-        self.nbytes = nbytes
-        self.at = time.monotonic()
-        """When its persist began, in seconds of the monotonic clock."""
-        self.ordered: Ordered | None = None
-        """Its rows in the order of their files; None where that is left to the end."""
+    job: FlushJob
+    nbytes: int
+    at: float
+    """When its flush began, in seconds of the monotonic clock."""
+    ordered: Ordered | None = None
+    """Its rows in the order of their files; None where that is left to the end."""
 
 
 class WorkerPool:
@@ -92,7 +91,7 @@ class WorkerPool:
         Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
         its partition has then.
         """
-        begun = Begun(job, _job_bytes(job))
+        begun = Begun(job, _job_bytes(job), time.monotonic())
         await self._budget.spend(begun.nbytes)
         self._ledger.jobs += begun.nbytes
         try:

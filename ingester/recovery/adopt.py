@@ -110,15 +110,12 @@ def _adopted(
                 ) from exc
         held += tables[key].take(operation)
         if held >= at_once_bytes:
-            _flush(tables)
+            for table in tables.values():
+                table.flush()
             held = 0
-    _flush(tables)
-    return [tables[key].report for key in sorted(tables)]
-
-
-def _flush(tables: dict[tuple[str, str], TableAdoption]) -> None:
     for table in tables.values():
         table.flush()
+    return [tables[key].report for key in sorted(tables)]
 
 
 class Identities:

@@ -33,7 +33,6 @@ from ingester.recovery.orphan_log import OldOperation
 from persist.manifest import (
     Action,
     Add,
-    Applied,
     CommitUnclear,
     Fenced,
     Manifest,
@@ -42,7 +41,6 @@ from persist.manifest import (
     PartlyCovered,
     Proposal,
     Rebase,
-    Remove,
     TableState,
     UploadExpired,
     Writer,
@@ -195,17 +193,7 @@ class TableAdoption:
             call = partial(self._file_writer(key.writer).upload, flushed, self._state)
             upload = patiently(call)
             files[key] = upload.files.adds
-            actions += (Remove(path, "replaced by adopted rows") for path in upload.replaces)
-            actions += upload.files.adds
-            actions.append(
-                Applied(
-                    ingester_id=key.writer.ingester_id,
-                    epoch=key.writer.epoch,
-                    spec_id=key.spec_id,
-                    values=key.values,
-                    seq=parts[-1].last_seq,
-                )
-            )
+            actions += upload.actions("replaced by adopted rows")
         return files, actions
 
     def _rows_to_flush(self, key: OldKey, parts: list[OldPart]) -> RowsToFlush:

@@ -94,7 +94,7 @@ def _adopt(stage: Stage, upto: int | None) -> None:
     file_writer = FileWriter(stage.store, WRITER, RewriteLimits(500_000))
     upload = file_writer.upload(job.rows, state, left_out=later)
     spec_id, values = handle.partition
-    actions: list[Action] = [Remove(path, "replaced") for path in upload.replaces]
+    actions: list[Action] = [Remove(add.path, "replaced") for add in upload.replaced]
     actions += [structs.replace(add, last_seq=upto) for add in upload.files.adds]
     actions += [Applied(WRITER.ingester_id, handle.epoch, spec_id, values, upto)]
     _put_in(stage, WRITER, actions)
@@ -140,7 +140,7 @@ def _add(stage: Stage, further: list[Action]) -> None:
     partitions = state.partitions.delete(handle.partition)
     file_writer = FileWriter(stage.store, OTHER, RewriteLimits(500_000))
     upload = file_writer.upload(job.rows, replace(state, partitions=partitions))
-    assert not upload.replaces
+    assert not upload.replaced
     spec_id, values = handle.partition
     applied = Applied(OTHER.ingester_id, handle.epoch, spec_id, values, handle.last_seq)
     writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
