@@ -58,8 +58,9 @@ class AppendQueue:
         self._sync = sync
         # Everything below is used by several threads: all of it under the lock.
         self._lock = threading.Lock()
-        # Not bounded here: admission bounds the bytes in flight before they come this far.
-        self._pending = PendingEntries()
+        self.pending = PendingEntries()
+        """What is in no group yet; its numbers may be read by any thread. It has no bound here:
+        admission bounds the bytes in flight before they come this far."""
         self._delay = CommitDelay(self._lock)
         self.groups: deque[Group] = deque()
         """The groups in flight; the loop takes them off as it answers them, without the lock."""
@@ -73,25 +74,15 @@ class AppendQueue:
         self._writing_bytes = 0
 
     @property
-    def pending(self) -> int:
-        """The number of entries and drafts that are in no group yet."""
-        return len(self._pending)
-
-    @property
-    def pending_bytes(self) -> int:
-        """The bytes that they take in the log."""
-        return self._pending.nbytes
-
-    @property
     def unbooked_bytes(self) -> int:
         """The bytes that are pending or being written."""
-        return self._pending.nbytes + self._writing_bytes
+        return self.pending.nbytes + self._writing_bytes
 
     @property
     def empty(self) -> bool:
         """Whether nothing is pending and every group is answered."""
         with self._lock:
-            return not (len(self._pending) or self.groups)
+            return not (len(self.pending) or self.groups)
 
     @property
     def idle(self) -> bool:
@@ -112,7 +103,7 @@ class AppendQueue:
             if self._closed:
                 raise LogClosed("the log is closed") from self._closed_by
             if (refusal := refusal_of(item)) is None:
-                self._pending.add(item)
+                self.pending.add(item)
                 if here or (isinstance(item, Draft) and item.waits):
                     self._delay.arrived(item.sessions or item)
             wakes = self._wakes()
@@ -148,13 +139,13 @@ class AppendQueue:
     def take_pending(self, error: LogError) -> list[Item]:
         """Everything that is in no group yet, to be answered with `error`."""
         with self._lock:
-            return self._pending.take(error)
+            return self.pending.take(error)
 
     def take_lost(self) -> list[Item]:
         """Everything that a dead writer had drawn or was writing; nobody writes any more."""
         with self._lock:
             lost: list[Item] = [entry for group in self.groups for entry in group.entries]
-            lost += self._pending.lost()
+            lost += self.pending.lost()
             self.groups.clear()
             self._idle = True
         return lost
@@ -168,14 +159,14 @@ class AppendQueue:
                 if not self._may_write():
                     self._rest()
                     return None
-                if not self._pending.draw():
+                if not self.pending.draw():
                     return self._form_group()
                 # Whoever comes from now on is in the group behind this one.
                 self._delay.group_drawn()
             # Everything that came while the last group was written becomes few entries.
-            self._pending.make(make)
+            self.pending.make(make)
             with self._lock:
-                refused, error = self._pending.end()
+                refused, error = self.pending.end()
             if refused:
                 self._on_loop.refused(refused, error)
 
@@ -195,7 +186,7 @@ class AppendQueue:
     def await_callers(self) -> None:
         """Before the next group, let those come back who were answered with the last one."""
         with self._lock:
-            if not (self._held or self._closed or self._pending.ready):
+            if not (self._held or self._closed or self.pending.ready):
                 self._delay.wait()
 
     def leave_rest(self) -> bool:
@@ -215,7 +206,7 @@ class AppendQueue:
         return True
 
     def _may_write(self) -> bool:
-        return self._pending.waits and not (self._held or self._failing or self.stuck)
+        return self.pending.waits and not (self._held or self._failing or self.stuck)
 
     def _rest(self) -> None:
         self._idle = True
@@ -224,8 +215,8 @@ class AppendQueue:
 
     def _form_group(self) -> Group | None:
         segment = self._segments.open
-        most = group_bytes(self._pending.nbytes, self._segments.last_sync_s if self._sync else 0.0)
-        group = None if segment is None else form_group(self._pending.ready, segment.ledger, most)
+        most = group_bytes(self.pending.nbytes, self._segments.last_sync_s if self._sync else 0.0)
+        group = None if segment is None else form_group(self.pending.ready, segment.ledger, most)
         if group is None or not group.entries:
             self.stuck = True
             self._rest()
@@ -234,5 +225,5 @@ class AppendQueue:
         # Invariant: a group is in flight from here until the loop has answered it.
         self.groups.append(group)
         self._writing_bytes = group.end - group.start
-        self._pending.nbytes -= sum(entry.stored_bytes for entry in group.entries)
+        self.pending.nbytes -= sum(entry.stored_bytes for entry in group.entries)
         return group

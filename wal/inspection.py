@@ -6,6 +6,7 @@ call that writes, to a log that nobody runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from wal.errors import REPAIR_COMMAND
 from wal.format import segment_name
 from wal.recovery import Survey, facts_of, fault_of, survey
 from wal.repair import Gap, RepairedSegment, RepairReport, repair
+from wal.scan import Fault
 from wal.settings import SegmentFacts
 
 __all__ = [
@@ -29,7 +31,7 @@ __all__ = [
     "verify",
 ]
 
-_START_CUTS = "nothing: the next start cuts it off and counts it"
+Severity = Literal["damage", "newer", "note"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     stops; a newer version wrote it. "note": the start goes on. `help` says what to do.
     """
 
-    severity: Literal["damage", "newer", "note"]
+    severity: Severity
     file: str
     offset: int
     expected: str
@@ -67,83 +69,48 @@ def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
         OSError: the folder cannot be read.
     """
     found = survey(disk or Disk(), directory, running=True)
-    return _about_segments(directory, found) + _about_names(found)
+    return [*_about_segments(directory, found), *_about_names(found)]
 
 
-def _about_segments(directory: Path, found: Survey) -> list[Finding]:
-    findings: list[Finding] = []
+def _about_segments(directory: Path, found: Survey) -> Iterator[Finding]:
     repair_it = f"{REPAIR_COMMAND} {directory}"
+    helps = {"damaged": repair_it, "newer": "start the version that wrote it"}
+    severities: dict[str, Severity] = {"damaged": "damage", "newer": "newer"}
     expected: int | None = None
     for verdict, state in zip(found.verdicts, found.states(), strict=True):
-        name = segment_name(verdict.number)
-        if expected is not None and expected < verdict.number and state != "headerless":
-            findings.append(
-                Finding(
-                    severity="damage",
-                    file=segment_name(expected),
-                    offset=0,
-                    expected=f"segments {expected} to {verdict.number - 1}",
-                    found="no such files",
-                    help=repair_it,
-                )
-            )
-        expected = verdict.number + 1
-        if state == "sealed":
-            continue
+        number, name = verdict.number, segment_name(verdict.number)
+        if expected is not None and expected < number and state != "headerless":
+            missing = Fault(0, f"segments {expected} to {number - 1}", "no such files")
+            yield _finding("damage", segment_name(expected), missing, repair_it)
+        expected = number + 1
         if state == "open":
-            findings.append(
-                Finding(
-                    severity="note",
-                    file=name,
-                    offset=verdict.end,
-                    expected="a seal",
-                    found="none: in use, or not stopped cleanly",
-                    help="nothing: the next start seals it",
-                )
-            )
-            continue
-        fault = fault_of(verdict)
-        help_by_state = {"damaged": repair_it, "newer": "start the version that wrote it"}
-        findings.append(
-            Finding(
-                severity="damage"
-                if state == "damaged"
-                else "newer"
-                if state == "newer"
-                else "note",
-                file=name,
-                offset=fault.offset,
-                expected=fault.expected,
-                found=fault.found,
-                help=help_by_state.get(state, _START_CUTS),
-            )
+            unsealed = Fault(verdict.end, "a seal", "none: in use, or not stopped cleanly")
+            yield _finding("note", name, unsealed, "nothing: the next start seals it")
+        elif state != "sealed":
+            help_ = helps.get(state, "nothing: the next start cuts it off and counts it")
+            yield _finding(severities.get(state, "note"), name, fault_of(verdict), help_)
+
+
+def _about_names(found: Survey) -> Iterator[Finding]:
+    foreign = Fault(0, "log files", "a foreign file")
+    for name in found.foreign:
+        yield _finding(
+            "note", name, foreign, "move it away if you know it; the log leaves it alone"
         )
-    return findings
+    temporary = Fault(0, "segments", "a segment in the making, or on its way out")
+    for name in found.temporary:
+        yield _finding("note", name, temporary, "nothing: the next start removes it")
+    kept = Fault(0, "segments", "a piece that was moved aside")
+    for name in found.aside:
+        yield _finding("note", name, kept, "delete it when nobody needs it")
 
 
-def _about_names(found: Survey) -> list[Finding]:
-    kinds = (
-        (
-            found.foreign,
-            "log files",
-            "a foreign file",
-            "move it away if you know it; the log leaves it alone",
-        ),
-        (
-            found.temporary,
-            "segments",
-            "a segment in the making, or on its way out",
-            "nothing: the next start removes it",
-        ),
-        (
-            found.aside,
-            "segments",
-            "a piece that was moved aside",
-            "delete it when nobody needs it",
-        ),
+def _finding(severity: Severity, file: str, fault: Fault, help_: str) -> Finding:
+    return Finding(
+        severity=severity,
+        file=file,
+        offset=fault.offset,
+        expected=fault.expected,
+        found=fault.found,
+        help=help_,
     )
-    return [
-        Finding(severity="note", file=name, offset=0, expected=expected, found=what, help=help_)
-        for names, expected, what, help_ in kinds
-        for name in names
-    ]

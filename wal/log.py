@@ -256,7 +256,7 @@ class Log:
     @property
     def pending(self) -> int:
         """The number of entries and drafts that are in no group yet."""
-        return self._groups.queue.pending
+        return len(self._groups.queue.pending)
 
     @property
     def last_sync_s(self) -> float:
@@ -270,11 +270,11 @@ class Log:
 
     def statistics(self) -> LogStatistics:
         """The log at this moment."""
-        queue, applies = self._groups.queue, self._groups.applies
+        pending, applies = self._groups.queue.pending, self._groups.applies
         return LogStatistics(
             **self._segments.statistics(),
-            pending=queue.pending,
-            pending_bytes=queue.pending_bytes,
+            pending=len(pending),
+            pending_bytes=pending.nbytes,
             records=applies.records,
             groups=applies.groups,
             failed_groups=self._groups.failed_groups,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,19 +78,15 @@ class FsspecStore:
 
     def _write(self, path: str, data: bytes, mode: str) -> PutInfo:
         full = self._full(path)
-        try:
+        with self._errors(path):
             self._fs.pipe_file(full, data, mode=mode)
             return PutInfo(len(data), self._time(full, self._fs.info(full)))
-        except Exception as exc:
-            raise self._error(exc, path) from exc
 
     def get(self, path: str) -> bytes:
         """The whole object. ``NotFound`` when there is none."""
         full = self._full(path)
-        try:
+        with self._errors(path):
             return bytes(self._fs.cat_file(full))
-        except Exception as exc:
-            raise self._error(exc, path) from exc
 
     def open(self, path: str) -> pa.NativeFile:
         """A random access file over ranges of the object."""
@@ -100,36 +97,27 @@ class FsspecStore:
         full = self._full(path)
 
         def fetch(start: int, end: int) -> bytes:
-            try:
+            with self._errors(path):
                 return bytes(self._fs.cat_file(full, start=start, end=end))
-            except Exception as exc:
-                raise self._error(exc, path) from exc
 
         return arrow_file(there.bytes, fetch)
 
     def exists(self, path: str) -> ObjectInfo | None:
         """The object's size and time, or ``None`` when there is none."""
         full = self._full(path)
-        try:
+        with suppress(NotFound), self._errors(path):
             details = self._fs.info(full)
-            if details["type"] != "file":
-                return None
-            return ObjectInfo(path, int(details["size"]), self._time(full, details))
-        except FileNotFoundError:
-            return None
-        except Exception as exc:
-            raise self._error(exc, path) from exc
+            if details["type"] == "file":
+                return ObjectInfo(path, int(details["size"]), self._time(full, details))
+        return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """All objects below ``prefix`` in ascending order of path; all are held in memory."""
         below = f"{self._root}/{checked_prefix(prefix)}".rstrip("/")
-        try:
+        found: dict[str, Any] = {}
+        with suppress(NotFound), self._errors(prefix):
             self._fs.invalidate_cache()
             found = self._fs.find(below, detail=True)
-        except FileNotFoundError:
-            return
-        except Exception as exc:
-            raise self._error(exc, prefix) from exc
         for full in sorted(found):
             path = full[len(self._root) + 1 :]
             # find() of a file finds the file itself
@@ -139,12 +127,8 @@ class FsspecStore:
     def delete(self, path: str) -> None:
         """Remove the object, if it is there."""
         full = self._full(path)
-        try:
+        with suppress(NotFound), self._errors(path):
             self._fs.rm_file(full)
-        except FileNotFoundError:
-            pass
-        except Exception as exc:
-            raise self._error(exc, path) from exc
 
     def now(self) -> datetime:
         """The time given to a file that is written for this and removed again."""
@@ -170,6 +154,14 @@ class FsspecStore:
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{checked_path(path)}"
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """The file system's errors, met at an object, as the store's."""
+        try:
+            yield
+        except Exception as exc:
+            raise self._error(exc, path) from exc
 
     def _error(self, exc: Exception, path: str) -> Exception:
         cause = f"{self._url}/{path}: {type(exc).__name__}: {exc}"

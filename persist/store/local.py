@@ -18,7 +18,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,36 +133,24 @@ class LocalStore:
 
     def get(self, path: str) -> bytes:
         """The whole object. ``NotFound`` when there is none."""
-        try:
+        with self._errors(path):
             return Path(self._target(path)).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
-            raise NotFound(path) from exc
-        except OSError as exc:
-            raise from_os(exc, f"{self.url}/{path}") from exc
 
     def open(self, path: str) -> pa.NativeFile:
         """A random access file; it stays whole when the path is overwritten or deleted.
 
         Read with ``pread`` and not mapped: mapped pages count as the process's memory.
         """
-        try:
+        with self._errors(path):
             return pa.OSFile(self._target(path), mode="r")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
-            raise NotFound(path) from exc
-        except OSError as exc:
-            if os.path.isdir(self._target(path)):
-                raise NotFound(path) from exc
-            raise from_os(exc, f"{self.url}/{path}") from exc
 
     def exists(self, path: str) -> ObjectInfo | None:
         """The object's size and time, or ``None`` when there is none."""
-        target = self._target(path)
         try:
-            found = os.stat(target)
-        except (FileNotFoundError, NotADirectoryError):
+            with self._errors(path):
+                found = os.stat(self._target(path))
+        except NotFound:
             return None
-        except OSError as exc:
-            raise from_os(exc, f"{self.url}/{path}") from exc
         if not stat.S_ISREG(found.st_mode):
             return None
         return ObjectInfo(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
@@ -189,16 +177,24 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         """Remove the object, if it is there. Its folder stays: a writer may be on its way in."""
-        try:
+        with suppress(NotFound), self._errors(path):
             os.unlink(self._target(path))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            pass
-        except OSError as exc:
-            raise from_os(exc, f"{self.url}/{path}") from exc
 
     def now(self) -> datetime:
         """This machine's clock."""
         return datetime.now(UTC)
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """The system's errors, met at an object, as the store's."""
+        try:
+            yield
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
+            raise NotFound(path) from exc
+        except OSError as exc:
+            if os.path.isdir(self._target(path)):  # Arrow does not say so
+                raise NotFound(path) from exc
+            raise from_os(exc, f"{self.url}/{path}") from exc
 
     def _target(self, path: str) -> str:
         if any(part.startswith(TEMPORARY) for part in checked_path(path).split("/")):
