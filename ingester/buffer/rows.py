@@ -136,11 +136,6 @@ class BufferedRows:
                 yield nbytes
             start += 1
 
-    def rows_until(self, seq: int) -> int:
-        """How many rows come from operations up to ``seq``, that one included."""
-        index = bisect_right(self._sequences, seq)
-        return self._ends[index - 1] if index else 0
-
     def slices_without(self, after_seq: int, left_out: Collection[int]) -> list[tuple[int, int]]:
         """Find the rows of operations above ``after_seq`` that are not left out.
 
@@ -165,11 +160,6 @@ class BufferedRows:
     def chunk_count(self) -> int:
         """How many chunks the rows are in."""
         return len(self._chunks)
-
-    @property
-    def operations(self) -> int:
-        """How many operations the rows came from."""
-        return len(self._sequences)
 
     def _smaller_than(self, level: int) -> int:
         """The index from which all chunks up to the end are smaller than ``level``."""

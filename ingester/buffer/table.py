@@ -27,7 +27,7 @@ class TableBuffer:
 
     def __init__(self, namespace: str, name: str, state: TableState) -> None:
         self.lock = threading.RLock()
-        self.order = WriteLatch()
+        self.write_latch = WriteLatch()
         """The latch of a keyed table's writes."""
         self.namespace = namespace
         self.name = name

@@ -160,7 +160,7 @@ class Replay:
             for part in operation.parts:
                 partition = table.partitions[operation.spec_id, part.values]
                 handle = partition.active or partition.frozen[-1]
-                self._catalog.commits.adopted.note_replayed(table, handle)
+                self._catalog.commits.overlap.note_replayed(table, handle)
 
     def _left_of(
         self,

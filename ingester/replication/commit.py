@@ -104,7 +104,7 @@ class TransactionCommit:
             shares = await trio.to_thread.run_sync(_fold_all, new)
             async with AsyncExitStack() as latches:
                 for share in shares:
-                    latch = share.new.table.order
+                    latch = share.new.table.write_latch
                     keeps = exclusive or share.kept_keys is not None
                     await latches.enter_async_context(
                         latch.exclusive() if keeps else latch.shared()

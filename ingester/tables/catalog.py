@@ -134,7 +134,7 @@ class Catalog:
                         f"the manifest cannot be read: {exc}", retry_after_s=2.0
                     ) from exc
             else:
-                if not self.commits.adopted.freeze_behind(table, state):
+                if not self.commits.overlap.freeze_behind(table, state):
                     table.install(state)
                     self.commits.tell_followers(table)
                 elif older_than_s < 0:

@@ -80,7 +80,7 @@ class Commits:
         self.followers: list[Callable[[TableBuffer], None]] = []
         """Told of each version that a table answers from, and of each table that is opened."""
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
-        self.adopted = VersionOverlap(tree, writer.ingester_id, self.claims)
+        self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
         self._batches = CommitBatches(self.claims, writer, self._commit_with_retries)
         self._tree = tree
@@ -169,7 +169,7 @@ class Commits:
         Raises:
             StoreAway: it has rows that are in buffers here, too, and on their way to files.
         """
-        if self.adopted.freeze_behind(table, state):
+        if self.overlap.freeze_behind(table, state):
             raise held_back(table)
         table.install(state)
         table.refreshed_at = time.monotonic()
@@ -226,7 +226,7 @@ class Commits:
             for flush in further:
                 self.dismiss(flush.job)
             batch += further
-            behind = self.adopted.freeze_behind(table, state, {flush.handle for flush in batch})
+            behind = self.overlap.freeze_behind(table, state, {flush.handle for flush in batch})
             further = await gate.take_further(batch) if behind else []
         await self._install(table, state, batch)
         gate.schedule.settle(batch, batch)

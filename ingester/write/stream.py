@@ -101,7 +101,7 @@ class WriteStream:
         self.session = OrderedSession()
         """None of the stream's operations stands in the log behind a refused one."""
         self._path = path
-        self._latch = plan.table.order if plan.table.definition.keyed else None
+        self._latch = plan.table.write_latch if plan.table.definition.keyed else None
         self._deliver = deliver
         self._on_closed = on_closed
         # One thread adds to it; the loop and the log's thread take from it, under the lock.

@@ -112,7 +112,7 @@ def adopt_all(stage: Stage) -> None:
 
 def adopt_replayed_half(stage: Stage) -> None:
     """The same, of a buffer that we have from our log, too."""
-    stage.catalog.commits.adopted.note_replayed(stage.table, _job(stage).handle)
+    stage.catalog.commits.overlap.note_replayed(stage.table, _job(stage).handle)
     adopt_half(stage)
 
 
