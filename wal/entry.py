@@ -62,21 +62,23 @@ class OrderedSession:
 class Draft:
     """What becomes an entry when its turn comes, in the order in which it was appended.
 
-    ``on_done`` is called, on the loop, only if the log refuses it before. ``waits``: whoever
-    appends it appends nothing more before the answer, so far as is known.
+    ``waits``: whoever appends it appends nothing more before the answer, so far as is known.
 
     Args:
         nbytes: About what it will take in the log.
         sessions: See `OrderedSession`.
     """
 
-    __slots__ = ("on_done", "sessions", "stored_bytes", "waits")
+    __slots__ = ("sessions", "stored_bytes", "waits")
 
     def __init__(self, nbytes: int, sessions: tuple[OrderedSession, ...] = ()) -> None:
         self.stored_bytes = nbytes
         self.sessions = sessions
         self.waits = False
-        self.on_done: Callable[[Any, BaseException | None], None] | None = None
+
+    def answer(self, error: BaseException | None) -> None:
+        """Take note that the log refuses it before it becomes an entry. Called on the loop."""
+        raise NotImplementedError
 
 
 class Entry:
@@ -136,6 +138,11 @@ class Entry:
     def payload_bytes(self) -> int:
         """The length of the payload."""
         return self.body.length
+
+    def answer(self, error: BaseException | None) -> None:
+        """Call ``on_done``."""
+        if self.on_done is not None:
+            self.on_done(self, error)
 
     def __repr__(self) -> str:
         return (

@@ -171,9 +171,9 @@ class Log:
         """Queue an entry, or a draft of one, for the next group. Any thread.
 
         An entry's ``on_done`` is called exactly once, on the loop, if this returns: with None, or
-        with LogFull, LogWriteFailed, LogClosed or LogFailed; a draft's only with one of these, if
-        it never becomes an entry. One error object may go to several. Raises LogClosed, and does
-        not call ``on_done``, when the log takes nothing.
+        with LogFull, LogWriteFailed, LogClosed or LogFailed. A draft is answered only with one of
+        these, if it never becomes an entry. One error object may go to several. Raises LogClosed,
+        and does not call ``on_done``, when the log takes nothing.
         """
         self._groups.writer.append(item, here=False)
 

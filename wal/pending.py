@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import cast
 
 from wal.entry import Draft, Entry
 from wal.errors import LogError
@@ -129,10 +128,9 @@ def answer(items: Iterable[Item], error: LogError | None) -> None:
     """Answer everyone; the first exception that a callback raised comes out afterwards."""
     raised: Exception | None = None
     for item in items:
-        if item.on_done is not None:
-            try:
-                cast(Callable[..., None], item.on_done)(item, error)
-            except Exception as exc:
-                raised = raised or exc
+        try:
+            item.answer(error)
+        except Exception as exc:
+            raised = raised or exc
     if raised is not None:
         raise raised

@@ -22,7 +22,7 @@ from ingester.dml.sink import DmlSink
 from ingester.errors import Stopping
 from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Post, Slot, WriteStream
+from ingester.write.stream import Post, WriteStream, submit_for
 from ingester.write.wal_sink import EntryCollector, log_refusal
 from wal import Draft, Entry, LogError
 
@@ -41,23 +41,20 @@ class Arrival(Draft):
         super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
-        self.slot: Slot = []
-        """The place of its outcome; see :meth:`WriteStream.offer`."""
+        self.slot = stream.reserve()
         self.checked: threading.Event | None = None
         """Is set when it is known whether the batch is good."""
-        self.on_done = self._refused
 
-    def _refused(self, _draft: object, error: BaseException | None) -> None:
-        """Answer a draft that did not become an operation. On the loop."""
+    def answer(self, error: BaseException | None) -> None:
+        """Refuse the batch, which did not become an operation. On the loop."""
         assert error is not None, "a draft is answered only if it is refused"
         if self.slot:
-            return  # it was refused before the log broke down
+            return  # it was answered before the log broke down
         reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
         self.stream.leave(self.stored_bytes)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.note_checked()
-        self.on_done = None
 
     def note_checked(self) -> None:
         """Tell whoever waits for it that the batch is known to be good, or refused."""
@@ -135,34 +132,11 @@ class Coalescer:
 
     def _refuse(self, arrival: Arrival, error: LogError) -> None:
         with contextlib.suppress(Stopping):  # nobody is left to be told
-            self._post(arrival.on_done, arrival, error)
+            self._post(arrival.answer, error)
 
     def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
-        entry = operation.entry
-        assert entry is not None, "it was made just now"
-        streams = {each.stream for each in arrivals}
-        entry.sessions = tuple(stream.session for stream in streams)
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
-
-        def logged(sequence: int) -> None:
-            for number, arrival in enumerate(arrivals):
-                arrival.on_done = None  # it refers to the arrival, and would keep the batch
-                arrival.stream.accept(arrival.slot, sequence + number)
-            for stream in streams:
-                stream.hand_out()
-
-        def answer(done: Operation, error: BaseException | None) -> None:
-            arrivals[0].stream.leave(done.admitted_bytes, len(arrivals))
-            if error is None or arrivals[0].slot:
-                return  # they were answered when they were in the log
-            for arrival in arrivals:
-                arrival.on_done = None
-                arrival.stream.reject(arrival.slot, error)
-            for stream in streams:
-                stream.hand_out()
-
-        operation.on_logged = logged
-        self._sink.submit(operation, answer)
+        submit_for([(each.stream, each.slot) for each in arrivals], operation, self._sink)
         for arrival in arrivals:
             arrival.note_checked()
 

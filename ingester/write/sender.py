@@ -91,7 +91,7 @@ class Sender:
             arrival.checked = threading.Event()
         self._on_sent(nbytes)
         # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
-        stream.offer(arrival, arrival.slot, here=awaits is Awaits.ANSWER)
+        stream.offer(arrival, here=awaits is Awaits.ANSWER)
         if arrival.checked is None:
             return True
         arrival.checked.wait()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ingester.buffer import TableBuffer
@@ -169,31 +169,28 @@ class WriteStream:
         """
         slot = self.reserve() if slot is None else slot
         if self.origin is None:
-            assert operation.entry is not None, "it was made just now"
-            operation.entry.sessions = (self.session,)
-            operation.on_logged = lambda seq: self._logged(slot, seq)
+            submit_for([(self, slot)], operation, self._path.sink)
+            return
         # What was let in before a newer stream was opened, and comes to the loop after that, would
         # stand behind it: whoever has asked in between how far the origin is was told less.
-        elif (refusal := self.refusal or self._ended_by()) is not None:
+        if (refusal := self.refusal or self._ended_by()) is not None:
             self.leave(operation.admitted_bytes)
             self.reject(slot, refusal)
             self.hand_out()
             return
         self._path.sink.submit(operation, lambda op, error: self._answered(slot, op, error))
 
-    def offer(self, draft: Draft, slot: Slot, *, here: bool = False) -> None:
+    def offer(self, draft: Draft, *, here: bool = False) -> None:
         """Send what will become an operation on its way, to be answered in its turn. Any thread.
 
         Only without an origin.
 
         Args:
-            slot: empty; for :meth:`accept` or :meth:`reject`.
             here: the caller waits for the outcome; see :meth:`WalSink.offer`.
 
         Raises:
             Stopping
         """
-        self._slots.append(slot)
         self._path.wal_sink.offer(draft, here=here)
 
     def answered_here(self) -> None:
@@ -252,15 +249,8 @@ class WriteStream:
             return table.refusal
         return self.superseded
 
-    def _logged(self, slot: Slot, sequence: int) -> None:
-        """Answer a batch in the log's thread, before the loop applies it."""
-        self.accept(slot, sequence)
-        self.hand_out()
-
     def _answered(self, slot: Slot, operation: Operation, error: BaseException | None) -> None:
         self.leave(operation.admitted_bytes)
-        if slot:
-            return  # it was answered when it was in the log
         if error is not None:
             self.reject(slot, error)
         else:
@@ -268,19 +258,49 @@ class WriteStream:
         self.hand_out()
 
     def _answer(self, operation: Operation) -> PutAnswer:
-        memory = durable = None
-        first = False
-        if self.origin is not None:
-            origin = self._path.origins.get(self.origin)
-            memory, durable = origin.memory_sequence, origin.durable_sequence
-            first, origin.answered = not origin.answered, True
+        assert self.origin is not None, "without one it is answered when it is in the log"
+        origin = self._path.origins.get(self.origin)
+        first, origin.answered = not origin.answered, True
         return PutAnswer(
             accepted=True,
             # A duplicate has no sequence of its own: its rows are visible up to the newest one.
             sequence=operation.seq or self._path.newest_seq(),
             epoch=self._path.epoch,
             duplicate=operation.duplicate,
-            memory_sequence=memory,
-            durable_sequence=durable,
+            memory_sequence=origin.memory_sequence,
+            durable_sequence=origin.durable_sequence,
             first=first,
         )
+
+
+def submit_for(
+    batches: Sequence[tuple[WriteStream, Slot]], operation: Operation, sink: DmlSink
+) -> None:
+    """Send an operation on its way that was made of these batches, none of which has an origin.
+
+    They are answered in the log's thread, before the loop applies the operation.
+    """
+    entry = operation.entry
+    assert entry is not None, "it was made just now"
+    (one, slot), streams = batches[0], {stream for stream, _ in batches}
+    entry.sessions = tuple(stream.session for stream in streams)
+
+    def logged(sequence: int) -> None:
+        for number, (stream, slot) in enumerate(batches):
+            stream.accept(slot, sequence + number)
+        for stream in streams:
+            stream.hand_out()
+
+    def answer(done: Operation, error: BaseException | None) -> None:
+        one.leave(done.admitted_bytes, len(batches))
+        if error is None or slot:
+            return  # they were answered when they were in the log
+        for stream, each in batches:
+            stream.reject(each, error)
+        for stream in streams:
+            stream.hand_out()
+
+    # Assigned, not handed to a constructor: who waits for an operation is known only when it is
+    # made, and it differs with every one.
+    operation.on_logged = logged
+    sink.submit(operation, answer)

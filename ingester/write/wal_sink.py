@@ -9,7 +9,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 import trio
 
@@ -101,9 +101,8 @@ class WalSink:
         try:
             append(item)
         except LogClosed as exc:
-            assert item.on_done is not None
             try:
-                self._loop.run_sync_soon(cast(Callable[..., None], item.on_done), item, exc)
+                self._loop.run_sync_soon(item.answer, exc)
             except trio.RunFinishedError:
                 raise _closed() from None
 

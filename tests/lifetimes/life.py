@@ -221,7 +221,7 @@ class _Life:
         for numbers in sent:
             if len(numbers) % 3:
                 arrival = Arrival(stream, _batch(numbers), stream.admit(100 * len(numbers), None))
-                stream.offer(arrival, arrival.slot)
+                stream.offer(arrival)
             else:
                 operation = OperationMaker(1 << 20).make(stream.plan, _batch(numbers))
                 operation.admitted_bytes = stream.admit(operation.nbytes, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wal import Draft, Entry, LogError, LogWriteFailed, OrderedSession, RecordKind
+from wal import Draft, Entry, LogWriteFailed, OrderedSession, RecordKind
 
 END = b";"
 Note = Callable[[object, BaseException | None], None]
@@ -13,12 +13,15 @@ Note = Callable[[object, BaseException | None], None]
 class TextDraft(Draft):
     """One payload, which is unfit if it has a question mark."""
 
-    __slots__ = ("payload",)
+    __slots__ = ("_note", "payload")
 
     def __init__(self, payload: bytes, note: Note, line: OrderedSession | None = None) -> None:
         super().__init__(len(payload), (line or OrderedSession(),))
         self.payload = payload
-        self.on_done = note
+        self._note = note
+
+    def answer(self, error: BaseException | None) -> None:
+        self._note(self, error)
 
 
 def join(drafts: list[Draft]) -> list[Entry]:
@@ -35,7 +38,7 @@ def join(drafts: list[Draft]) -> list[Entry]:
 
     def done(_entry: object, error: BaseException | None) -> None:
         for draft in fit:
-            _answer(draft, error)
+            draft.answer(error)
 
     entry.on_done = done
     return [entry]
@@ -46,10 +49,5 @@ def _is_fit(draft: TextDraft) -> bool:
     if session.refusal is None and b"?" in draft.payload:
         session.refusal = LogWriteFailed(f"{draft.payload!r} is unfit")
     if session.refusal is not None:
-        _answer(draft, session.refusal)
+        draft.answer(session.refusal)
     return session.refusal is None
-
-
-def _answer(draft: Draft, error: LogError | BaseException | None) -> None:
-    assert draft.on_done is not None
-    draft.on_done(draft, error)

@@ -28,10 +28,13 @@ class Stream:
         self.plan = SimpleNamespace(normalise=SimpleNamespace(most_bytes=lambda batch: 8))
         self.offered: list[tuple[Arrival, bool]] = []
 
+    def reserve(self) -> list[Any]:
+        return []
+
     def admit(self, nbytes: int, sequence: int | None) -> int:
         return nbytes
 
-    def offer(self, arrival: Arrival, slot: list[Any], *, here: bool) -> None:
+    def offer(self, arrival: Arrival, *, here: bool) -> None:
         self.offered.append((arrival, here))
         arrival.note_checked()
 

@@ -197,6 +197,7 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     vars(stream).update(
         plan=plan,
         session=OrderedSession(),
+        reserve=list,
         leave=lambda *_: None,
         accept=lambda *_: None,
         hand_out=lambda: None,
