@@ -33,7 +33,7 @@ GROUP_BYTES = 512 << 20
 GROUP_SHARE = 16
 """They are no more than the memory's limit divided by this."""
 ENCODED_TO = 4
-"""Times the bytes of a file that its rows may have, for all that is known before one is read."""
+"""Before a file is read its rows are taken to have so many times its bytes in memory."""
 
 
 class OlderRows:
@@ -143,7 +143,7 @@ class CopyOnWrite:
             first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
-        """How many of the next two files go with what is held; one where nothing is."""
+        """How many of the next two files have room beside what is held; one where that is nothing."""
         room, count = self._group_bytes - held, 0
         for add in files[:2]:
             room -= int(add.rows * row_bytes)
@@ -180,6 +180,6 @@ class CopyOnWrite:
         return rows
 
     def _behind(self, older: list[SparseRows], rows: SparseRows) -> SparseRows:
-        """The rows behind all of these."""
+        """The rows of files, and behind them these."""
         behind = (SparseRows.of(each.batches, rows.schema) for each in older)
         return concatenated([SparseRows(rows.schema, ()), *behind, rows])

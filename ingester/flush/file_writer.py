@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     rows: SparseRows
     order: Sorted
     files: int
-    """How many they become."""
+    """The number of files that they become."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +73,8 @@ class Ordered:
     replaced: tuple[Add, ...]
     """Files whose rows they have too."""
     stretches: Iterable[Stretch]
-    """One; of a keyed table as many as its files need, each made when the one before has gone: they
-    can be put once."""
+    """One stretch; in a keyed table as many as its files need. Each is made when the one before has
+    gone, so they can be put once."""
 
 
 class CannotEncode(Exception):
@@ -85,7 +85,7 @@ class CannotEncode(Exception):
 
 
 class FileWriter:
-    """Sorts, encodes and puts."""
+    """Sorts rows, encodes them and puts the files into the store. Any thread."""
 
     def __init__(self, store: ObjectStore, writer: WriterIdentity, limits: RewriteLimits) -> None:
         self.writer = writer
@@ -220,7 +220,7 @@ class FileWriter:
 
 @contextmanager
 def _cannot_encode() -> Iterator[None]:
-    """Whatever is not the store's fault is these rows'."""
+    """Raise CannotEncode for whatever is not the store's fault: it is these rows'."""
     try:
         yield
     except (StoreError, OSError, CannotEncode):
@@ -230,7 +230,7 @@ def _cannot_encode() -> Iterator[None]:
 
 
 def _chained(first: list[Stretch], others: Iterator[Stretch]) -> Iterator[Stretch]:
-    """All of them; none is held when the next one is made."""
+    """Yield the first stretch, then the others; none is held when the next one is made."""
     yield first.pop()
     yield from others
 
@@ -245,7 +245,7 @@ def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator
 
 
 def _enlarge_chunks(rows: BufferedRows) -> None:
-    """To pick rows out of very many chunks they would be joined, beside what is held already."""
+    """Join very many chunks to few: picking rows would join them all, and hold both."""
     if rows.chunk_count <= MANY_CHUNKS:
         return
     freed = 0

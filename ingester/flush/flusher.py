@@ -70,6 +70,7 @@ class Flusher:
         self._ledger = ledger
         ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes)
         self._commits = catalog.commits
+        # Kept: a flush outlives the worker that has uploaded it, and ends with `run`.
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
         """The buffers of partitions that are served beside the workers, in order."""
@@ -193,7 +194,7 @@ class Flusher:
         self._report(flush)
 
     async def _commit_keyed(self, flush: FinishedFlush) -> None:
-        """Return when it is committed: the partition's next buffer may replace its files."""
+        """Return when a flush is committed: the partition's next buffer may replace its files."""
         schedule, backoff = self._schedule_of(flush.job), Backoff(0.05, 5.0, Random())
         schedule.finish(flush)
         while not await self._commits.committed(flush):
@@ -204,7 +205,7 @@ class Flusher:
         self._report(flush)
 
     async def _make_anew(self, flush: FinishedFlush) -> None:
-        """On top of the newest version known, without what is not ours or in files already."""
+        """Upload a refused flush again, on top of the newest version, without what it must not have."""
         base = max(flush.table.state, flush.base, key=lambda state: state.version)
         try:
             upload = await self.pool.until_done(

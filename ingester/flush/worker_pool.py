@@ -86,7 +86,7 @@ class WorkerPool:
         self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
 
     async def begin(self, job: FlushJob) -> Begun:
-        """Wait for room, of which there is so much; then put a plain table's rows into order.
+        """Wait for room; then put the rows into order, in a table without a primary key.
 
         Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
         its partition has then.

@@ -86,7 +86,7 @@ class TableAdoption:
         file_writer: Callable[[WriterIdentity], FileWriter],
         successor: Callable[[str], WriterIdentity],
     ) -> None:
-        """Raises ``TableNotFound``, ``StoreUnavailable``."""
+        """Load the table; raises ``TableNotFound``, ``StoreUnavailable``."""
         self._manifest = manifest
         self._file_writer = file_writer
         self._successor = successor
@@ -185,7 +185,7 @@ class TableAdoption:
             self._state = patiently(partial(self._manifest.refresh, self._state))
 
     def _upload(self, left: Pending) -> tuple[dict[OldKey, tuple[Add, ...]], list[Action]]:
-        """The files of each key, and what commits them."""
+        """Put the rows of each key into files; the files, and the actions that commit them."""
         files: dict[OldKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():
@@ -244,7 +244,7 @@ class TableAdoption:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """What the call returns, tried again for some seconds while the store is away.
+    """Make the call, and try it again for some seconds while the store is away.
 
     Raises:
         StoreUnavailable, CommitUnclear: it stayed away.

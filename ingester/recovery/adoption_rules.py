@@ -39,7 +39,7 @@ class OldPart(NamedTuple):
     origin: str | None
     origin_sequence: int | None
     row_counts: tuple[tuple[int, int], ...] | None = None
-    """Whose the rows are in a coalesced batch; see :class:`ingester.dml.Part`."""
+    """The rows of each operation of a coalesced batch; see :class:`ingester.dml.part.Part`."""
 
     @property
     def last_seq(self) -> int:
@@ -91,7 +91,7 @@ def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
 
 
 def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
-    """Those of a share that the version's files lack."""
+    """The operations of a share that the version's files lack."""
     left = {}
     for key, parts in share.items():
         writer, spec_id, values = key

@@ -47,7 +47,7 @@ class ReplayReport:
     operations: int = 0
     rows: int = 0
     skipped_rows: int = 0
-    """Rows that committed files had already, and those of the next line."""
+    """Rows that committed files had already, ``foreign_rows`` among them."""
     foreign_rows: int = 0
     """Rows of origins that another process took over: whoever wrote them has sent them there."""
 
@@ -170,7 +170,7 @@ class Replay:
         table: TableBuffer,
         logged: LoggedOperation,
     ) -> Operation | None:
-        """What files lack of the record's operation of this number, or of a coalesced batch."""
+        """What files lack of the record's operation of this number, or of its coalesced batch."""
         header, epoch, seq = logged.header, record.epoch, record.first_seq + number
         parts = tuple(
             part
@@ -203,7 +203,7 @@ class Replay:
         )
 
     def _check_owner(self, table: TableBuffer) -> None:
-        """Older rows do not go over those of a daemon that has taken a keyed table meanwhile."""
+        """Raise LogOfAnotherTime where another daemon takes the writes of a keyed table by now."""
         owner = table.state.owner if table.definition.keyed else None
         if owner is not None and owner.ingester_id != self._ingester_id:
             raise LogOfAnotherTime(
@@ -242,7 +242,7 @@ class Replay:
         )
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
-        """Our new epoch goes into the manifest first, then what is applied there counts."""
+        """Open a table, with our epoch in its manifest: only then what is applied there counts."""
 
         async def once() -> TableBuffer:
             table = await self._catalog.open(namespace, name)
@@ -263,5 +263,6 @@ class Replay:
         if ledger.used <= ledger.watermarks.low:
             return
         self._limits.relieve()
+        # Polled: memory comes back in many places, and no event tells of all of them.
         while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""One batch of finished flushes of a table, into one version.
+"""A batch of finished flushes of one table goes into one version.
 
     without a primary key   in order and all of them: what cannot go in is uploaded anew on the spot
     with one                all that can go in: the others are refused, made anew, and come again
@@ -126,7 +126,7 @@ class CommitBatches:
             flush.actions = await flush.remaker.encode_rest(flush)
 
     def _with_other_rows(self, batch: Batch, base: TableState) -> Batch:
-        """Those of whose rows others are ours by now; they know which are not."""
+        """Those whose files have other rows than are ours; ``left_out`` says which are not."""
         left_out = self._claims.left_out(base, [flush.handle for flush in batch])
         changed = []
         for flush, not_ours in zip(batch, left_out, strict=True):

@@ -1,4 +1,4 @@
-"""Changes to manifests: one table's at a time, in order, those that are due at once in one version.
+"""Changes to manifests: one at a time for each table; flushes that are due go into one version.
 
     finished flush ──▶ due ──┐
     finished flush ──▶ due ──┴─▶ one commit ──▶ version installed, buffers released
@@ -78,7 +78,7 @@ class Commits:
     ) -> None:
         self.store = store
         self.followers: list[Callable[[TableBuffer], None]] = []
-        """Told of each version that a table answers from, and of each table that is opened."""
+        """They are told of each version that a table answers from, and of each table opened."""
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks

@@ -67,7 +67,7 @@ class VersionOverlap:
 
 
 def held_back(table: TableBuffer) -> StoreAway:
-    """Why a version of others cannot be shown yet."""
+    """The error that says why a version of others cannot be shown yet."""
     return StoreAway(
         f"table {table.namespace}/{table.name}: its newest version has rows that are still being"
         " persisted here, too; ask again",
