@@ -143,7 +143,7 @@ class CopyOnWrite:
             first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
-        """How many of the next two files have room beside what is held; one where that is nothing."""
+        """How many of the next two files have room beside what is held; one if that is nothing."""
         room, count = self._group_bytes - held, 0
         for add in files[:2]:
             room -= int(add.rows * row_bytes)

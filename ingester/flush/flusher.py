@@ -205,7 +205,7 @@ class Flusher:
         self._report(flush)
 
     async def _make_anew(self, flush: FinishedFlush) -> None:
-        """Upload a refused flush again, on top of the newest version, without what it must not have."""
+        """Upload a refused flush again, on top of the newest version, without what is not ours."""
         base = max(flush.table.state, flush.base, key=lambda state: state.version)
         try:
             upload = await self.pool.until_done(
