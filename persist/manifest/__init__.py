@@ -53,7 +53,6 @@ from persist.manifest.actions import (
     Schema,
     Spec,
     Txn,
-    Value,
     Values,
     Writer,
     WriterIdentity,
@@ -83,7 +82,6 @@ from persist.manifest.gc_plan import Plan, Retention, plan_clean_up
 from persist.manifest.history import Removals, Step, kept_versions, version_as_of, walk
 from persist.manifest.reading import CommittedVersion, Manifest, list_tables
 from persist.manifest.rebasing import (
-    check_fence,
     check_replaced,
     live_owner,
     rebase,
@@ -92,7 +90,7 @@ from persist.manifest.rebasing import (
 )
 from persist.manifest.snapshots import snapshot_due, write_snapshot
 from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
-from persist.manifest.verifying import Finding, Verification, verify
+from persist.manifest.verifying import Verification, verify
 
 __all__ = [
     "ALL_APPLIED",
@@ -111,7 +109,6 @@ __all__ = [
     "Deleted",
     "EpochComplete",
     "Fenced",
-    "Finding",
     "Horizon",
     "Lineage",
     "Manifest",
@@ -144,7 +141,6 @@ __all__ = [
     "TableState",
     "Txn",
     "UploadExpired",
-    "Value",
     "Values",
     "Verification",
     "VersionNotKept",
@@ -152,7 +148,6 @@ __all__ = [
     "WriterIdentity",
     "apply",
     "carry_out",
-    "check_fence",
     "check_replaced",
     "claim_epoch",
     "clean_up",

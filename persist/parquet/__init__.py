@@ -1,9 +1,10 @@
 """Rows to Parquet files, and Parquet files to rows.
 
-**Writing.** ``sort`` puts rows into their final order and drops replaced ones; ``take`` picks them
-in that order, block by block, without a second copy of the table. ``sparse_rows`` are rows of which
-each batch has only the columns it needs. ``encode`` makes the bytes, ``leaf_stats`` says which
-leaves may have statistics, and ``stats`` makes the bounds that the manifest records.
+**Writing.** ``sort`` puts rows into their final order, by integers that ``sort_keys`` makes of
+columns, and drops replaced ones; ``take`` picks them in that order, block by block, without a
+second copy of the table. ``sparse_rows`` are rows of which each batch has only the columns it
+needs. ``encode`` makes the bytes, as ``pages`` says; ``leaf_stats`` says which leaves may have
+statistics, and ``stats`` makes the bounds that the manifest records.
 
     rows ─▶ ``sort`` ─▶ ``take`` ─▶ ``encode`` ─▶ bytes, and a footer's checksum
                                        └ ``stats``, ``leaf_stats``

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from persist.manifest import ColumnStats
 from persist.parquet.footer import footer_checksum
 from persist.parquet.leaf_stats import leaves_without_nan
+from persist.parquet.pages import PAGES, ZSTD, Compression, Pages
 from persist.parquet.sort import Sorted, sort_rows, without_marks
 from persist.parquet.sparse_rows import SparseRows, null_bytes
 from persist.parquet.stats import StatsCollector
@@ -59,54 +60,6 @@ SAMPLE_ROWS = 4096
 REPEATS = 0.8
 """Different values for each of the first rows, up to which a column is thought to repeat itself. Of
 values that come at random that is some 9,000; a dictionary of many more does not pay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compression:
-    """The codec of a file's pages, as pyarrow names it, and its level; ``None`` is its default."""
-
-    codec: str = "zstd"
-    level: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Compression:
-        """``zstd``, ``zstd:9``, ``snappy``, ``gzip:6``, ``lz4``, ``none``.
-
-        Raises:
-            ValueError: no such codec, or no such level of it.
-        """
-        codec, separator, level = text.partition(":")
-        if codec not in CODECS:
-            raise ValueError(f"compression {text!r}: none of {', '.join(CODECS)}")
-        if not separator:
-            return cls(codec)
-        levels = CODECS[codec]
-        if not level.isdecimal() or int(level) not in levels:
-            asked = f"{levels[0]} to {levels[-1]}" if levels else "none"
-            raise ValueError(f"compression {text!r}: levels of {codec} are {asked}")
-        return cls(codec, int(level))
-
-
-CODECS = {
-    "zstd": range(1, 23),
-    "gzip": range(1, 10),
-    "snappy": range(0),
-    "lz4": range(0),
-    "none": range(0),
-}
-"""The codecs that every reader of Parquet has, and their levels."""
-ZSTD = Compression()
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """How pages are written, and the leaves with statistics: :mod:`persist.parquet.leaf_stats`."""
-
-    compression: Compression = ZSTD
-    statistics: list[str] | bool = True
-
-
-PAGES = Pages()
 
 
 class OutOfRoom(Exception):

@@ -1,6 +1,7 @@
 """Which partition a row belongs to, and where the partition's files lie.
 
     ``day(time)`` ─▶ ``spec``: transforms over columns, with Iceberg's results
+    a column      ─▶ ``transform``: the codes of its partition values
     a batch       ─▶ ``split``: one batch for each partition, without a loop over rows
     its values    ─▶ ``paths``: the Hive folder that Spark, DuckDB and pyarrow read
                   ─▶ ``bounds``: what they say about the rows, for pruning
@@ -10,10 +11,8 @@ value decides where it is not named by a spec. Start reading at ``spec``.
 """
 
 from persist.partitioning.paths import (
-    FOLDER_NAME_BYTES,
     FOLDER_VALUE_BYTES,
     check_folder_names,
-    encode_name,
     folder_of,
 )
 from persist.partitioning.spec import (
@@ -26,15 +25,14 @@ from persist.partitioning.spec import (
     default_spec,
 )
 from persist.partitioning.split import (
-    PartitionValueTooLong,
     partition_values,
     shared_partition,
     split_batch,
     with_columns,
 )
+from persist.partitioning.transform import PartitionValueTooLong
 
 __all__ = [
-    "FOLDER_NAME_BYTES",
     "FOLDER_VALUE_BYTES",
     "UNPARTITIONED",
     "InvalidPartitionSpec",
@@ -45,7 +43,6 @@ __all__ = [
     "PartitionValues",
     "check_folder_names",
     "default_spec",
-    "encode_name",
     "folder_of",
     "partition_values",
     "shared_partition",

@@ -10,9 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from persist.manifest import ColumnStats
-from persist.partitioning.spec import PartitionField, PartitionSpec, PartitionValue, PartitionValues
-
-_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+from persist.partitioning.spec import (
+    PER_DAY,
+    PartitionField,
+    PartitionSpec,
+    PartitionValue,
+    PartitionValues,
+)
 
 
 def partition_bounds(
@@ -39,7 +43,7 @@ def _bounds(field: PartitionField, value: PartitionValue, kind: pa.DataType) -> 
     first, last = _span(field.transform, str(value))
     if pa.types.is_date32(kind):
         return ColumnStats(min=first, max=last - 1, nulls=0)
-    per_day = _PER_DAY[kind.unit]
+    per_day = PER_DAY[kind.unit]
     if field.transform == "hour":
         hour = int(str(value).rsplit("-", 1)[1])
         start = first * per_day + hour * (per_day // 24)

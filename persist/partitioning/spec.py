@@ -19,6 +19,9 @@ import pyarrow as pa
 PartitionValue = str | int | bool | None
 PartitionValues = tuple[PartitionValue, ...]
 
+PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""Units of a timestamp in a day."""
+
 _SUFFIX = {
     "identity": "key",
     "year": "year",

@@ -7,32 +7,16 @@ int64 codes; equal codes are equal partition values.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable
-from decimal import Decimal
-from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
-import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from persist.partitioning.paths import FOLDER_VALUE_BYTES, encode_value
-from persist.partitioning.spec import PartitionField, PartitionSpec, PartitionValue, PartitionValues
-
-Codes = npt.NDArray[np.int64]
-Decode = Callable[[int], PartitionValue]
-
-_NULL = np.iinfo(np.int64).min
-_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-_EPOCH = dt.date(1970, 1, 1)
-
-
-class PartitionValueTooLong(ValueError):
-    """An identity partition value whose folder name no file system would take."""
+from persist.partitioning.spec import PER_DAY, PartitionSpec, PartitionValue, PartitionValues
+from persist.partitioning.transform import Codes, day_text, encode, hour_text, plain_values
 
 
 def split_batch(
@@ -57,7 +41,7 @@ def split_batch(
     values = _only_partition(batch, spec)
     if values is not None:
         return [(values, batch)]
-    encoded = [_encode(field, batch.column(field.column), folders) for field in spec.fields]
+    encoded = [encode(field, batch.column(field.column), folders) for field in spec.fields]
     if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
         return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
     return [
@@ -86,7 +70,7 @@ def partition_values(
     """
     found = []
     for field in spec.fields:
-        codes, decode = _encode(field, batch.column(field.column), False)
+        codes, decode = encode(field, batch.column(field.column), False)
         distinct, places = np.unique(codes, return_inverse=True)
         found.append(([decode(int(code)) for code in distinct], places.astype(np.int64)))
     return found
@@ -119,7 +103,7 @@ def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValu
         column = batch.column(name)
         if column.null_count:
             return None
-        numbers = _values(column)
+        numbers = plain_values(column)
         if len(numbers) == 1:
             return column.type, int(numbers[0]), int(numbers[0])
         # The functions themselves: the methods take longer than the work in a small batch.
@@ -142,10 +126,10 @@ def _between(
         kind, low, high = found
         unit = 1
         if not pa.types.is_date32(kind):
-            unit = _PER_DAY[kind.unit] // (24 if field.transform == "hour" else 1)
+            unit = PER_DAY[kind.unit] // (24 if field.transform == "hour" else 1)
         if low // unit != high // unit:
             return None
-        values.append((_hour_text if field.transform == "hour" else _day_text)(low // unit))
+        values.append((hour_text if field.transform == "hour" else day_text)(low // unit))
     return tuple(values)
 
 
@@ -170,142 +154,3 @@ def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatc
     changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate(([0], changes, [len(codes)])).tolist()
     return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]
-
-
-def _encode(field: PartitionField, column: pa.Array, folders: bool) -> tuple[Codes, Decode]:
-    match field.transform:
-        case "identity":
-            return _dictionary_codes(column, lambda value: _identity_value(field, value, folders))
-        case "bucket":
-            assert field.buckets is not None
-            buckets = field.buckets
-            return _bucket_codes(column, buckets)
-        case "day":
-            return _day_codes(column), _or_null(_day_text)
-        case "hour":
-            return _floor(column, 24), _or_null(_hour_text)
-        case "month":
-            return _months(column), _or_null(lambda m: f"{1970 + m // 12:04d}-{m % 12 + 1:02d}")
-        case _:
-            return _years(column), _or_null(lambda year: year)
-
-
-def _or_null(decode: Callable[[int], PartitionValue]) -> Decode:
-    return lambda code: None if code == _NULL else decode(code)
-
-
-@lru_cache(maxsize=1024)
-def _day_text(days: int) -> str:
-    # numpy and not datetime: a timestamp may lie beyond the year 9999.
-    return str(np.datetime64(days, "D"))
-
-
-def _hour_text(hours: int) -> str:
-    return f"{_day_text(hours // 24)}-{hours % 24:02d}"
-
-
-def _int64(column: pa.Array) -> Codes:
-    """Values as int64, nulls as the smallest one."""
-    if pa.types.is_timestamp(column.type):
-        numbers = column.view(pa.int64())
-    else:
-        numbers = column.cast(pa.int32()).cast(pa.int64())
-    if numbers.null_count:
-        numbers = numbers.fill_null(int(_NULL))
-    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _values(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """The numbers of a column of dates or timestamps without nulls, as they lie there.
-
-    Each call of Arrow lets go of the interpreter, which then has to be waited for again.
-    """
-    kind = np.int64 if pa.types.is_timestamp(column.type) else np.int32
-    width = np.dtype(kind).itemsize
-    return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * width)
-
-
-def _floor(column: pa.Array, parts_of_day: int) -> Codes:
-    numbers = _int64(column)
-    floored = numbers // (_PER_DAY[column.type.unit] // parts_of_day)
-    return np.where(numbers == _NULL, _NULL, floored) if column.null_count else floored
-
-
-def _day_codes(column: pa.Array) -> Codes:
-    return _int64(column) if pa.types.is_date32(column.type) else _floor(column, 1)
-
-
-def _months(column: pa.Array) -> Codes:
-    days = _day_codes(column)
-    known = days != _NULL
-    months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]")
-    return np.where(known, months.astype(np.int64), _NULL)
-
-
-def _years(column: pa.Array) -> Codes:
-    months = _months(column)
-    return np.where(months == _NULL, _NULL, months // 12 + 1970)
-
-
-def _dictionary_codes(
-    column: pa.Array, decode: Callable[[Any], PartitionValue]
-) -> tuple[Codes, Decode]:
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    values = encoded.dictionary
-    codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    return codes, lambda code: decode(_python_value(values, code))
-
-
-def _python_value(values: pa.Array, index: int) -> Any:
-    if not values[index].is_valid:
-        return None
-    if pa.types.is_date32(values.type):
-        return _day_text(int(values[index].value))
-    if pa.types.is_timestamp(values.type):
-        # As text through Arrow: Python's datetime has no nanoseconds.
-        naive = values.slice(index, 1).view(pa.int64()).cast(pa.timestamp(values.type.unit))
-        return naive.cast(pa.string())[0].as_py()
-    return values[index].as_py()
-
-
-def _identity_value(field: PartitionField, value: Any, folders: bool) -> PartitionValue:
-    if value is None or isinstance(value, bool | int):
-        return value
-    text = value.isoformat() if isinstance(value, dt.date) else str(value)
-    if folders and len(encode_value(text)) > FOLDER_VALUE_BYTES:
-        raise PartitionValueTooLong(
-            f"partition field {field}: the value {text[:40]!r}… has {len(encode_value(text))} bytes"
-            f" as a folder name, at most {FOLDER_VALUE_BYTES} are possible"
-        )
-    return text
-
-
-def _bucket_codes(column: pa.Array, buckets: int) -> tuple[Codes, Decode]:
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    values = encoded.dictionary
-    if pa.types.is_timestamp(values.type):
-        values = values.view(pa.int64())
-    elif pa.types.is_date32(values.type):
-        values = values.view(pa.int32()).cast(pa.int64())
-    table = np.array([_bucket(value.as_py(), buckets) for value in values], dtype=np.int64)
-    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    return table[indices], _or_null(lambda code: code)
-
-
-def _bucket(value: Any, buckets: int) -> int:
-    """Iceberg's bucket: murmur3_x86_32 of the value's bytes, sign dropped, modulo ``buckets``."""
-    if value is None:
-        return int(_NULL)
-    if isinstance(value, str):
-        data = value.encode()
-    elif isinstance(value, bytes):
-        data = value
-    elif isinstance(value, Decimal):
-        sign, digits, _ = value.as_tuple()
-        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-        data = unscaled.to_bytes(
-            (unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True
-        )
-    else:
-        data = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")
-    return (mmh3.hash(data, 0, signed=False) & 0x7FFF_FFFF) % buckets

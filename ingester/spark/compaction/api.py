@@ -9,7 +9,7 @@ from ingester.spark.compaction.plan import plan_compaction, plan_move, plan_rewr
 from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport, Progress
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
-from persist.parquet.encode import ZSTD, Compression
+from persist.parquet.pages import ZSTD, Compression
 from persist.store import open_store
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ingester.spark.compaction.plan import FileGroup
 from ingester.spark.sink.data_files import FileSink
 from persist.manifest import Add
 from persist.parquet.decode import sparse_rows
-from persist.parquet.encode import ZSTD, Compression
 from persist.parquet.footer import DataFile, open_checked, told
+from persist.parquet.pages import ZSTD, Compression
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import (
     PartitionValues,

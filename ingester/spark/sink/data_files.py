@@ -20,7 +20,8 @@ import pyarrow as pa
 from ingester.spark.errors import WriteRefused
 from ingester.spark.sink.columns import table_rows
 from persist.manifest import Add
-from persist.parquet.encode import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
+from persist.parquet.encode import EncodedFile, encode_ordered, encode_sorted
+from persist.parquet.pages import ZSTD, Compression
 from persist.parquet.sort import sort_rows
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import (
