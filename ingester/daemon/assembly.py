@@ -13,7 +13,6 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
 import trio
 from prometheus_client import CollectorRegistry
 
@@ -78,8 +77,6 @@ from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore
 from wal import Log, LogSettings, RecordKind, Recovered
-
-log = structlog.get_logger(__name__)
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """Records that a new segment of the log begins with: the kind and the parts of each."""

@@ -25,10 +25,9 @@ from ingester.errors import InternalFailure, StoreAway
 from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.result_spill import ResultSpill
 from ingester.query.slicer import Views
-from persist.manifest import ColumnStats
 from persist.parquet.decode import columns_with_values
 from persist.parquet.footer import DataFile, FileDamaged, read_footer, told
-from persist.parquet.row_group_stats import decoded_bytes, group_bounds
+from persist.parquet.row_group_stats import decoded_bytes
 from persist.parquet.sparse_rows import rows_alone
 from persist.store import NotFound, ObjectStore, StoreError
 
@@ -140,10 +139,6 @@ class RowGroupCache:
             while len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
         return footer
-
-    def bounds(self, file: DataFile, group: int, schema: pa.Schema) -> dict[str, ColumnStats]:
-        """Return the bounds of one row group's columns, from the footer."""
-        return group_bounds(self.footer(file), group, schema)
 
     def group(
         self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ingester.query.read_context import ReadContext
 from persist.manifest import Add
 from persist.parquet.footer import DataFile
+from persist.parquet.row_group_stats import group_bounds
 
 AHEAD = 2
 """So many row groups are decoded ahead for a reader that has come through a whole one."""
@@ -75,6 +76,6 @@ class RowGroupScan:
                 rows = footer.row_group(index).num_rows
                 start, stop = stop, stop + rows
                 if not predicate.conjunctions or predicate.may_match(
-                    context.groups.bounds(file, index, context.definition.schema), rows
+                    group_bounds(footer, index, context.definition.schema), rows
                 ):
                     yield Visit(file, index, start, rows)

@@ -38,6 +38,7 @@ from ingester.write.metadata import parse_metadata
 from ingester.write.operation_maker import OperationMaker
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
 from persist.parquet.footer import DataFile
+from persist.parquet.row_group_stats import group_bounds
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
 from tests.fuzz.sealing import sealed_changelog, sealed_segment, sealed_snapshot
@@ -235,7 +236,7 @@ def _parquet(data: bytes) -> int:
     try:
         found = groups.footer(file)
         for index in range(found.num_row_groups):
-            groups.bounds(file, index, seeds.PLAIN.schema)
+            group_bounds(groups.footer(file), index, seeds.PLAIN.schema)
             batch = groups.group(file, index, tuple(seeds.PLAIN.schema.names)).batch
             batch.validate(full=True)
             assert batch.num_rows == found.row_group(index).num_rows, "rows are missing"
