@@ -21,7 +21,6 @@ class Backoff:
         """
         if not 0 < first_s <= cap_s:
             raise ValueError(f"a backoff needs 0 < first_s <= cap_s, got {first_s} and {cap_s}")
-        self._first_s = first_s
         self._cap_s = cap_s
         self._rng = rng
         self._ceiling_s = first_s
@@ -34,7 +33,3 @@ class Backoff:
         wait_s = self._rng.uniform(0, self._ceiling_s)
         self._ceiling_s = min(self._ceiling_s * 2, self._cap_s)
         return wait_s
-
-    def reset(self) -> None:
-        """Begin again at the first ceiling: an attempt has succeeded."""
-        self._ceiling_s = self._first_s

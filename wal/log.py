@@ -138,7 +138,7 @@ class Log:
         self._segments.begin(identity, first_seq)
         with trio.CancelScope(shield=True):
             try:
-                await self._segments.require_open()
+                await self._segments.rotate()
             except (LogFull, LogWriteFailed) as exc:
                 log.warning("segment refused", error=str(exc), runbook="disk-full")
 

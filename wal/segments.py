@@ -107,15 +107,8 @@ class SegmentSet:
         left = 0 if ledger is None else max(0, ledger.size - ledger.end)
         return left + self._preallocation.reserved_bytes
 
-    async def require_open(self) -> OpenSegment:
-        """The open segment, opened now if there is none; LogFull, LogWriteFailed, LogFailed."""
-        if self.open is None:
-            await self.rotate()
-        assert self.open is not None
-        return self.open
-
     async def rotate(self) -> None:
-        """Seal the open segment, if any, and open the next; the errors of `require_open`."""
+        """Seal the open segment, if any, and open the next; LogFull, LogWriteFailed, LogFailed."""
         self._preallocation.hurry()
         async with self._preallocation.lock:
             try:
