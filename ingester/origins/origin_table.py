@@ -21,6 +21,9 @@ from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
+    DUPLICATE,
+    FOREIGN,
+    NEW,
     Held,
     Process,
     Run,
@@ -46,6 +49,10 @@ class Claim(Enum):
     """This daemon takes them."""
     LOST = "lost"
     """Another daemon has taken the origin over, and its writes are refused here."""
+
+
+LOST = Claim.LOST
+"""Named here, as verdicts are: every write asks for it."""
 
 
 class Event(Enum):
@@ -93,7 +100,7 @@ class OriginTable:
     @property
     def refusal(self) -> OwnedElsewhere | None:
         """The error that refuses all writes here, where another daemon has the origin by now."""
-        if self.state is not Claim.LOST:
+        if self.state is not LOST:
             return None
         return OwnedElsewhere(
             f"origin {self.name!r} writes to {'/'.join(self.table)} through another daemon by now;"
@@ -106,27 +113,27 @@ class OriginTable:
         Raises:
             OwnedElsewhere: another daemon has the origin, or this sequence of it.
         """
-        if (refusal := self.refusal) is not None:
+        if self.state is LOST and (refusal := self.refusal) is not None:
             raise refusal
         verdict = self.verdict(sequence)
-        if verdict is Verdict.FOREIGN:
+        if verdict is FOREIGN:
             raise OwnedElsewhere(
                 f"origin {self.name!r}: sequence {sequence} belongs to a daemon that had this"
                 " origin before; a stream that begins there takes it over"
             )
-        return verdict is Verdict.NEW
+        return verdict is NEW
 
     def verdict(self, sequence: int) -> Verdict:
         """Tell where a sequence stands that is not under way. Any thread."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is not None:
             if sequence <= tenure.last:
-                return Verdict.DUPLICATE
+                return DUPLICATE
             if sequence < tenure.end and self.process in (None, tenure.process):
-                return Verdict.NEW
+                return NEW
         verdict = verdict_of(self.runs, sequence, self.process)
-        if verdict is Verdict.FOREIGN and any(h.first <= sequence <= h.last for h in self.held()):
-            return Verdict.DUPLICATE
+        if verdict is FOREIGN and any(h.first <= sequence <= h.last for h in self.held()):
+            return DUPLICATE
         return verdict
 
     def covered(self, sequence: int) -> frozenset[PartitionKey]:
@@ -164,8 +171,8 @@ class OriginTable:
     def tenure_of(self, sequence: int, process: Process) -> Tenure:
         """Find the tenure that a process's sequence belongs to, or make it."""
         for tenure in reversed(self.tenures):
-            if tenure.first <= sequence < tenure.end and tenure.epoch == process[1]:
-                tenure.owner_id = process[0]
+            if tenure.first <= sequence < tenure.end and tenure.process[1] == process[1]:
+                tenure.process = process
                 return tenure
         if not self.runs:
             # No manifest knows it: what an earlier epoch of ours has lies below.
@@ -229,7 +236,7 @@ class OriginTable:
         self.load(known, process[0])
         for run in self.runs:
             if run.owner == process and not any(
-                one.first == run.first < one.end and one.epoch == process[1] for one in self.tenures
+                one.first == run.first < one.end and one.process == process for one in self.tenures
             ):
                 tenure = self._add(run.first, process)
                 tenure.applied = -1 if run.complete is None else run.complete
@@ -281,7 +288,9 @@ class OriginTable:
 
     def _add(self, first: int, process: Process) -> Tenure:
         made = Tenure(self.name, self.table, first, process)
-        self.tenures = tuple(sorted((*self.tenures, made), key=lambda one: (one.first, one.epoch)))
+        self.tenures = tuple(
+            sorted((*self.tenures, made), key=lambda one: (one.first, one.process[1]))
+        )
         return made
 
 
@@ -303,5 +312,7 @@ def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
         return None
     own = max(min(one.last, end - 1) for one in of_run)
     # Only what was begun afterwards shows that nothing was to come in between.
-    skipped = any(one.first == end <= one.last and one.epoch > of_run[0].epoch for one in tenures)
+    skipped = any(
+        one.first == end <= one.last and one.process[1] > of_run[0].process[1] for one in tenures
+    )
     return end - 1 if skipped else own

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from ingester.origins.origin_table import NOBODY, Claim, OriginTable
+from ingester.origins.origin_table import LOST, NOBODY, OriginTable
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.origins import NO_END, Process, durable_of
@@ -122,7 +122,7 @@ class Origins:
     def is_applied(self, name: str, key: TableKey, sequence: int) -> bool:
         """Tell whether this sequence is a duplicate of something durable. Any thread."""
         found = self._of_table.get(key, {}).get(name)
-        if found is None or found.state is Claim.LOST or not (found.tenures or found.runs):
+        if found is None or found.state is LOST or not (found.tenures or found.runs):
             return False
         return found.verdict(sequence).durable
 

@@ -30,10 +30,9 @@ class Tenure:
         "applied",
         "carried",
         "end",
-        "epoch",
         "first",
         "origin",
-        "owner_id",
+        "process",
         "table",
     )
 
@@ -43,7 +42,7 @@ class Tenure:
         self.first = first
         self.end = NO_END
         """The first sequence above that belongs to another process."""
-        self.owner_id, self.epoch = process
+        self.process = process
         self.applied = -1
         self.ahead: dict[PartitionKey, int] = {}
         """The last sequence, per partition, in files beyond ``applied`` that we never had."""
@@ -54,11 +53,6 @@ class Tenure:
         self._head = 0
         self._trimmed: int | None = None
         self._holders: dict[Hashable, int] = {}
-
-    @property
-    def process(self) -> Process:
-        """The process that has the tenure."""
-        return self.owner_id, self.epoch
 
     @property
     def last(self) -> int:
@@ -124,12 +118,12 @@ class Tenure:
 
     def adjust(self, run: Run | None, ingester_id: str) -> bool:
         """Find out the epoch of a carried tenure; False where the run is not ours."""
+        self.carried, epoch = False, self.process[1]
         if run is not None and run.owner is not None:
-            owner_id, epoch = run.owner
-            if owner_id != ingester_id or epoch > self.epoch:
+            if run.owner[0] != ingester_id or run.owner[1] > epoch:
                 return False
-            self.first, self.epoch = run.first, epoch
-        self.owner_id, self.carried = ingester_id, False
+            self.first, epoch = run.first, run.owner[1]
+        self.process = (ingester_id, epoch)
         return True
 
     def _waiting_from(self, besides: Collection[Hashable]) -> int:

@@ -59,12 +59,16 @@ class Verdict(Enum):
     @property
     def durable(self) -> bool:
         """Whether the rows are safe, so that they are a duplicate when they are sent again."""
-        return self in (Verdict.DUPLICATE, Verdict.IN_FILES)
+        return self is DUPLICATE or self is IN_FILES
 
     @property
     def own(self) -> bool:
         """Whether it is, or was, the process's to commit."""
-        return self in (Verdict.NEW, Verdict.DUPLICATE)
+        return self is NEW or self is DUPLICATE
+
+
+# Every write asks: a member of an enum is looked up by Python code, a name of a module is not.
+NEW, DUPLICATE, IN_FILES, FOREIGN = Verdict
 
 
 class Held(NamedTuple):
@@ -181,14 +185,14 @@ def verdict_of(
         partition: the one whose rows are asked about; None for all rows of the sequence.
     """
     if not runs:
-        return Verdict.NEW
+        return NEW
     run = run_at(runs, sequence)
     if run is None:
-        return Verdict.IN_FILES
+        return IN_FILES
     own = run.owner in (None, process)
     if run.has(sequence, partition):
-        return Verdict.DUPLICATE if own else Verdict.IN_FILES
-    return Verdict.NEW if own else Verdict.FOREIGN
+        return DUPLICATE if own else IN_FILES
+    return NEW if own else FOREIGN
 
 
 def durable_of(origin: Origin) -> int | None:
