@@ -81,10 +81,10 @@ class Replay:
         self._ingester_id = ingester_id
         self._segment = -1
         self._schemas: dict[int, pa.Schema] = {}
-        self._shape_of: dict[int, int] = {}
-        self._shapes: dict[bytes, int] = {}
+        self._number_of: dict[int, int] = {}
+        self._numbers: dict[bytes, int] = {}
         # Below zero, where live streams never number theirs, and not the tree's -1.
-        self._next_shape = itertools.count(-2, -1)
+        self._next_number = itertools.count(-2, -1)
 
     async def run(
         self, wal: Log, on_segment: Callable[[int], None] = lambda segment: None
@@ -123,9 +123,9 @@ class Replay:
             header, schema = decode_schema(record.payload)
             self._schemas[header.schema_number] = schema
             key = schema.serialize().to_pybytes()
-            if key not in self._shapes:
-                self._shapes[key] = next(self._next_shape)
-            self._shape_of[header.schema_number] = self._shapes[key]
+            if key not in self._numbers:
+                self._numbers[key] = next(self._next_number)
+            self._number_of[header.schema_number] = self._numbers[key]
         elif record.kind == RecordKind.ORIGINS:
             for name, namespace, table, sequence in decode_origins(record.payload):
                 process = (self._ingester_id, record.epoch)
@@ -191,7 +191,7 @@ class Replay:
             parts=parts,
             rows=rows,
             nbytes=sum(part.nbytes for part in parts),
-            schema_number=self._shape_of[header.schema_number],
+            schema_number=self._number_of[header.schema_number],
             spec_id=header.spec_id,
             operations=operations,
             origin=header.origin,

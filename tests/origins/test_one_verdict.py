@@ -228,8 +228,8 @@ def by_replay(history: History, process: Process) -> Rows:
     )
     table = tree.tables[TABLE] = TableBuffer(*TABLE, history.state)
     table.registered = True
-    adopted = SimpleNamespace(note_replayed=lambda *args: None)
-    catalog = cast(Catalog, SimpleNamespace(commits=SimpleNamespace(adopted=adopted)))
+    overlap = SimpleNamespace(note_replayed=lambda *args: None)
+    catalog = cast(Catalog, SimpleNamespace(commits=SimpleNamespace(overlap=overlap)))
     limits = ReplayLimits(MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)), lambda: None)
 
     class OldLog:
