@@ -81,6 +81,7 @@ class AdmissionGate:
 
     Args:
         queued_bytes: how many bytes wait to be persisted; no more than ``queue_bytes`` may.
+        clock: gives the seconds by which a look grows old.
     """
 
     def __init__(
@@ -90,11 +91,13 @@ class AdmissionGate:
         *,
         queued_bytes: Callable[[], int],
         queue_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._disk = disk
         self._queued_bytes = queued_bytes
         self._queue_bytes = queue_bytes
+        self._clock = clock
         self._lock = threading.Lock()
         self.stopping = False
         """Whether nothing more is let in, as the daemon stops."""
@@ -109,7 +112,7 @@ class AdmissionGate:
         ledger = self._ledger
         with self._lock:
             clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
-            if clear and time.monotonic() < self._clear_until:
+            if clear and self._clock() < self._clear_until:
                 self._clear_bytes -= nbytes
                 ledger.pending += nbytes
                 return None
@@ -121,7 +124,7 @@ class AdmissionGate:
                 return reasons[0]
             room = ledger.watermarks.high - ledger.own - nbytes - self._others()
             self._clear_bytes = min(room, self._disk.certain_bytes) // CLEAR_PART
-            self._clear_until = time.monotonic() + CLEAR_HOLDS_S
+            self._clear_until = self._clock() + CLEAR_HOLDS_S
             # Last: what is counted is let in, whatever comes between.
             ledger.pending += nbytes
             return None
@@ -179,7 +182,7 @@ class AdmissionGate:
 
     def _others(self) -> int:
         asked_at, others = self._others_at
-        now = time.monotonic()
+        now = self._clock()
         if now - asked_at > OTHERS_HOLD_S:
             others = self._ledger.others
             self._others_at = (now, others)

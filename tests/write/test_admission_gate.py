@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.write.admission import RECORD_OVERHEAD_BYTES, AdmissionGate, DiskRoom
+from ingester.write.admission import CLEAR_HOLDS_S, RECORD_OVERHEAD_BYTES, AdmissionGate, DiskRoom
 
 FOLDER = Path(__file__).parent
 NO_SUCH_DISK_BYTES = 1 << 62
@@ -24,7 +24,14 @@ class Gate:
         self.certain_bytes = certain_bytes
         self.looks = 0
         disk = DiskRoom(FOLDER, NO_SUCH_DISK_BYTES, lambda: self.certain_bytes)
-        self.gate = AdmissionGate(self.ledger, disk, queued_bytes=self._look, queue_bytes=0)
+        self.now, self.step_s = 0.0, 0.0
+        self.gate = AdmissionGate(
+            self.ledger, disk, queued_bytes=self._look, queue_bytes=0, clock=self._clock
+        )
+
+    def _clock(self) -> float:
+        self.now += self.step_s
+        return self.now
 
     def _look(self) -> int:
         self.looks += 1
@@ -49,33 +56,28 @@ def test_what_is_let_in_has_room(high: int, sizes: list[int]) -> None:
 
 
 def test_it_does_not_look_for_each_batch() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 3600.0)
-        made = Gate(8_000_000)
-        assert made.let_in(100, 1_000) == 1_000
-        assert made.looks == 1
+    made = Gate(8_000_000)
+    assert made.let_in(100, 1_000) == 1_000
+    assert made.looks == 1
 
 
 def test_it_looks_again_when_some_time_has_passed() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 0.0)
-        made = Gate(8_000_000)
-        assert made.let_in(100, 10) == made.looks == 10
+    made = Gate(8_000_000)
+    made.step_s = CLEAR_HOLDS_S
+    assert made.let_in(100, 10) == made.looks == 10
 
 
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.write.admission.CLEAR_HOLDS_S", 3600.0)
-        made = Gate(8_100, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
-        assert made.gate.enter(100) is None
-        if what == "memory":
-            made.ledger.buffered += 8_100
-        else:
-            made.certain_bytes = 0
-        assert made.let_in(100, 100) == 10
-        expected = {"memory": MemoryFull, "disk": DiskFull}[what]
-        assert isinstance(made.gate.enter(100), expected)
+    made = Gate(8_100, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
+    assert made.gate.enter(100) is None
+    if what == "memory":
+        made.ledger.buffered += 8_100
+    else:
+        made.certain_bytes = 0
+    assert made.let_in(100, 100) == 10
+    expected = {"memory": MemoryFull, "disk": DiskFull}[what]
+    assert isinstance(made.gate.enter(100), expected)
 
 
 def test_a_stop_and_a_fence_hold_at_once() -> None:
