@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import ingester.demo.source
 from ingester.demo import run, run_demo
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.totals import totals_of
@@ -124,7 +125,7 @@ def test_missing_parts_are_named_with_what_brings_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr("ingester.demo.source.PACKAGE", "no_such_flights")
+    monkeypatch.setattr(ingester.demo.source, "PACKAGE", "no_such_flights")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert run_demo() == 1
     lines = capsys.readouterr().err.splitlines()

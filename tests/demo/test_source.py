@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import ingester.demo.source
 from ingester.demo.source import SourceMissing, flights_file, read_flights, share_of
 
 
@@ -58,6 +59,6 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingester.demo.source.PACKAGE", "no_such_flights")
+    monkeypatch.setattr(ingester.demo.source, "PACKAGE", "no_such_flights")
     with pytest.raises(SourceMissing, match="no_such_flights"):
         flights_file()

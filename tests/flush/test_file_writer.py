@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 import trio
 
+import ingester.flush.file_writer
+import ingester.flush.flusher
 from ingester.buffer import FlushJob, RowsToFlush
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
@@ -74,7 +76,7 @@ class Stubborn(FileWriter):
 def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
 ) -> None:
-    monkeypatch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.02)
+    monkeypatch.setattr(ingester.flush.flusher, "ENCODE_RETRY_S", 0.02)
     stage = Stage(tmp_path, kind, file_writer=Stubborn)
     file_writer = stage.file_writer
     assert isinstance(file_writer, Stubborn)
@@ -152,10 +154,10 @@ def test_a_buffer_of_many_chunks_has_few_once_it_is_put_into_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr("ingester.flush.file_writer.MANY_CHUNKS", 5)
-    monkeypatch.setattr("ingester.flush.file_writer.CHUNK_BYTES", 5_000_000)
-    monkeypatch.setattr("ingester.flush.file_writer.TRIM_BYTES", 6_000_000)
-    monkeypatch.setattr("ingester.flush.file_writer.give_back", lambda: given_back.append(1))
+    monkeypatch.setattr(ingester.flush.file_writer, "MANY_CHUNKS", 5)
+    monkeypatch.setattr(ingester.flush.file_writer, "CHUNK_BYTES", 5_000_000)
+    monkeypatch.setattr(ingester.flush.file_writer, "TRIM_BYTES", 6_000_000)
+    monkeypatch.setattr(ingester.flush.file_writer, "give_back", lambda: given_back.append(1))
 
     async def upload(writes: int) -> tuple[int, int]:
         stage = Stage(tmp_path / str(writes), SORTED)

@@ -11,6 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ingester.flush.file_writer
 from ingester.buffer import BufferHandle
 from tests.drivers.stage import (
     AS_THEY_CAME,
@@ -65,8 +66,8 @@ def test_a_reader_gets_its_snapshot_whatever_happens_to_its_buffers(
     kind: str, enlarged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if enlarged:
-        monkeypatch.setattr("ingester.flush.file_writer.MANY_CHUNKS", 1)
-        monkeypatch.setattr("ingester.flush.file_writer.CHUNK_BYTES", 1_500_000)
+        monkeypatch.setattr(ingester.flush.file_writer, "MANY_CHUNKS", 1)
+        monkeypatch.setattr(ingester.flush.file_writer, "CHUNK_BYTES", 1_500_000)
 
     @given(steps)
     @settings(max_examples=15 if enlarged else 50, deadline=dt.timedelta(seconds=30))

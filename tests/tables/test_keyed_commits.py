@@ -15,6 +15,7 @@ import pytest
 import trio
 from msgspec import structs
 
+import ingester.flush.flusher
 from ingester.buffer import FlushJob
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
@@ -268,6 +269,6 @@ def test_others_do_not_wait_for_one_that_cannot_be_made_into_files(tmp_path: Pat
             await stage.persist()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingester.flush.flusher.ENCODE_RETRY_S", 0.2)
+        patch.setattr(ingester.flush.flusher, "ENCODE_RETRY_S", 0.2)
         trio.run(run)
     _check(stage)

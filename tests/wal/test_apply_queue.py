@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+import wal.apply_queue
 from tests.wal.driving import Running, Stored, in_a_thread, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
 from wal import LogFull, LogSettings
@@ -28,10 +29,10 @@ async def left_to_be_told(
             is given, it does not look for more behind what it was told of, either.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.apply_queue.CATCH_UP_S", 3600.0)
+        patch.setattr(wal.apply_queue, "CATCH_UP_S", 3600.0)
         if at_once_s is not None:
-            patch.setattr("wal.apply_queue.LOOK_AGAIN_S", 3600.0)
-            patch.setattr("wal.apply_queue.AT_ONCE_S", at_once_s)
+            patch.setattr(wal.apply_queue, "LOOK_AGAIN_S", 3600.0)
+            patch.setattr(wal.apply_queue, "AT_ONCE_S", at_once_s)
         async with running(directory, **more) as state:
             yield state, Stored(state)
 

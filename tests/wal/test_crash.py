@@ -14,6 +14,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wal.segment
+import wal.segments
 from tests.wal.disks import CrashDisk, PowerLost
 from tests.wal.driving import SMALL, Answers, operation
 from wal import Log, LogClosed, LogFailed, LogIdentity, LogSettings, Preamble, RecordKind
@@ -144,9 +146,9 @@ def test_a_crash_while_segments_are_deleted_leaves_all_from_one_of_them_on(
 
     needed: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.segment.FREED_AT_ONCE", 1024)
-        patch.setattr("wal.segment.FREED_PAUSE_S", 0.0)
-        patch.setattr("wal.segments.BUSY_S", 1e9)
+        patch.setattr(wal.segment, "FREED_AT_ONCE", 1024)
+        patch.setattr(wal.segment, "FREED_PAUSE_S", 0.0)
+        patch.setattr(wal.segments, "BUSY_S", 1e9)
         with suppress(PowerLost):
             trio.run(prune)
     disk = disk.after_crash(seed)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+import wal.segment
+import wal.segments
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
     SMALL,
@@ -70,7 +72,7 @@ def test_a_large_segment_goes_in_pieces_while_others_write(tmp_path: Path) -> No
             disk.fail("truncate")
             assert await state.log.prune(3) == [2]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("wal.segments.BUSY_S", 0.0)
+                patch.setattr(wal.segments, "BUSY_S", 0.0)
                 disk.calls.clear()
                 assert await state.log.prune(4) == [3]
                 assert disk.names() == ["rename", "fsync_directory", "unlink"]
@@ -155,7 +157,7 @@ def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
             remove(Disk(), path.with_name(segment_name(number)), lambda: True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.segment.FREED_AT_ONCE", 1024)
+        patch.setattr(wal.segment, "FREED_AT_ONCE", 1024)
         assert verify(tmp_path, Meanwhile(gone, take_away)) == []
     assert [facts.number for facts in inspect(tmp_path)] == [1, 2, 3, 4][gone:]
 
@@ -213,5 +215,5 @@ def test_many_segments_go_without_giving_way(tmp_path: Path) -> None:
             assert "truncate" not in disk.names()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.segment.FREED_AT_ONCE", 1024)
+        patch.setattr(wal.segment, "FREED_AT_ONCE", 1024)
         trio.run(write)

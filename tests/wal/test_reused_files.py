@@ -14,6 +14,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wal.segments
 from tests.wal.disks import CrashDisk, FaultyDisk, require_zeroing
 from tests.wal.driving import (
     SMALL,
@@ -35,7 +36,7 @@ from wal.segment import prepare, remove
 
 @pytest.fixture(autouse=True)
 def always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal.segments.BUSY_S", 1e9)
+    monkeypatch.setattr(wal.segments, "BUSY_S", 1e9)
 
 
 def _kept(folder: Path, below: int = 4) -> list[Path]:
@@ -136,7 +137,7 @@ async def test_at_rest_none_is_kept(tmp_path: Path) -> None:
         async with running(tmp_path, disk=disk) as state:
             await _fill(state, 3)
             await _cut(state)
-            patch.setattr("wal.segments.BUSY_S", 0.0)
+            patch.setattr(wal.segments, "BUSY_S", 0.0)
             await state.log.prune(4)
             assert not _kept(tmp_path)
 

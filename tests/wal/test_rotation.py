@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+import wal.segments
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
     operation,
@@ -207,7 +208,7 @@ def test_a_spare_is_zeroed_unless_segments_fill_in_no_time(
         assert [len(one) for one in payloads(records)] == [5 << 20, 1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wal.segments.FAST_S", fast_s)
+        patch.setattr(wal.segments, "FAST_S", fast_s)
         trio.run(write)
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import persist.parquet.sort_keys
 from persist.parquet.sort import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows
 from persist.parquet.take import taken
 from persist.partitioning import UNPARTITIONED
@@ -82,7 +83,7 @@ def test_sort_by_is_a_stable_sort_with_nulls_last(
 ) -> None:
     table = _table(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("persist.parquet.sort_keys.PIECE_ROWS", 3)
+        patch.setattr(persist.parquet.sort_keys, "PIECE_ROWS", 3)
         found = sort_rows(table, TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names)))
     assert _numbers(found.slice()) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
     if rows:
