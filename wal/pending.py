@@ -1,8 +1,8 @@
-"""Law: what waits for a group keeps its order, from the append to its group or its refusal.
+"""Law: pending entries keep their order, from the append to their group or their refusal.
 
 ::
 
-    append ─▶ came ─▶ drawn, while its drafts are made into entries ─▶ ready ─▶ group
+    append ─▶ queued ─▶ drawn, while drafts are made into entries ─▶ ready ─▶ group
 
 All of it is the queue's, under the queue's lock, but for `make`.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import cast
 
 from wal.entry import Draft, Entry
 from wal.errors import LogError
@@ -25,52 +27,47 @@ class PendingEntries:
 
     def __init__(self) -> None:
         self.ready: deque[Entry] = deque()
-        """What the next group is formed from."""
+        """The entries that the next group is formed from."""
         self.nbytes = 0
-        self._came: deque[Item] = deque()
+        self._queued: deque[Item] = deque()
         self._drawn: list[Item] = []
         self._made: list[Entry] = []
         self._refused: list[Item] = []
         self._refusal: LogError | None = None
 
     def __len__(self) -> int:
-        return len(self.ready) + len(self._came) + len(self._drawn)
+        return len(self.ready) + len(self._queued) + len(self._drawn)
 
     @property
     def waits(self) -> bool:
         """Whether there is something for the next group."""
-        return bool(self.ready or self._came)
+        return bool(self.ready or self._queued)
 
     def add(self, item: Item) -> None:
-        """Put it at the end of the line."""
-        self._came.append(item)
+        """Put it behind all that is queued."""
+        self._queued.append(item)
         self.nbytes += item.stored_bytes
 
     def draw(self) -> bool:
-        """Whether there is something that came; then `make` has to be called, and `end`."""
-        if self.ready or not self._came:
+        """Whether something was queued and is drawn: `make` has to be called then, and `end`."""
+        if self.ready or not self._queued:
             return False
-        self._drawn = list(self._came)
-        self._came.clear()
+        self._drawn = list(self._queued)
+        self._queued.clear()
         return True
 
     def make(self, make: Make) -> None:
         """Make entries of what was drawn. Without the lock: this is what takes time."""
-        run: list[Draft] = []
-        for item in self._drawn:
-            if isinstance(item, Draft):
-                run.append(item)
+        for are_drafts, items in groupby(self._drawn, lambda item: isinstance(item, Draft)):
+            if are_drafts:
+                self._made += make(cast(list[Draft], list(items)))
                 continue
-            if run:
-                self._made += make(run)
-                run = []
-            # Not before: a draft of its session may have been refused just now.
-            if refusal_of(item) is None:
-                self._made.append(item)
-            else:
-                self._refused.append(item)
-        if run:
-            self._made += make(run)
+            for item in cast(Iterable[Entry], items):
+                # Not before: a draft of its session may have been refused just now.
+                if refusal_of(item) is None:
+                    self._made.append(item)
+                else:
+                    self._refused.append(item)
 
     def end(self) -> tuple[list[Item], LogError | None]:
         """What was drawn is ready; what is refused instead, and why, if not for its session."""
@@ -88,9 +85,9 @@ class PendingEntries:
 
     def take(self, error: LogError) -> list[Item]:
         """Everything, to be refused; what is being made into entries is refused when it is done."""
-        taken = [*self.ready, *self._came]
+        taken = [*self.ready, *self._queued]
         self.ready.clear()
-        self._came.clear()
+        self._queued.clear()
         self.nbytes -= sum(item.stored_bytes for item in taken)
         end_sessions(taken, error)
         if self._drawn:

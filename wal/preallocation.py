@@ -107,7 +107,7 @@ class Preallocation:
                     try:
                         self._ready = await self._prepare(number)
                     except OSError as exc:
-                        log.warning("spare segment refused", error=str(exc), runbook="disk-full")
+                        log.warning("segment not preallocated", error=str(exc), runbook="disk-full")
 
     def hurry(self) -> None:
         """Somebody waits for the lock."""
