@@ -36,11 +36,11 @@ LOOK_AGAIN_S = 0.02
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
 _MUCH_BYTES = 8 << 20
-"""So many bytes are not left to when the loop looks again."""
+"""The loop is told at once of more bytes than this."""
 AT_ONCE_S = 0.5
 """After a reader has had to wait for what was not applied yet: others will come and ask."""
 _LATER_GROUPS = 32
-"""So many small groups are applied together at most."""
+"""The loop is told at once of more groups than this."""
 
 
 class ApplyQueue:

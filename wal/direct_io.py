@@ -52,7 +52,7 @@ class _DirectFile:
 
     fd: int
     room: int = 0
-    """Up to there whole blocks do not make the file longer."""
+    """The end of the room in which whole blocks do not make the file longer."""
     end: int = 0
     tail: bytes = b""
 

@@ -74,7 +74,7 @@ _NAME = re.compile(r"(\d{20})\.wal(?:\.(tmp|(?:torn|damaged)(?:-\d+)?))?")
 _KIND_BITS = 16
 _KIND_MASK = (1 << _KIND_BITS) - 1
 MAX_OPERATIONS = 1 << 16
-"""In one record."""
+"""The most operations that one record holds."""
 SEAL_RECORD_BYTES = RECORD_HEADER_BYTES + _SEAL.size
 
 

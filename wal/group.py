@@ -92,7 +92,7 @@ class Ledger:
 
 
 def group_bytes(waiting: int, sync_s: float) -> int:
-    """At how many bytes a group ends although more is waiting.
+    """The bytes at which a group ends although more is pending.
 
     Of a few batches the first are answered, and their clients make the next ones, while the others
     are written. Not where a sync takes as long as to write a part, or much is waiting.

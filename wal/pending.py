@@ -117,7 +117,7 @@ def end_sessions(items: Iterable[Item], error: LogError) -> None:
 
 
 def no_drafts(drafts: list[Draft]) -> list[Entry]:
-    """For a log that takes entries only."""
+    """Refuse drafts, in a log that takes entries only."""
     raise RuntimeError(f"{len(drafts)} drafts in a log that was not told what to make of them")
 
 

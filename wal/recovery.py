@@ -93,7 +93,7 @@ def _scanned(disk: Disk, directory: Path, number: int) -> Verdict:
 
 
 def _scanned_running(disk: Disk, directory: Path, number: int) -> Verdict | None:
-    """None: whoever runs the log has removed it."""
+    """The verdict on a segment of a log that runs; None where it was removed meanwhile."""
     try:
         verdict = _scanned(disk, directory, number)
     except (FileNotFoundError, FileShrank):

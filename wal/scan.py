@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 class Fault(NamedTuple):
-    """Where a segment stops checking out, and why."""
+    """The place where a segment stops checking out, and why."""
 
     offset: int
     expected: str

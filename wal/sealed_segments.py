@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wal.disk import Disk
 
 _GENTLY_MOST = 4
-"""Where more segments wait to be deleted, the disk's room comes first."""
+"""The most segments to delete gently: with more of them the disk's room comes first."""
 
 
 class SealedSegments:

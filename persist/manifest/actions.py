@@ -143,7 +143,7 @@ class EpochComplete(_Action, frozen=True, tag="epoch_complete"):
 
 
 class OriginAhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In one partition of this table, an origin's sequences up to ``seq`` are in files."""
+    """An origin's sequences up to ``seq`` are in files of one partition of this table."""
 
     spec_id: int
     values: Values

@@ -144,7 +144,7 @@ def kept_range(store: ObjectStore, folder: str, head: int) -> tuple[int, int]:
 
 
 def floor_folder(folder: str) -> str:
-    """Where the floor of the manifest in ``folder`` stands, with the final '/'."""
+    """The folder of the floor of the manifest in ``folder``, with the final '/'."""
     return posixpath.dirname(folder.rstrip("/")) + "/_floor/"
 
 

@@ -90,14 +90,14 @@ class LazyAdd(
 
 
 def decode_lazy(value: object) -> object:
-    """For encoders of JSON: what stands for statistics that were not decoded yet."""
+    """The JSON form of statistics that were not decoded yet; a hook of an encoder."""
     if isinstance(value, LazyStats):
         return dict(value)
     raise NotImplementedError(f"{type(value)} is no part of an action")
 
 
 def encode_lazy(value: object) -> object:
-    """For encoders of msgpack: what stands for statistics that were not decoded yet."""
+    """The msgpack form of statistics that were not decoded yet; a hook of an encoder."""
     if isinstance(value, LazyStats):
         return value.encoded
     raise NotImplementedError(f"{type(value)} is no part of an action")

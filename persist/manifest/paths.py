@@ -1,4 +1,4 @@
-"""Where the files of a manifest lie, and what their names say.
+"""The names of a manifest's files, and what they say.
 
     <namespace>/<table>/_current/<n:020d>              which table version counts
     <namespace>/<table>/v1/_manifest/<V:020d>.commit

@@ -50,9 +50,10 @@ class Manifest:
 
     @property
     def root(self) -> str:
-        """Where the table's current version lies: ``<namespace>/<table>/v1``. Asks the store once.
+        """The folder of the table's current version: ``<namespace>/<table>/v1``.
 
-        Two threads may ask at the same time; a lock would make one table wait for another's store.
+        It asks the store once. Two threads may ask at the same time; a lock would make one table
+        wait for another's store.
         """
         if self._root is None:
             version = current_table_version(self.store, self._table_folder)
@@ -61,11 +62,11 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """Where manifest files lie, with the final '/'."""
+        """The folder of the manifest's files, with the final '/'."""
         return f"{self.root}/_manifest/"
 
     def object_path(self, path: str) -> str:
-        """Where in the store the data file lies that an ``Add`` calls ``path``."""
+        """The path in the store of the data file that an ``Add`` calls ``path``."""
         return f"{self.root}/{path}"
 
     def head(self) -> int:

@@ -19,7 +19,7 @@ Leaf = tuple[str, pa.ChunkedArray]
 
 
 def leaves_without_nan(rows: SparseRows) -> list[str] | bool:
-    """For ``write_statistics``: paths of leaves of these rows that hold no NaN, True for all."""
+    """The paths of leaves of these rows that hold no NaN, True for all; ``write_statistics``."""
     holding = {
         path
         for name, parts in rows.parts.items()

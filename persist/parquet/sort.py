@@ -20,7 +20,7 @@ from persist.parquet.take import MIN_ROWS_A_CHUNK, RowPicker, taken
 from persist.table import DELETED, TableDefinition
 
 MAX_TAG_CARDINALITY = 65_536
-"""Beyond this many different values a string is text, not a tag: sorting by it groups nothing."""
+"""A string column of more different values is text, not a tag: sorting by it groups nothing."""
 
 SAMPLE_ROWS = 8192
 

@@ -64,7 +64,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> Codes | None:
-    """Each number less the lowest; nulls are one above the highest. None where that is too much."""
+    """The numbers less the lowest one, nulls one above the highest; None where that is too much."""
     if pa.types.is_uint64(column.type):
         return None
     shifted = np.zeros(len(column), dtype=np.int64)

@@ -36,7 +36,7 @@ class Nulls:
         self._arrays: dict[int, pa.Array] = {}
 
     def of(self, name: str, rows: int) -> pa.Array:
-        """So many rows of a column that has no values."""
+        """An array of so many rows of a column that has no values."""
         number = self._number[name]
         array = self._arrays.get(number)
         if array is None or len(array) < rows:
@@ -195,6 +195,6 @@ def _narrowed(
 
 
 def rows_alone(rows: int) -> pa.RecordBatch:
-    """So many rows of which nothing is known."""
+    """A batch of so many rows without any column."""
     found = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     return pa.RecordBatch.from_struct_array(found)

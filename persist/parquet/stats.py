@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from persist.manifest import ColumnStats
 
 _STATS_TEXT = 64
-"""Longest text kept as a bound in the manifest; a longer one leaves that bound unknown."""
+"""The longest text that is kept as a bound; a longer one leaves that bound unknown."""
 
 
 class StatsCollector:

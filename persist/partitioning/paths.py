@@ -19,10 +19,10 @@ from persist.partitioning.spec import (
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_VALUE_BYTES = 180
-"""Longest encoded value: local file systems take names of 255 bytes, the column's name included."""
+"""The longest encoded value: local file systems take names of 255 bytes, the column's included."""
 
 FOLDER_NAME_BYTES = 74
-"""Longest encoded name of a partition column: what is left beside the value and the ``=``."""
+"""The longest encoded name of a partition column: what is left beside the value and the ``=``."""
 
 
 def encode_value(value: PartitionValue) -> str:

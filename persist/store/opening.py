@@ -1,4 +1,4 @@
-"""From a URL to a store.
+"""Opening the store that a URL names.
 
     file:///var/lib/ingester/store   or a plain path; relative ones start at the working directory
     s3://bucket/some/prefix          (s3a:// is the same); options in ``s3_client.S3Options``
