@@ -1,6 +1,6 @@
 """The write path: from a batch that was received to its acknowledgement.
 
-    ``streams`` opens a ``stream``; what it needs to know of its table is made once.
+    ``streams`` opens a ``stream`` with the ``plan`` of its table and schema.
     ``admission`` lets a batch in by its bytes, or refuses it.
     ``metadata`` holds what a client says of a batch: its sequence, its checkpoint.
     ``sender`` chooses the way of a batch:

@@ -13,6 +13,7 @@ from ingester.dml.operation import Operation
 from ingester.dml.part import Part
 from ingester.dml.sink import Answer, DmlSink
 from ingester.errors import OwnedElsewhere
+from ingester.origins.fates import Fates
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.write.covered_rows import uncovered
@@ -57,18 +58,41 @@ class DedupSink:
         if not new:
             operation.duplicate = True
             answer(operation, None)
-        elif not origin_table.begin(sequence, operation.spec_id):
-            origin_table.fates.await_first(
-                sequence, lambda error: self._after_first(origin_table, operation, answer, error)
-            )
+        elif origin_table.begin(sequence, operation.spec_id):
+            self._submit_first(origin_table, sequence, operation, answer)
         else:
-            try:
-                if covered := origin_table.covered(sequence):
-                    self._leave_out(operation, covered)
-            except Exception as exc:
-                self._end(origin_table, operation, answer, exc)
-                return
-            self._inner.submit(operation, lambda op, err: self._end(origin_table, op, answer, err))
+            self._await_first(origin_table.fates, sequence, operation, answer)
+
+    def _submit_first(
+        self, origin_table: OriginTable, sequence: int, operation: Operation, answer: Answer
+    ) -> None:
+        def end(done: Operation, error: BaseException | None) -> None:
+            waiting = origin_table.fates.end(sequence, error)
+            answer(done, error)
+            for fate in waiting:
+                fate(error)
+
+        try:
+            if covered := origin_table.covered(sequence):
+                self._leave_out(operation, covered)
+        except Exception as exc:
+            end(operation, exc)
+        else:
+            self._inner.submit(operation, end)
+
+    def _await_first(
+        self, fates: Fates, sequence: int, operation: Operation, answer: Answer
+    ) -> None:
+        def after(error: BaseException | None) -> None:
+            if error is None:
+                operation.duplicate = True
+                answer(operation, None)
+            elif fates.missing is not None and sequence > fates.missing:
+                answer(operation, error)
+            else:
+                self.submit(operation, answer)
+
+        fates.await_first(sequence, after)
 
     def _leave_out(self, operation: Operation, covered: frozenset[PartitionKey]) -> None:
         definition = self._definition_of(operation.table)
@@ -76,33 +100,3 @@ class DedupSink:
         if left != operation.parts:
             self._shrink(operation, left)
             operation.duplicate = not left
-
-    def _after_first(
-        self,
-        origin_table: OriginTable,
-        operation: Operation,
-        answer: Answer,
-        error: BaseException | None,
-    ) -> None:
-        assert operation.origin_sequence is not None
-        missing = origin_table.fates.missing
-        if error is None:
-            operation.duplicate = True
-            answer(operation, None)
-        elif missing is not None and operation.origin_sequence > missing:
-            answer(operation, error)
-        else:
-            self.submit(operation, answer)
-
-    def _end(
-        self,
-        origin_table: OriginTable,
-        operation: Operation,
-        answer: Answer,
-        error: BaseException | None,
-    ) -> None:
-        assert operation.origin_sequence is not None
-        waiting = origin_table.fates.end(operation.origin_sequence, error)
-        answer(operation, error)
-        for fate in waiting:
-            fate(error)

@@ -17,7 +17,7 @@ from ingester.schema import Normaliser
 from ingester.schema.validation import validate_fully
 from ingester.write.combiner import NOTHING, Known
 from ingester.write.metadata import NO_METADATA, BatchMetadata
-from ingester.write.stream import WritePlan
+from ingester.write.plan import WritePlan
 from persist.partitioning import (
     PartitionSpec,
     PartitionValues,

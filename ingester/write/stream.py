@@ -10,19 +10,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
-from ingester.dml.record import LoggedSchema
 from ingester.dml.sink import DmlSink
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
-from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate, Relief
 from ingester.write.answer import PutAnswer
-from ingester.write.combiner import Kind
+from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
 from wal import Draft, OrderedSession
 
@@ -33,29 +30,6 @@ Deliver = Callable[[list[Outcome]], None]
 """Hands outcomes to the stream's own thread. Any thread calls it; it must not wait."""
 Post = Callable[..., None]
 """Calls a function on the loop, soon and in order, without waiting for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WritePlan:
-    """How batches of one schema become operations of one table."""
-
-    table: TableBuffer
-    normalise: Normaliser
-    schema: LoggedSchema
-    """The schema of the batches that ``normalise`` makes."""
-    kind: Kind = field(init=False)
-    """What the batches have in common for the combiner."""
-
-    def __post_init__(self) -> None:
-        # Rows can be split by the columns that were sent only if these keep their types.
-        spec = self.normalise.definition.spec if self.normalise.keeps_types else None
-        kind = Kind(self.table.key, self.schema.number, spec)
-        object.__setattr__(self, "kind", kind)
-
-    @property
-    def spec_id(self) -> int:
-        """The partition spec by which batches are split."""
-        return self.normalise.definition.spec_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.dml.record import LoggedSchema
 from ingester.errors import Stopping, Superseded
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import Ownership
-from ingester.write.stream import Deliver, WritePath, WritePlan, WriteStream
+from ingester.write.plan import Plans
+from ingester.write.stream import Deliver, WritePath, WriteStream
 from persist.table import TableDefinition, TableKey
-
-MAX_PLANS_BYTES = 8 << 20
-PLAN_BYTES = 512
-"""The bytes that a plan counts for, beside those of the schema that was sent."""
-
-_PlanKey = tuple[TableKey, type[Normaliser], int, int, bytes]
-"""Table, how its rows are made, schema and spec of the table, the schema that was sent."""
 
 
 class Target(NamedTuple):
@@ -55,9 +48,7 @@ class Writes:
         self._ownership = ownership
         self._path = path
         self._origins = path.origins
-        self._schema_numbers = schema_numbers
-        self._plans: dict[_PlanKey, WritePlan] = {}
-        self._plans_bytes = 0
+        self._plans = Plans(schema_numbers)
         self._open: dict[tuple[str, TableKey], WriteStream] = {}
 
     async def open(
@@ -88,7 +79,8 @@ class Writes:
             table = await self._catalog.prepare_delete(namespace, name)
         else:
             table = await self._catalog.prepare_write(namespace, name, sent)
-        plan = self._plan(table, sent, DeleteNormaliser if deletes else Normaliser, origin)
+        kind = DeleteNormaliser if deletes else Normaliser
+        plan = self._plans.get(table, self._definition(table, origin), sent, kind)
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
         if origin is not None:
             self._supersede(origin, table.key, stream)
@@ -129,27 +121,12 @@ class Writes:
             del self._open[key]
             self._origins.get(stream.origin).open_streams -= 1
 
-    def _plan(
-        self, table: TableBuffer, sent: pa.Schema, kind: type[Normaliser], origin: str | None
-    ) -> WritePlan:
-        """The plan of all streams that send this schema; its record is logged once a segment."""
-        definition = table.definition
+    def _definition(self, table: TableBuffer, origin: str | None) -> TableDefinition:
+        """The table's definition, by the partition spec that the origin's rows are split by."""
         known = None if origin is None else self._origins.find(origin)
         origin_table = None if known is None else known.tables.get(table.key)
-        if origin_table is not None and origin_table.spec_id is not None and not origin_table.idle:
-            # What is said of an origin's rows in files, up to a sequence by partition, is said by
-            # their spec: those of another come when none of these waits any more.
-            definition = definition.by_spec(origin_table.spec_id)
-        normalise = kind(definition, sent)
-        ids = (definition.schema_id, definition.spec_id)
-        key = (table.key, kind, *ids, sent.serialize().to_pybytes())
-        plan = self._plans.get(key)
-        if plan is None:
-            # By the schemas that were sent: whoever sends ever new ones fills no memory with them.
-            self._plans_bytes += PLAN_BYTES + len(key[-1])
-            if self._plans_bytes > MAX_PLANS_BYTES:
-                self._plans.clear()
-                self._plans_bytes = PLAN_BYTES + len(key[-1])
-            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normalise.schema)
-            plan = self._plans[key] = WritePlan(table, normalise, schema)
-        return plan
+        if origin_table is None or origin_table.spec_id is None or origin_table.idle:
+            return table.definition
+        # What is said of an origin's rows in files, up to a sequence by partition, is said by
+        # their spec: those of another come when none of these waits any more.
+        return table.definition.by_spec(origin_table.spec_id)

@@ -27,7 +27,8 @@ from ingester.dml.record import (
 from ingester.schema import Normaliser
 from ingester.write.coalescer import Arrival, Coalescer
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import WritePlan, WriteStream
+from ingester.write.plan import WritePlan
+from ingester.write.stream import WriteStream
 from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition

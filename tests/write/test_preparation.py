@@ -16,8 +16,9 @@ from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.write.metadata import NO_METADATA
 from ingester.write.operation_maker import OperationMaker
+from ingester.write.plan import WritePlan
 from ingester.write.preparation import Preparation
-from ingester.write.stream import Outcome, WritePlan, WriteStream
+from ingester.write.stream import Outcome, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 from tests.write.held_combiner import Held

@@ -17,7 +17,8 @@ from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionGate
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Outcome, WritePath, WritePlan, WriteStream
+from ingester.write.plan import WritePlan
+from ingester.write.stream import Outcome, WritePath, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

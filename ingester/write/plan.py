@@ -1,0 +1,89 @@
+"""A plan says how batches of one schema become operations of one table.
+
+Law of this file: all streams that send one schema share a plan, so that its schema record stands
+in a segment once. Plans are bounded by the schemas that were sent: whoever sends ever new ones
+fills no memory with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ingester.buffer import TableBuffer
+from ingester.dml.record import LoggedSchema
+from ingester.schema import Normaliser
+from ingester.write.combiner import Kind
+from persist.table import TableDefinition, TableKey
+
+MAX_BYTES = 8 << 20
+PLAN_BYTES = 512
+"""The bytes that a plan counts for, beside those of the schema that was sent."""
+
+_Key = tuple[TableKey, type[Normaliser], int, int, bytes]
+"""Table, how its rows are made, schema and spec of the table, the schema that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """How batches of one schema become operations of one table."""
+
+    table: TableBuffer
+    normalise: Normaliser
+    schema: LoggedSchema
+    """The schema of the batches that ``normalise`` makes."""
+    kind: Kind = field(init=False)
+    """What the batches have in common for the combiner."""
+
+    def __post_init__(self) -> None:
+        # Rows can be split by the columns that were sent only if these keep their types.
+        spec = self.normalise.definition.spec if self.normalise.keeps_types else None
+        kind = Kind(self.table.key, self.schema.number, spec)
+        object.__setattr__(self, "kind", kind)
+
+    @property
+    def spec_id(self) -> int:
+        """The partition spec by which batches are split."""
+        return self.normalise.definition.spec_id
+
+
+class Plans:
+    """The plans of all streams. Loop only.
+
+    Args:
+        schema_numbers: one for each schema that rows come in, whoever writes them.
+    """
+
+    def __init__(self, schema_numbers: Iterator[int]) -> None:
+        self._schema_numbers = schema_numbers
+        self._plans: dict[_Key, WritePlan] = {}
+        self._nbytes = 0
+
+    def get(
+        self,
+        table: TableBuffer,
+        definition: TableDefinition,
+        sent: pa.Schema,
+        kind: type[Normaliser],
+    ) -> WritePlan:
+        """The plan for batches of the schema ``sent``.
+
+        Args:
+            definition: that of the table, by the partition spec that rows are split by.
+            kind: makes the rows of the table.
+        """
+        normalise = kind(definition, sent)
+        ids = (definition.schema_id, definition.spec_id)
+        key = (table.key, kind, *ids, sent.serialize().to_pybytes())
+        plan = self._plans.get(key)
+        if plan is None:
+            nbytes = PLAN_BYTES + len(key[-1])
+            self._nbytes += nbytes
+            if self._nbytes > MAX_BYTES:
+                self._plans.clear()
+                self._nbytes = nbytes
+            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normalise.schema)
+            plan = self._plans[key] = WritePlan(table, normalise, schema)
+        return plan
