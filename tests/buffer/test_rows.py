@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 from ingester.buffer import BufferedRows, Chunk
 from ingester.schema.align import align_table
 
-SHAPES = (
+SCHEMAS = (
     pa.schema({"i": pa.int64()}),
     pa.schema({"i": pa.int64(), "s": pa.string()}),
     pa.schema({"s": pa.string(), "i": pa.int64()}),
     pa.schema({"i": pa.int64(), "s": pa.string(), "l": pa.list_(pa.int32())}),
 )
-WIDEST = SHAPES[3]
+WIDEST = SCHEMAS[3]
 
 
-def _batch(first: int, count: int, shape: int) -> pa.RecordBatch:
+def _batch(first: int, count: int, number: int) -> pa.RecordBatch:
     columns = {
         "i": pa.array(range(first, first + count), pa.int64()),
         "s": pa.array([f"s{i % 5}" for i in range(first, first + count)]),
         "l": pa.array([[i, None] for i in range(first, first + count)], pa.list_(pa.int32())),
     }
-    schema = SHAPES[shape]
+    schema = SCHEMAS[number]
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
-def _append(rows: BufferedRows, seq: int, count: int, shape: int) -> pa.RecordBatch:
-    batch = _batch(rows.rows, count, shape)
-    rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=shape)
+def _append(rows: BufferedRows, seq: int, count: int, number: int) -> pa.RecordBatch:
+    batch = _batch(rows.rows, count, number)
+    rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=number)
     return batch
 
 
@@ -51,7 +51,7 @@ def _numbers(chunks: list[Chunk], start: int, stop: int) -> list[int]:
     st.lists(
         st.tuples(
             st.sampled_from([1, 1, 1, 2, 3, 15, 16, 17, 100, 255, 256, 300, 5000]),
-            st.integers(0, len(SHAPES) - 1),
+            st.integers(0, len(SCHEMAS) - 1),
         ),
         max_size=120,
     )
@@ -59,9 +59,9 @@ def _numbers(chunks: list[Chunk], start: int, stop: int) -> list[int]:
 def test_rows_stay_in_order_and_at_their_places(batches: list[tuple[int, int]]) -> None:
     rows = BufferedRows()
     sent = []
-    for seq, (count, shape) in enumerate(batches, 10):
+    for seq, (count, number) in enumerate(batches, 10):
         before = rows.chunks()
-        sent.append(_append(rows, seq, count, shape))
+        sent.append(_append(rows, seq, count, number))
         # A reader that holds an older list of chunks still reads the same.
         assert _numbers(before, 0, rows.rows) == list(range(rows.rows - count))
         starts = [chunk.start for chunk in rows.chunks()]
@@ -156,7 +156,7 @@ def test_chunks_made_larger_have_the_same_rows_at_every_step(
     batches: list[tuple[int, int]], chunk_bytes: int
 ) -> None:
     rows = BufferedRows()
-    sent = [_append(rows, seq, count, shape) for seq, (count, shape) in enumerate(batches)]
+    sent = [_append(rows, seq, count, number) for seq, (count, number) in enumerate(batches)]
     before, counted, chunks = rows.chunks(), rows.nbytes, rows.chunk_count
     copied = []
     for step in rows.enlarge_chunks(chunk_bytes):

@@ -81,9 +81,9 @@ def segments() -> list[bytes]:
 
     async def write(folder: Path) -> None:
         async with running(folder, clean=False) as state:
-            shape = Preamble(RecordKind.SCHEMA, (schemas()[0],))
+            schema = Preamble(RecordKind.SCHEMA, (schemas()[0],))
             for _ in range(6):
-                entry = Entry(RecordKind.OPERATION, [operations()[0]], (shape,))
+                entry = Entry(RecordKind.OPERATION, [operations()[0]], (schema,))
                 state.answers.append(state.log, entry)
                 await state.answers.wait(entry)
 

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import StoreAway
-from ingester.query.row_group_cache import LEASE_S, ROOM_PATIENCE_S, RowGroupCache
+from ingester.query import row_group_cache
+from ingester.query.row_group_cache import RowGroupCache
 from persist.parquet.encode import encode
 from persist.parquet.footer import DataFile
 from persist.parquet.row_group_stats import decoded_bytes
 from persist.store.local import LocalStore
+from tests.drivers.waiting import until
 
 FILES, ROWS = 8, 10_000
 PATH = "ns/t/v1/data/{}.parquet"
@@ -91,12 +93,14 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
     assert groups.nbytes <= 3 * GROUP_BYTES
 
 
-def test_it_stays_within_its_bytes(store: LocalStore) -> None:
+def test_it_stays_within_its_bytes(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease_s = 0.1
+    monkeypatch.setattr(row_group_cache, "LEASE_S", lease_s)
     groups = CountedGroups(store, cache_bytes=3 * GROUP_BYTES)
     for number in range(FILES):
         groups.group(file(number), 0, ("x",))
         assert groups.nbytes <= 3 * GROUP_BYTES
-        time.sleep(LEASE_S / 4)
+        time.sleep(lease_s / 4)
     assert groups.nbytes > 0
 
 
@@ -150,8 +154,12 @@ def test_a_group_that_was_read_to_its_end_makes_room_at_once(
     assert sum(groups.decoded.values()) == FILES
 
 
-def test_after_all_patience_one_group_at_a_time_goes_in(store: LocalStore) -> None:
+def test_after_all_patience_one_group_at_a_time_goes_in(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Readers that never finish, a store that takes its time: memory stays bounded."""
+    patience_s = 0.2
+    monkeypatch.setattr(row_group_cache, "ROOM_PATIENCE_S", patience_s)
     at_work, most, lock = 0, 0, threading.Lock()
 
     class SlowGroups(CountedGroups):
@@ -160,7 +168,7 @@ def test_after_all_patience_one_group_at_a_time_goes_in(store: LocalStore) -> No
             with lock:
                 at_work += 1
                 most = max(most, at_work)
-            time.sleep(1.2 * ROOM_PATIENCE_S)
+            time.sleep(1.2 * patience_s)
             try:
                 return super().decode(footer, key)
             finally:
@@ -196,9 +204,7 @@ def test_decoded_sizes_are_foreseen_where_dictionaries_hide_them(tmp_path: Path)
 def test_groups_are_decoded_ahead_once_and_by_another_thread(store: LocalStore) -> None:
     groups = CountedGroups(store)
     assert groups.prefetch(file(0), 0, ("x",), 1)
-    deadline = time.monotonic() + 20
-    while not groups.decoded and time.monotonic() < deadline:
-        time.sleep(0.001)
+    until(lambda: bool(groups.decoded), "a group to be decoded ahead")
     assert groups.prefetch(file(0), 0, ("x",), 1), "it is there, or on its way"
     assert groups.group(file(0), 0, ("x",), 1).batch.num_rows == ROWS
     assert groups.decoded == {PATH.format(0): 1}

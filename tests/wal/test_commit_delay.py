@@ -22,7 +22,7 @@ from wal.log import Log
 PATIENCE_S = 20.0
 
 
-class Meeting:
+class DelayedGroup:
     """A commit delay, and a thread that waits for its callers."""
 
     def __init__(self) -> None:
@@ -65,107 +65,107 @@ class Meeting:
 
 
 def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
-    meeting = Meeting()
-    meeting.arrive(1, 2, 3)
-    meeting.go()
-    meeting.arrive(2)
-    assert meeting.waiting(lambda: meeting.arrive(7, 3, 1)) < PATIENCE_S
+    group = DelayedGroup()
+    group.arrive(1, 2, 3)
+    group.go()
+    group.arrive(2)
+    assert group.waiting(lambda: group.arrive(7, 3, 1)) < PATIENCE_S
     # All are here already.
-    meeting.wait()
-    meeting.go()
-    meeting.arrive(1, 2, 3, 7)
-    meeting.wait()
+    group.wait()
+    group.go()
+    group.arrive(1, 2, 3, 7)
+    group.wait()
 
 
 def test_others_do_not_stand_for_those_who_went_but_where_they_are_many() -> None:
-    meeting = Meeting()
-    meeting.arrive(1, 2, 3)
-    meeting.go()
-    meeting.arrive(1, *range(10, 10 + ENOUGH - 2))
-    assert meeting.waiting(lambda: meeting.arrive(99)) < PATIENCE_S
-    meeting.go()
-    meeting.arrive(*range(200, 210))
-    meeting.delay.wait_s = 0.0
-    meeting.wait()
-    assert meeting.delay.failed
+    group = DelayedGroup()
+    group.arrive(1, 2, 3)
+    group.go()
+    group.arrive(1, *range(10, 10 + ENOUGH - 2))
+    assert group.waiting(lambda: group.arrive(99)) < PATIENCE_S
+    group.go()
+    group.arrive(*range(200, 210))
+    group.delay.wait_s = 0.0
+    group.wait()
+    assert group.delay.failed
 
 
 def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
-    meeting = Meeting()
-    meeting.wait()
-    meeting.arrive(1)
-    meeting.go()
-    meeting.wait()
-    meeting.arrive(1, 2)
-    meeting.go()
-    assert meeting.waiting(meeting.leave) < PATIENCE_S
+    group = DelayedGroup()
+    group.wait()
+    group.arrive(1)
+    group.go()
+    group.wait()
+    group.arrive(1, 2)
+    group.go()
+    assert group.waiting(group.leave) < PATIENCE_S
 
 
 def test_one_is_waited_for_after_the_other() -> None:
-    meeting = Meeting()
-    meeting.delay.wait_s = 2.0
-    meeting.arrive(1, 2, 3)
-    meeting.go()
-    assert meeting.waiting(lambda: come_slowly(meeting)) > 2.0
-    assert not meeting.delay.failed
+    group = DelayedGroup()
+    group.delay.wait_s = 2.0
+    group.arrive(1, 2, 3)
+    group.go()
+    assert group.waiting(lambda: come_slowly(group)) > 2.0
+    assert not group.delay.failed
 
 
 def test_all_of_them_are_not_waited_for_long() -> None:
-    meeting = Meeting()
-    meeting.delay.most_s = 1.0
-    meeting.arrive(1, 2, 3)
-    meeting.go()
-    meeting.waiting(lambda: come_slowly(meeting))
-    assert meeting.delay.failed
+    group = DelayedGroup()
+    group.delay.most_s = 1.0
+    group.arrive(1, 2, 3)
+    group.go()
+    group.waiting(lambda: come_slowly(group))
+    assert group.delay.failed
 
 
-def come_slowly(meeting: Meeting) -> None:
+def come_slowly(group: DelayedGroup) -> None:
     for caller in (1, 2, 3):
         time.sleep(0.8)
-        meeting.arrive(caller)
+        group.arrive(caller)
 
 
 def test_those_who_do_not_come_back_are_waited_for_less_and_less_often() -> None:
-    meeting, waits = Meeting(), 0
-    meeting.delay.wait_s = 0.0
+    group, waits = DelayedGroup(), 0
+    group.delay.wait_s = 0.0
     for _ in range(2_000):
-        meeting.go()
-        meeting.arrive(*range(6))
-        meeting.go()
-        meeting.arrive(*range(5))  # of six
-        waits += meeting.delay.skips == 0
-        meeting.wait()
+        group.go()
+        group.arrive(*range(6))
+        group.go()
+        group.arrive(*range(5))  # of six
+        waits += group.delay.skips == 0
+        group.wait()
     assert waits < 20
-    assert meeting.delay.backoff == MAX_SKIPPED
+    assert group.delay.backoff == MAX_SKIPPED
     # With those who come back it is soon as it was.
-    waits_that_end_well(meeting, 2 * MAX_SKIPPED)
-    assert meeting.delay.backoff == 0
+    waits_that_end_well(group, 2 * MAX_SKIPPED)
+    assert group.delay.backoff == 0
 
 
 def test_one_wait_in_vain_is_forgiven() -> None:
-    meeting = Meeting()
+    group = DelayedGroup()
     for _ in range(50):
-        meeting.delay.wait_s = 0.0
-        meeting.go()
-        meeting.arrive(1, 2)
-        meeting.go()
-        meeting.wait()
-        assert meeting.delay.failed
-        waits_that_end_well(meeting, 1)
-        assert not meeting.delay.failed
-    assert meeting.delay.skips == 0
+        group.delay.wait_s = 0.0
+        group.go()
+        group.arrive(1, 2)
+        group.go()
+        group.wait()
+        assert group.delay.failed
+        waits_that_end_well(group, 1)
+        assert not group.delay.failed
+    assert group.delay.skips == 0
 
 
-def waits_that_end_well(meeting: Meeting, times: int) -> None:
-    meeting.delay.wait_s = PATIENCE_S
+def waits_that_end_well(group: DelayedGroup, times: int) -> None:
+    group.delay.wait_s = PATIENCE_S
     for _ in range(times):
-        meeting.go()
-        meeting.arrive(1, 2)
-        meeting.go()
-        if meeting.delay.skips:
-            meeting.wait()
+        group.go()
+        group.arrive(1, 2)
+        group.go()
+        if group.delay.skips:
+            group.wait()
         else:
-            meeting.waiting(lambda: meeting.arrive(1, 2))
+            group.waiting(lambda: group.arrive(1, 2))
 
 
 def test_a_log_that_is_held_or_closed_waits_for_nobody(

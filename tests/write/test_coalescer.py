@@ -102,15 +102,15 @@ def _by_number(operation: Operation) -> dict[int, dict[Any, list[dict[str, Any]]
 
 
 @given(batches, st.sampled_from(SPECS), st.sampled_from([KEPT, SENT]))
-def test_a_run_holds_what_its_batches_would_be_one_by_one(
+def test_a_coalesced_batch_holds_what_its_batches_would_be_one_by_one(
     found: list[list[dict[str, Any]]], spec: list[str], sent: pa.Schema
 ) -> None:
     plan = _plan(spec, sent)
     came = [_batch(each, sent) for each in found]
-    run = MAKER.coalesce(plan, came, 1 << 20)
-    assert run.operations == len(came)
-    assert run.rows == sum(len(each) for each in found)
-    together = _by_number(run)
+    made = MAKER.coalesce(plan, came, 1 << 20)
+    assert made.operations == len(came)
+    assert made.rows == sum(len(each) for each in found)
+    together = _by_number(made)
     for number, batch in enumerate(came):
         alone = _by_number(MAKER.make(plan, batch))
         assert together.get(number, {}) == alone.get(0, {})
@@ -121,17 +121,17 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
     found: list[list[dict[str, Any]]], spec: list[str]
 ) -> None:
     plan = _plan(spec, KEPT)
-    run = MAKER.coalesce(plan, [_batch(each, KEPT) for each in found], 1 << 20)
-    assert run.entry is not None
-    assert run.entry.operations == len(found)
-    payload = pa.py_buffer(b"".join(map(bytes, run.entry.body.pieces))[: run.entry.body.length])
+    made = MAKER.coalesce(plan, [_batch(each, KEPT) for each in found], 1 << 20)
+    assert made.entry is not None
+    assert made.entry.operations == len(found)
+    payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
     logged = decode_operation(payload, {1: plan.normalise.schema}, len(found))
     assert [(part.values, part.batch.to_pylist(), part.row_counts) for part in logged.parts] == [
-        (part.values, part.batch.to_pylist(), part.row_counts) for part in run.parts
+        (part.values, part.batch.to_pylist(), part.row_counts) for part in made.parts
     ]
-    if run.parts:
+    if made.parts:
         with pytest.raises(DamagedRecord):
-            decode_operation(payload, {1: plan.normalise.schema}, run.parts[0].row_counts[-1][0])  # type: ignore[index]
+            decode_operation(payload, {1: plan.normalise.schema}, made.parts[0].row_counts[-1][0])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
 def test_members_that_cannot_be_are_damage(row_counts: Any, operations: int) -> None:
     plan = _plan([], KEPT)
     one = {"time": 1, "host": "a", "v": 0.5}
-    run = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
-    parts = tuple(part._replace(row_counts=row_counts) for part in run.parts)
+    made = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
+    parts = tuple(part._replace(row_counts=row_counts) for part in made.parts)
     messages = [IpcMessage.serialized(part.batch) for part in parts]
     made = make_operation(TableRows(plan.schema, 1, parts, messages), operations=2)
     assert made.entry is not None
@@ -187,11 +187,11 @@ def test_arrow_refuses_a_message_whose_columns_have_other_lengths_than_their_bat
 
 
 class _Stream:
-    """As much of a stream as a run needs."""
+    """As much of a stream as a coalesced batch needs."""
 
 
 def test_an_answered_batch_is_let_go_without_a_collection() -> None:
-    """It is counted no longer: nothing but the rows of the run may keep it."""
+    """It is counted no longer: nothing but the rows of the coalesced batch may keep it."""
     plan = _plan([], KEPT)
     collector = EntryCollector(cast(WalSink, SimpleNamespace(entry_of=lambda *pair: pair)))
     stream = cast(WriteStream, _Stream())

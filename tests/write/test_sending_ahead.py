@@ -12,7 +12,7 @@ from tests.drivers.small_rows import SCHEMA
 from tests.drivers.wire import Stream, Table, path, rows
 
 SMALL, MIDDLE, LARGE = 3, 8_000, 150_000
-"""Rows of batches that are handed over as they are, passed on, and made ready by who reads."""
+"""Rows of batches that are coalesced, that a preparation takes, and that their reader makes."""
 
 
 def batch(start: int, count: int, *, fits: bool = True) -> pa.RecordBatch:
