@@ -161,7 +161,7 @@ class OriginTable:
             None where all is the process's own, a duplicate of what we have, or in files.
         """
         for run, end in with_ends(self.runs):
-            start = max(first, run.first, -1 if run.complete is None else run.complete + 1)
+            start = max(first, run.first, run.upto + 1)
             if (last := _held_to(self.tenures, run, end)) is not None:
                 start = max(start, last + 1)
             if run.owner != process and start < end:
@@ -208,10 +208,9 @@ class OriginTable:
         found: OriginAction | None = None
         live = self.live()
         for tenure in self.tenures:
-            if tenure.process in live and found is None:
-                found = fresh(self.name, tenure.process)
-            elif tenure.process in live and found is not None:
-                found = taken_over(found, tenure.process, tenure.first, None, live)
+            if tenure.process in live:
+                base = found or fresh(self.name, tenure.process)
+                found = taken_over(base, tenure.process, tenure.first, None, live)
         return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:
@@ -239,7 +238,7 @@ class OriginTable:
                 one.first == run.first < one.end and one.process == process for one in self.tenures
             ):
                 tenure = self._add(run.first, process)
-                tenure.applied = -1 if run.complete is None else run.complete
+                tenure.applied = run.upto
                 tenure.ahead = dict(run.ahead)
                 tenure.end = tenure.end_in(self.runs)
         self.move(Event.CLAIM, process)

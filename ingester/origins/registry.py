@@ -59,20 +59,16 @@ class Origin:
 
     def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
         """Find the lowest sequence that is in a buffer other than these, over all tables."""
-        return min(
-            (
-                found
-                for origin_table in self.tables.values()
-                for tenure in origin_table.tenures
-                if (found := tenure.first_waiting(besides)) is not None
-            ),
-            default=NO_END,
-        )
+        waiting = (tenure.first_waiting(besides) for tenure in self._tenures())
+        return min((first for first in waiting if first is not None), default=NO_END)
+
+    def _tenures(self) -> list[Tenure]:
+        return [tenure for each in self.tables.values() for tenure in each.tenures]
 
     def _settle(self) -> None:
         self._stale = False
         limit = self.first_waiting()
-        tenures = [tenure for each in self.tables.values() for tenure in each.tenures]
+        tenures = self._tenures()
         for tenure in tenures:
             found = tenure.last_below(limit)
             if found is not None and (self._durable is None or found > self._durable):

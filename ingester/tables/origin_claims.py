@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -170,23 +171,18 @@ class OriginClaims:
             return ()
         self._look_at[table] = now + timedelta(seconds=min(3600.0, self._expire_after_s / 4))
         self._origins.forget_idle(self._expire_after_s)
-        before = now - timedelta(seconds=self._expire_after_s)
-        return tuple(self._expired(table, state, before.isoformat()))
-
-    def _expired(self, table: TableKey, state: TableState, before: str) -> list[Action]:
-        """Make what forgets the origins of a version that were last written before that time."""
-        found: list[Action] = []
+        before = (now - timedelta(seconds=self._expire_after_s)).isoformat()
         busy = {
             origin_table.name
             for origin_table in self._origins.of_table(table)
             if not origin_table.idle or self._origins.get(origin_table.name).open_streams
         }
-        for name, origin in state.origins.items():
-            if len(found) == EXPIRED_AT_ONCE:
-                break
-            if origin.at is not None and is_before(origin.at, before) and name not in busy:
-                found.append(OriginExpired(name, origin.at))
-        return found
+        expired = (
+            OriginExpired(name, origin.at)
+            for name, origin in state.origins.items()
+            if origin.at is not None and is_before(origin.at, before) and name not in busy
+        )
+        return tuple(islice(expired, EXPIRED_AT_ONCE))
 
     def _advanced(
         self,

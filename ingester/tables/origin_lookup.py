@@ -66,8 +66,7 @@ class KnownOrigins:
         tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
         runs = runs_of(table.state.origins.get(name))
         for run in runs:
-            marks.update((run.first - 1, -1 if run.complete is None else run.complete))
-            marks.update(run.ahead.values())
+            marks.update((run.first - 1, run.upto, *run.ahead.values()))
         for one in tenures:
             marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
         in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)

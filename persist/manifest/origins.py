@@ -88,16 +88,20 @@ class Run(NamedTuple):
     complete: int | None
     ahead: Mapping[PartitionKey, int]
 
+    @property
+    def upto(self) -> int:
+        """The last sequence all of which is in files; -1 for none."""
+        return -1 if self.complete is None else self.complete
+
     def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
         """Tell whether the rows of a sequence of this run are in files: a partition's, or all."""
-        if self.complete is not None and sequence <= self.complete:
+        if sequence <= self.upto:
             return True
         return partition is not None and sequence <= self.ahead.get(partition, -1)
 
     def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> Run:
         """Add facts to the run."""
-        known = -1 if self.complete is None else self.complete
-        upto = max(known, -1 if complete is None else complete)
+        upto = max(self.upto, -1 if complete is None else complete)
         further = dict(self.ahead)
         for partition, sequence in ahead.items():
             further[partition] = max(sequence, further.get(partition, -1))

@@ -105,15 +105,7 @@ class SyncCall:
         )
 
     def _answer(self, accepted: bool, standing: Standing) -> SyncAnswer:
-        return SyncAnswer(
-            accepted=accepted,
-            sequence=standing.sequence,
-            epoch=self._epoch,
-            duplicate=standing.duplicate,
-            memory_sequence=standing.memory_sequence,
-            durable_sequence=standing.durable_sequence,
-            first=standing.first,
-        )
+        return SyncAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
 
 
 def _too_large(nbytes: float, limit: int) -> InvalidRequest:
