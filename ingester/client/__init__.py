@@ -31,7 +31,7 @@ A batch, from ``Writer.write`` to its answer:
 
 A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
 another database go through a ``sync_stream``. ``awaiting`` makes an awaited client of the blocking
-one, ``asyncio_loop`` with ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC
+one, ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC
 against forks and the interpreter's end, and ``errors`` turns what pyarrow raises into ours.
 
 This library never imports the daemon, its log or its settings. Start reading at ``client`` for

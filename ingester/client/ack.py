@@ -1,5 +1,6 @@
 """A promise of one batch's answer: set once, by the writer; awaited by any number of threads."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 
 from . import lifetime
-from .errors import ClientError
+from .errors import ClientError, InvalidRequest
 from .wire import Answer
 
 
@@ -72,9 +73,30 @@ class Ack:
             event.wait(wait_s)
 
     def __await__(self) -> Generator[Any, None, Answer]:
-        from .asyncio_loop import ASYNCIO  # not needed by threads, and slow to import
+        return self._awaited().__await__()
 
-        return ASYNCIO.result(self).__await__()
+    async def _awaited(self) -> Answer:
+        """The result in asyncio, for which no thread waits."""
+        import asyncio  # not needed by threads, and slow to import
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError as exc:
+            raise InvalidRequest(
+                "an Ack is awaited in asyncio; a thread calls result(), and trio has the client in"
+                " ingester.client.trio_client"
+            ) from exc
+        answered = asyncio.Event()
+
+        def wake(_ack: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(answered.set)
+
+        self.add_done_callback(wake)
+        while not self.done():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(answered.wait(), self.watch())
+        return self.result(0)
 
     def add_done_callback(self, callback: Callable[["Ack"], object]) -> None:
         """Call ``callback(self)`` when done: at once, or later in the writer's thread.

@@ -1,11 +1,78 @@
-"""The same client for asyncio: the same names, awaited.
+"""The client for asyncio: the names of the blocking one, awaited.
 
 What both loops share is in :mod:`.awaiting`. An :class:`Ack` of the blocking client's writers is
 awaited in asyncio, too.
 """
 
-from .asyncio_loop import ASYNCIO
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from . import lifetime
+from .ack import Ack
 from .awaiting import AsyncAck, AsyncQueryStream, AsyncSyncStream, AsyncWriter, AwaitedClient
+from .wire import Answer
+
+T = TypeVar("T")
+
+MAX_THREADS = 40
+"""The most calls that wait at once in one loop, as in trio; the next wait for their turn."""
+
+
+class AsyncioLoop:
+    """The :class:`ingester.client.awaiting.Loop` of asyncio."""
+
+    def __init__(self) -> None:
+        self._limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """The result of ``call``, made in a thread of its own, which is left when cancelled.
+
+        Not in the loop's own pool: asyncio waits for that when it ends, and with it for a daemon
+        that is silent.
+        """
+        lifetime.check()
+        loop = asyncio.get_running_loop()
+        async with self._limits.setdefault(loop, asyncio.Semaphore(MAX_THREADS)):
+            return await _threaded(loop, call)
+
+    async def result(self, ack: Ack) -> Answer:
+        """The answer, as ``Ack.result`` gives it; no thread waits."""
+        return await ack
+
+    async def pause(self) -> None:
+        """Let other tasks run."""
+        await asyncio.sleep(0)
+
+
+async def _threaded(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_: Callable[[], None]) -> None:
+        def unless_cancelled() -> None:
+            if not done.done():
+                set_()
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(unless_cancelled)
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as exc:
+            # A future takes no StopIteration.
+            error = RuntimeError(repr(exc)) if isinstance(exc, StopIteration) else exc
+            settle(lambda: done.set_exception(error))
+        else:
+            settle(lambda: done.set_result(result))
+
+    threading.Thread(target=run, name="ingester-call", daemon=True).start()
+    return await done
 
 
 class AsyncClient(AwaitedClient):
@@ -21,7 +88,7 @@ class AsyncClient(AwaitedClient):
     Leaving it drops the connection. A cancelled call leaves its thread behind.
     """
 
-    loop = ASYNCIO
+    loop = AsyncioLoop()
 
 
 __all__ = ["AsyncAck", "AsyncClient", "AsyncQueryStream", "AsyncSyncStream", "AsyncWriter"]

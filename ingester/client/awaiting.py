@@ -9,9 +9,19 @@ parameters, types and docstrings are written once.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial, wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 
 import pyarrow as pa
 
@@ -20,10 +30,11 @@ from .client import DEFAULT_ENDPOINT, Client
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import RetryPolicy
-from .sync_stream import SyncAnswer, SyncColumn, SyncStream
+from .sync_stream import SyncStream
 from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
 from .writer import Writer
 
+C = TypeVar("C")
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -36,26 +47,62 @@ class Loop(Protocol):
         """The result of ``call``, made in a thread, which is left behind when cancelled."""
 
     async def result(self, ack: Ack) -> Answer:
-        """As :meth:`Ack.result`; no thread waits."""
+        """The answer, as :meth:`Ack.result` gives it; no thread waits."""
 
     async def pause(self) -> None:
         """Let other tasks run."""
 
 
-class AsyncAck:
-    """A promise of one batch's answer: ``await ack`` gives it."""
+class Awaited(Generic[C]):
+    """What the blocking client has, with its calls made in worker threads."""
 
-    def __init__(self, ack: Ack, loop: Loop) -> None:
-        self._ack = ack
+    def __init__(self, blocking: C, loop: Loop) -> None:
+        self._blocking = blocking
         self._loop = loop
+
+
+# A call of the blocking client's, and what it is when awaited.
+_Call: TypeAlias = Callable[Concatenate[C, P], T]
+_AwaitedCall: TypeAlias = Callable[Concatenate[Awaited[C], P], Coroutine[Any, Any, T]]
+
+
+def _awaited(call: _Call[C, P, T], note: str = "") -> _AwaitedCall[C, P, T]:
+    """``call`` in a worker thread. Its docstring has ``note`` after the first paragraph."""
+
+    @wraps(call)
+    async def awaited(self: Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._loop.in_thread(lambda: call(self._blocking, *args, **kwargs))
+
+    first, _, rest = (inspect.getdoc(call) or "").partition("\n\n")
+    awaited.__doc__ = "\n\n".join(filter(None, (first, note, rest)))
+    return awaited
+
+
+def _awaited_as(
+    kind: Callable[[S, Loop], T], call: _Call[C, P, S], note: str
+) -> _AwaitedCall[C, P, T]:
+    """:func:`_awaited` of ``call``, whose result is handed out as ``kind``."""
+    plain = _awaited(call, note)
+
+    @wraps(plain)
+    async def awaited(self: Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(await plain(self, *args, **kwargs), self._loop)
+
+    # What help() shows would otherwise be the blocking result.
+    vars(awaited)["__signature__"] = inspect.signature(call).replace(return_annotation=kind)
+    return awaited
+
+
+class AsyncAck(Awaited[Ack]):
+    """A promise of one batch's answer: ``await ack`` gives it."""
 
     def done(self) -> bool:
         """Whether the answer or the error is there."""
-        return self._ack.done()
+        return self._blocking.done()
 
     async def wait(self) -> Answer:
         """The answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
-        answer = await self._loop.result(self._ack)
+        answer = await self._loop.result(self._blocking)
         await self._loop.pause()
         return answer
 
@@ -63,22 +110,21 @@ class AsyncAck:
         return self.wait().__await__()
 
 
-class AsyncWriter:
+class AsyncWriter(Awaited[Writer]):
     """A :class:`Writer` of a loop. An async context manager: it closes on the way out."""
 
-    def __init__(self, writer: Writer, loop: Loop) -> None:
-        self._writer = writer
-        self._loop = loop
+    flush = _awaited(Writer.flush)
+    close = _awaited(Writer.close)
 
     @property
     def origin(self) -> str | None:
         """The origin that the batches carry."""
-        return self._writer.origin
+        return self._blocking.origin
 
     @property
     def acknowledged(self) -> WriteResult:
         """What was acknowledged so far."""
-        return self._writer.acknowledged
+        return self._blocking.acknowledged
 
     async def write(
         self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
@@ -90,118 +136,58 @@ class AsyncWriter:
         await self._loop.pause()
         ack = None
         if isinstance(data, pa.RecordBatch):
-            ack = self._writer.try_write(data, checkpoint)
+            ack = self._blocking.try_write(data, checkpoint)
         if ack is None:
-            ack = await self._loop.in_thread(partial(self._writer.write, data, checkpoint))
+            ack = await self._loop.in_thread(partial(self._blocking.write, data, checkpoint))
         return AsyncAck(ack, self._loop)
-
-    async def flush(self) -> WriteResult:
-        """What was acknowledged so far, once everything written is answered."""
-        return await self._loop.in_thread(self._writer.flush)
-
-    async def close(self) -> WriteResult:
-        """Flush, end the stream and return what was acknowledged."""
-        return await self._loop.in_thread(self._writer.close)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, exc: BaseException | None, tb: object) -> None:
         if exc is not None:
-            self._writer.abort()
+            self._blocking.abort()
             return
         try:
             await self.close()
         except BaseException:
-            self._writer.abort()
+            self._blocking.abort()
             raise
 
 
-class AsyncSyncStream:
+class AsyncSyncStream(Awaited[SyncStream]):
     """A :class:`SyncStream` of a loop; see there. One task at a time."""
 
-    def __init__(self, stream: SyncStream, loop: Loop) -> None:
-        self._stream = stream
-        self._loop = loop
-
-    async def standing(self) -> SyncAnswer:
-        """Where the origin stands; nothing is changed."""
-        return await self._loop.in_thread(self._stream.standing)
-
-    async def send(
-        self,
-        table: str,
-        columns: Sequence[SyncColumn],
-        batch: pa.RecordBatch,
-        *,
-        begin: bool = False,
-        sequence: int | None = None,
-    ) -> SyncAnswer:
-        """One message, once it is taken. Whoever is cancelled here asks where it stands."""
-        send = partial(self._stream.send, begin=begin, sequence=sequence)
-        return await self._loop.in_thread(partial(send, table, columns, batch))
+    standing = _awaited(SyncStream.standing)
+    send = _awaited(SyncStream.send, "Whoever is cancelled here asks where the origin stands.")
 
 
-class AsyncQueryStream:
+class AsyncQueryStream(Awaited[QueryStream]):
     """A :class:`QueryStream` of a loop: ``async for batch, source in stream``."""
-
-    def __init__(self, stream: QueryStream, loop: Loop) -> None:
-        self._stream = stream
-        self._loop = loop
 
     @property
     def schema(self) -> pa.Schema:
         """The answer's schema."""
-        return self._stream.schema
+        return self._blocking.schema
 
     @property
     def snapshot(self) -> SnapshotInfo:
         """Which moment the answer shows."""
-        return self._stream.snapshot
+        return self._blocking.snapshot
 
     async def __aiter__(self) -> AsyncIterator[tuple[pa.RecordBatch, BatchSource]]:
-        while (item := await self._loop.in_thread(self._stream.read)) is not None:
+        while (item := await self._loop.in_thread(self._blocking.read)) is not None:
             yield item
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._stream.close()  # only tells gRPC: does not wait
+        self._blocking.close()  # only tells gRPC: does not wait
         await self._loop.pause()
 
 
-# A call of Client, and what it is in AwaitedClient.
-_Call: TypeAlias = Callable[Concatenate[Client, P], T]
-_AwaitedCall: TypeAlias = Callable[Concatenate["AwaitedClient", P], Coroutine[Any, Any, T]]
-
-
-def _awaited(call: _Call[P, T], note: str = "") -> _AwaitedCall[P, T]:
-    """``call`` in a worker thread. Its docstring has ``note`` after the first paragraph."""
-
-    @wraps(call)
-    async def awaited(self: "AwaitedClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.loop.in_thread(lambda: call(self._client, *args, **kwargs))
-
-    first, _, rest = (inspect.getdoc(call) or "").partition("\n\n")
-    awaited.__doc__ = "\n\n".join(filter(None, (first, note, rest)))
-    return awaited
-
-
-def _awaited_as(kind: Callable[[S, Loop], T], call: _Call[P, S], note: str) -> _AwaitedCall[P, T]:
-    """As :func:`_awaited`; what ``call`` returns is handed out as ``kind``."""
-    plain = _awaited(call, note)
-
-    @wraps(plain)
-    async def awaited(self: "AwaitedClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return kind(await plain(self, *args, **kwargs), self.loop)
-
-    # What help() shows would otherwise be the blocking result.
-    vars(awaited)["__signature__"] = inspect.signature(call).replace(return_annotation=kind)
-    return awaited
-
-
-class AwaitedClient:
+class AwaitedClient(Awaited[Client]):
     """What the clients of both loops have in common; see :class:`ingester.client.Client`."""
 
     loop: ClassVar[Loop]
@@ -213,17 +199,15 @@ class AwaitedClient:
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
     ) -> None:
-        self._client = Client(endpoint, timeout_s=timeout_s, retry=retry)
-
-    async def close(self) -> None:
-        """Drop the connection."""
-        await self.loop.in_thread(self._client.close)
+        super().__init__(Client(endpoint, timeout_s=timeout_s, retry=retry), self.loop)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._client.close()
+        self._blocking.close()
+
+    close = _awaited(Client.close)
 
     write = _awaited(Client.write, "An iterable is walked in a worker thread.")
     delete = _awaited(Client.delete, "An iterable is walked in a worker thread.")

@@ -21,7 +21,7 @@ from .wire import (
     Filter,
     OriginState,
     Persisted,
-    Request,
+    QueryRequest,
     Scope,
     TableDescription,
     TableSummary,
@@ -208,7 +208,7 @@ class Client:
             NotFound: no such table. InvalidRequest: no such column, a bad filter.
             Unavailable: refused for now; ``stale`` names a newer version in ``details``.
         """
-        request = Request(namespace, table, columns, filter, limit, scope, version)
+        request = QueryRequest(namespace, table, columns, filter, limit, scope, version)
         return self._connection.read(request.ticket(), timeout_s)
 
     def query_stream(
@@ -223,7 +223,7 @@ class Client:
         version: int | None = None,
     ) -> QueryStream:
         """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
-        request = Request(namespace, table, columns, filter, limit, scope, version)
+        request = QueryRequest(namespace, table, columns, filter, limit, scope, version)
         return self._connection.stream(request.ticket())
 
     def tables(self) -> list[TableSummary]:

@@ -1,4 +1,4 @@
-"""A connection to one daemon: every pyarrow call is made here, or in a stream that is opened here.
+"""A connection to one daemon: each call of pyarrow is made here, or in a stream opened here.
 
 Whatever pyarrow raises becomes a :class:`ClientError`. A call is repeated while the retry policy
 says that it may help: only calls that change nothing, or the same thing again, belong here.

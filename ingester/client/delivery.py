@@ -1,4 +1,6 @@
-"""What becomes of each batch of a writer. Pure: no thread, no socket, no clock; its owner locks.
+"""The fate of each batch of a writer: accepted, refused, sent again or given up.
+
+Law of this file: pure, with no thread, socket or clock; its owner locks.
 
     append ──► window ──► answered ──► accepted: counted
                  │  ▲         └──────► refused: the error of this batch and of all that follow
@@ -17,10 +19,11 @@ not have any more: its disk was lost, or another daemon has taken its place.
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from .ack import Ack
 from .errors import (
     ADMISSION_CODES,
     ClientError,
@@ -34,10 +37,6 @@ from .origins import OriginLease
 from .retry import RetryState, is_retryable
 from .window import Pending, SendWindow
 from .wire import Answer, BatchMetadata, Checkpoint, WriteResult, encode
-
-if TYPE_CHECKING:
-    from .ack import Ack
-
 
 LATE_S = 10.0
 """The time after an answer on a newer stream in which a call that was given up may still be served:
@@ -83,7 +82,7 @@ class Delivery:
         """Whether what the daemon says of the origin is of these batches alone."""
         return self._lease is not None and self._lease.made_up
 
-    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: "Ack") -> None:
+    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: Ack) -> None:
         """Add the newest batch, under the origin's next sequence. The window must have room."""
         sequence = None if self._lease is None else self._lease.take(batch.num_rows)
         metadata = None

@@ -1,4 +1,4 @@
-"""What a call may raise, by who must act: a class per row of the contract's error table.
+"""The errors that a call may raise, by who must act: a class per row of the contract's table.
 
     ClientError
     ├── InvalidRequest, NotFound, Unimplemented     change the request
@@ -32,6 +32,9 @@ class ClientError(Exception):
 
     default_code = "unknown"
 
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        cls.default_code = code or cls.default_code
+
     def __init__(
         self, message: str, *, code: str | None = None, details: dict[str, Any] | None = None
     ) -> None:
@@ -51,82 +54,58 @@ class ClientError(Exception):
         return float(value) if isinstance(value, int | float) else None
 
 
-class InvalidRequest(ClientError):
+class InvalidRequest(ClientError, code="invalid"):
     """The request cannot be served as it is: malformed, unknown column, type clash, missing key."""
 
-    default_code = "invalid"
 
-
-class Forked(InvalidRequest):
+class Forked(InvalidRequest, code="forked"):
     """The process was forked off one that had a client: gRPC does not work in it any more."""
 
-    default_code = "forked"
 
-
-class NotFound(ClientError):
+class NotFound(ClientError, code="not_found"):
     """There is no such namespace or table."""
 
-    default_code = "not_found"
 
-
-class Unimplemented(ClientError):
+class Unimplemented(ClientError, code="unimplemented"):
     """The daemon has no such action or feature."""
 
-    default_code = "unimplemented"
 
-
-class Unauthenticated(ClientError):
+class Unauthenticated(ClientError, code="unauthenticated"):
     """No token, or a wrong one."""
 
-    default_code = "unauthenticated"
 
-
-class Forbidden(ClientError):
+class Forbidden(ClientError, code="forbidden"):
     """The token lacks the right."""
 
-    default_code = "forbidden"
 
-
-class Unavailable(ClientError):
+class Unavailable(ClientError, code="unavailable"):
     """Refused for now, with nothing changed: ``code`` says why, ``retry_after_s`` when to retry."""
 
-    default_code = "unavailable"
 
-
-class TimedOut(ClientError):
+class TimedOut(ClientError, code="timeout"):
     """A deadline passed. The daemon may still do what it was asked."""
 
-    default_code = "timeout"
 
-
-class Unreachable(ClientError):
+class Unreachable(ClientError, code="unreachable"):
     """No connection, or it was lost on the way."""
 
-    default_code = "unreachable"
 
-
-class UnknownOutcome(ClientError):
+class UnknownOutcome(ClientError, code="unknown_outcome"):
     """A batch may have been applied, and nobody knows: sending it again may double its rows.
 
     It had no origin and the connection was lost before its answer, or its writer was stopped.
     """
 
-    default_code = "unknown_outcome"
 
-
-class OriginClash(ClientError):
+class OriginClash(ClientError, code="origin_clash"):
     """Someone else wrote under this origin and sequence: the daemon took our batch for a duplicate.
 
     The batch was not written. Give each writer its own origin, or pass ``first_sequence``.
     """
 
-    default_code = "origin_clash"
 
-
-class Internal(ClientError):
+class Internal(ClientError, code="internal"):
     """The daemon failed; the message has an id that is in its log."""
-
-    default_code = "internal"
 
 
 # Most specific first: several of these derive from others.
@@ -136,8 +115,6 @@ _BY_TYPE: tuple[tuple[type[BaseException], type[ClientError]], ...] = (
     (flight.FlightUnauthenticatedError, Unauthenticated),
     (flight.FlightUnauthorizedError, Forbidden),
     (flight.FlightCancelledError, Unreachable),
-    (flight.FlightInternalError, Internal),
-    (flight.FlightServerError, Internal),
     (flight.FlightError, Internal),
     (pa.ArrowKeyError, NotFound),
     (pa.ArrowNotImplementedError, Unimplemented),

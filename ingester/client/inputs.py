@@ -1,10 +1,11 @@
-"""What a caller hands to ``write``, as record batches of one schema. Pure; no copy of the whole.
+"""The data that a caller hands to ``write``, as record batches of one schema.
 
     RecordBatch, RecordBatchReader, iterable of RecordBatches   each batch is one operation
     Table, pandas or Polars frame, dict of columns, dicts,      one operation if it fits a batch,
     whatever has __arrow_c_stream__ or __arrow_c_array__        else cut by size
 
-Neither pandas nor Polars is imported: only what is handed over is looked at.
+Law of this file: pure, and no copy of the whole. Neither pandas nor Polars is imported: only what
+is handed over is looked at.
 """
 
 import itertools
@@ -19,19 +20,19 @@ from .errors import InvalidRequest
 from .meaning import check_meaning, check_objects
 
 Data: TypeAlias = Any
-"""As in the table above; pyarrow is untyped, and the rest is not imported."""
+"""Any form in the table above; pyarrow is untyped, and the rest is not imported."""
 
 # A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
 TABLE_BATCH_BYTES = 16 * 1024**2
 
-TAKEN = (
+FORMS = (
     "a pyarrow RecordBatch or Table, a pandas or Polars DataFrame, whatever has __arrow_c_stream__,"
     " a dict of columns as {'v': [1, 2]}, or a list of dicts as [{'v': 1}, {'v': 2}]"
 )
 
 
 class Input(NamedTuple):
-    """Non-empty batches. ``schema`` is None where there is nothing at all."""
+    """The non-empty batches of what was handed over; ``schema`` is None where that is nothing."""
 
     schema: pa.Schema | None
     batches: Iterator[pa.RecordBatch]
@@ -207,15 +208,13 @@ def _table_of_pandas(frame: Any) -> pa.Table:
 def _checked(batch: object) -> pa.RecordBatch:
     if isinstance(batch, pa.RecordBatch):
         return batch
-    kind = type(batch).__name__
     if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
-        raise InvalidRequest(
-            f"an iterable is taken of record batches or of dicts, not of a {kind}: write each by"
-            " itself"
-        )
+        remedy = "write each by itself"
+    else:
+        remedy = "say the columns' names, as [{'id': 1}, {'id': 2}] or {'id': [1, 2]}"
+    kind = type(batch).__name__
     raise InvalidRequest(
-        f"an iterable is taken of record batches or of dicts, not of a {kind}: say the columns'"
-        " names, as [{'id': 1}, {'id': 2}] or {'id': [1, 2]}"
+        f"an iterable is taken of record batches or of dicts, not of a {kind}: {remedy}"
     )
 
 
@@ -228,4 +227,4 @@ def _one_column(data: object) -> InvalidRequest:
 def _refused(data: object) -> InvalidRequest:
     ways = ("to_arrow", "toArrow", "collect")
     way = next((f": write its .{name}()" for name in ways if hasattr(data, name)), "")
-    return InvalidRequest(f"write takes {TAKEN}; not a {type(data).__name__}{way}")
+    return InvalidRequest(f"write takes {FORMS}; not a {type(data).__name__}{way}")

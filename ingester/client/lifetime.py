@@ -24,16 +24,16 @@ from typing import Any, Protocol, TypeVar
 from .errors import Forked
 
 EXIT_WITHIN_S = 5.0
-"""How long the end of the process waits for answers that a writer is still owed."""
+"""The time that the end of the process waits for answers that a writer is still owed."""
 
 CLIENT_LOG = logging.getLogger("ingester.client")
-"""Of the caller's program, whose operators have no runbook of the daemon."""
+"""The caller's logger: its operators have no runbook of the daemon."""
 
 T = TypeVar("T")
 
 
 class Open(Protocol):
-    """What is ended before the interpreter is."""
+    """Something open, which is ended before the interpreter is."""
 
     def leave(self) -> None:
         """Begin to end; does not wait."""
@@ -60,16 +60,16 @@ class Calls:
             self._ended.notify_all()
 
     def leave(self) -> None:
-        """They end by themselves."""
+        """Do nothing: calls end by themselves."""
 
     def left(self, within_s: float) -> None:
-        """Wait so long that they do."""
+        """Wait so long for the calls to end."""
         with self._ended:
             self._ended.wait_for(lambda: not self._count, within_s)
 
 
 class _State:
-    """Of this process."""
+    """Whether this process has had a client, and was then forked."""
 
     used = False
     forked = False
@@ -134,16 +134,12 @@ def _end_all() -> None:
         thing.left(max(0.0, give_up_at - time.monotonic()))
 
     things = list(_open)
-    for end in (_leave, left):
+    for end in (lambda thing: thing.leave(), left):
         for thing in things:
             try:
                 end(thing)
             except Exception:
                 CLIENT_LOG.exception("a client could not be ended in order")
-
-
-def _leave(thing: Open) -> None:
-    thing.leave()
 
 
 os.register_at_fork(after_in_child=_forked_child)

@@ -1,8 +1,10 @@
-"""What other libraries turn into Arrow without its meaning is refused: nobody would notice. Pure.
+"""Values that other libraries turn into Arrow without their meaning are refused. Pure.
 
-times with and without a zone, mixed     Arrow takes the zone of the first, or none
-pandas' periods and intervals            become integers in a daemon, which has no such type
-Polars' Object                           becomes addresses in memory
+Nobody would notice:
+
+    times with and without a zone, mixed     Arrow takes the zone of the first, or none
+    pandas' periods and intervals            become integers in a daemon, which has no such type
+    Polars' Object                           becomes addresses in memory
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""Origins and their sequences: who writes, and how far they have come.
+"""The origins of a client's writers, and their sequences.
 
 The daemon knows a batch by (origin, table, sequence). It keeps one small entry per origin for ever,
 so a client makes up few of them: each is lent to one writer at a time and reused after it closed.
@@ -7,35 +7,27 @@ so a client makes up few of them: each is lent to one writer at a time and reuse
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 
+@dataclass(eq=False, slots=True)
 class OriginLease:
-    """One writer's origin and its next sequence. Not thread-safe: the writer locks.
+    """The origin of one writer, and its next sequence. Not thread-safe: the writer locks."""
 
-    ``exclusive``: the sequences are of our own choosing, so a batch that the daemon calls a
-    duplicate though it was sent only once was never written.
-    ``numbers_rows``: a sequence is the number of a batch's last row.
-    """
-
-    def __init__(
-        self,
-        origin: str,
-        next_sequence: int,
-        *,
-        exclusive: bool,
-        on_release: Callable[["OriginLease"], None] | None = None,
-        numbers_rows: bool = False,
-    ) -> None:
-        self.origin = origin
-        self.next_sequence = next_sequence
-        self.exclusive = exclusive
-        self.numbers_rows = numbers_rows
-        self._on_release = on_release
+    origin: str
+    next_sequence: int
+    _: KW_ONLY
+    exclusive: bool
+    """Whether we choose the sequences, so that a batch that the daemon calls a duplicate, though it
+    was sent only once, was never written."""
+    on_release: Callable[["OriginLease"], None] | None = None
+    numbers_rows: bool = False
+    """Whether a sequence is the number of a batch's last row."""
 
     @property
     def made_up(self) -> bool:
         """Whether the origin is ours alone, and of one table."""
-        return self._on_release is not None
+        return self.on_release is not None
 
     def take(self, rows: int = 1) -> int:
         """The sequence of the next batch, of so many rows."""
@@ -45,8 +37,8 @@ class OriginLease:
 
     def release(self) -> None:
         """Give the origin back. Only after everything taken was answered."""
-        if self._on_release is not None:
-            self._on_release(self)
+        if self.on_release is not None:
+            self.on_release(self)
 
 
 class OriginPool:

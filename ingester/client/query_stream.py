@@ -1,4 +1,4 @@
-"""An answer to a query, batch by batch: one snapshot, however long the reading takes.
+"""The answer to a query, batch by batch: one snapshot, however long it takes to read.
 
 It is an Arrow stream to whoever speaks the C data interface: ``polars.DataFrame(stream)``,
 ``duckdb.sql("from stream")``, ``pyarrow.table(stream)`` read it without a copy of the whole.
@@ -111,11 +111,11 @@ class QueryStream:
                 self._reader.cancel()
 
     def leave(self) -> None:
-        """At the end of the process; see :mod:`.lifetime`."""
+        """Cancel at the end of the process; see :mod:`.lifetime`."""
         self.close()
 
     def left(self, within_s: float) -> None:
-        """What was cancelled ends by itself."""
+        """Do nothing: what was cancelled ends by itself."""
 
     def __enter__(self) -> Self:
         return self

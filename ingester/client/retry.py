@@ -1,4 +1,4 @@
-"""When to try again. Pure: no clock, no sleep, no randomness of its own.
+"""The policy of trying again. Pure: no clock, no sleep, no randomness of its own.
 
 Delays double from ``first_delay_s`` up to ``max_delay_s``, each shortened by a random part, so that
 clients refused together do not come back together. The daemon's ``retry_after_s`` is a lower bound.
@@ -12,7 +12,7 @@ from .errors import TRANSIENT_CODES, ClientError, InvalidRequest, TimedOut, Unav
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to keep trying what a retry may help. ``for_s=0`` never retries.
+    """The time for which to try again what a retry may help. ``for_s=0`` never retries.
 
     ``for_s`` counts from the first failure since the last progress.
     """

@@ -1,7 +1,7 @@
-"""Who waits for what of a writer. The threads that do the work are in :mod:`.stream_threads`.
+"""A writer's callers wait here: for room in the window, for answers, for the end.
 
-Nobody waits for the network here, only for what a thread will tell; and whoever waits looks
-whether the daemon owes an answer for too long, at the moment when it may.
+Nobody waits for the network, only for what a thread of :mod:`.stream_threads` will tell; and
+whoever waits looks whether the daemon owes an answer for too long, at the moment when it may.
 """
 
 import time

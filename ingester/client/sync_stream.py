@@ -50,19 +50,19 @@ class SyncStream:
         self.namespace = namespace
         self.origin = origin
         self._transaction: str | None = None
-        """A name of the one that ``begin`` opened: another client's messages do not fit into it."""
-        self._closing: int | None = None
-        """Its sequence, from when that is sent until it is known to have been taken."""
+        """The name of the open transaction: another client's messages do not fit into it."""
+        self._commit: int | None = None
+        """Its sequence, from when that is sent until the daemon is known to have it."""
 
     def standing(self) -> SyncAnswer:
         """Where the origin stands; nothing is changed.
 
         Raises:
-            ClientError
+            ClientError: the daemon did not answer.
         """
         answer = self._sent({"table": "any"}, _NOTHING)
         memory = answer.memory_sequence
-        if self._closing is not None and memory is not None and self._closing <= memory:
+        if self._commit is not None and memory is not None and self._commit <= memory:
             self._end_transaction()
         return answer
 
@@ -99,7 +99,7 @@ class SyncStream:
             "sequence": sequence,
             "transaction": self._named(begin),
         }
-        self._closing = sequence
+        self._commit = sequence
         retry = RetryState(self._retry, random.random)
         while True:
             try:
@@ -111,9 +111,7 @@ class SyncStream:
                 self._end_transaction()
             if answer.accepted or answer.first:
                 return answer
-            details = (
-                {} if answer.retry_after_s is None else {"retry_after_s": answer.retry_after_s}
-            )
+            details = given({"retry_after_s": answer.retry_after_s})
             error = Unavailable(answer.message, code=answer.code, details=details)
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
@@ -126,7 +124,7 @@ class SyncStream:
         return self._transaction
 
     def _end_transaction(self) -> None:
-        self._transaction = self._closing = None
+        self._transaction = self._commit = None
 
     def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
         about = {"type": "sync", "namespace": self.namespace, "origin": self.origin}

@@ -1,4 +1,4 @@
-"""The same client for trio: the same names, awaited. Imports trio.
+"""The client for trio: the names of the blocking one, awaited. This module imports trio.
 
 What both loops share is in :mod:`.awaiting`.
 """
@@ -24,7 +24,7 @@ TrioWriter = AsyncWriter
 
 
 class TrioLoop:
-    """The loop that runs here; see :class:`ingester.client.awaiting.Loop`."""
+    """The :class:`ingester.client.awaiting.Loop` of trio."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """The result of ``call``, made in one of trio's threads, which is left when cancelled."""
@@ -32,7 +32,7 @@ class TrioLoop:
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
     async def result(self, ack: Ack) -> Answer:
-        """As :meth:`Ack.result`; no thread waits."""
+        """The answer, as :meth:`Ack.result` gives it; no thread waits."""
         answered = trio.Event()
         token = trio.lowlevel.current_trio_token()
 

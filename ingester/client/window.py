@@ -1,4 +1,6 @@
-"""What was written and not yet answered. Pure: no thread, no socket, no clock; its owner locks.
+"""The batches of a writer that were written and not yet answered, in order.
+
+Law of this file: pure, with no thread, socket or clock; its owner locks.
 
     append ──► unsent ──take──► sent ──answered──► gone
                   ▲               │                  └──keep──▶ kept ──durable──▶ gone
@@ -10,17 +12,15 @@ answers, which come in order, always belong to the oldest one sent.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from .ack import Ack
+from .ack import Ack
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
-    """How much may wait for its answer. One batch may always, however large.
+    """The limits of what may wait for its answer. One batch may always, however large.
 
     The daemon stops reading beyond its own limits (1024 batches or 64 MiB by default), so ours
     stay below them.
@@ -36,7 +36,7 @@ class Pending(msgspec.Struct, eq=False):
     batch: pa.RecordBatch
     metadata: bytes | None
     sequence: int | None
-    ack: "Ack"
+    ack: Ack
     nbytes: int = 0
     times_sent: int = 0
     sent_at: float = 0.0
@@ -67,7 +67,7 @@ class SendWindow:
 
     @property
     def sent_count(self) -> int:
-        """How many were sent on this connection and wait for their answer."""
+        """The number of batches that were sent on this connection and wait for their answer."""
         return len(self._sent)
 
     def has_room(self, nbytes: int) -> bool:

@@ -156,7 +156,7 @@ class BatchSource(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Request(msgspec.Struct, frozen=True):
+class QueryRequest(msgspec.Struct, frozen=True):
     """A query: which rows of which table, of which moment. Fields in ``Client.query``'s order."""
 
     namespace: str

@@ -2,11 +2,12 @@
 
 The caller's threads never touch the network: they append to a window and wait for room in it.
 
-    Writer      what callers have
-      SendLoop    the threads that send and read
-        Delivery    what becomes of a batch: sent again, counted, failed
-          SendWindow    what was written and not yet answered, in order
-        PutStream    one stream to the daemon
+    Writer            what callers have
+      SendLoop          who waits for room or for answers
+        StreamThreads     the threads that send and read
+          PutStream         one stream to the daemon
+        Delivery          what becomes of a batch: sent again, counted, failed
+          SendWindow        what was written and not yet answered, in order
 """
 
 import random
@@ -104,7 +105,7 @@ class Writer:
     def try_write(
         self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
     ) -> Ack | None:
-        """Like :meth:`write`, but None at once where that would wait; of one batch only."""
+        """The promise of :meth:`write` for one batch, or None at once where that would wait."""
         if not self._fits(data):
             data, *more = self._batches(data)
             if more:
@@ -123,7 +124,7 @@ class Writer:
         return isinstance(data, pa.RecordBatch) and data.schema.equals(self._schema)
 
     def _batches(self, data: Data) -> Iterator[pa.RecordBatch]:
-        """At least one, of the writer's schema."""
+        """The batches of ``data`` in the writer's schema; at least one."""
         if isinstance(data, pa.RecordBatch):
             return iter([aligned(data, self._schema)])
         given = batches_of(data, TABLE_BATCH_BYTES)

@@ -1,4 +1,4 @@
-"""A client's writers are opened here, each under the origin and from the sequence of who writes.
+"""The writers of a client are opened here, each under its origin and from its first sequence.
 
 an origin is named ──▶ from its first sequence, or one after what the daemon knows of it
 none, exactly once ──▶ a made-up one, lent by the client's pool
@@ -27,7 +27,7 @@ _UNKNOWN = pa.schema([])
 
 
 class WhoWrites(NamedTuple):
-    """As the arguments of ``Client.writer``."""
+    """The writer's origin and sequences: arguments of ``Client.writer``."""
 
     origin: str | None
     first_sequence: int | None
@@ -39,7 +39,7 @@ class WhoWrites(NamedTuple):
         """Refuse what does not go together, or is not of its form.
 
         Raises:
-            InvalidRequest
+            InvalidRequest: the message says what does not fit.
         """
         if self.origin is not None:
             arguments.text("origin", self.origin)
@@ -60,12 +60,12 @@ class Writers:
         self._connection = connection
         self._origins = OriginPool()
         self._known: dict[tuple[str, str], pa.Schema] = {}
-        """Of tables that were written to: a column's type never changes."""
+        """The schemas of tables that were written to: a column's type never changes."""
 
     def write_all(
         self, namespace: str, table: str, data: Data, who: WhoWrites, *, deletes: bool = False
     ) -> WriteResult:
-        """What was acknowledged of ``data``, once that is all of it; as ``Client.write``."""
+        """What was acknowledged of ``data``, once all of it is; see ``Client.write``."""
         who.check()
         schema, given, drawn, held = batches_of(data, TABLE_BATCH_BYTES)
         if who.first_sequence is not None and not drawn:
@@ -93,7 +93,7 @@ class Writers:
             ) from exc
 
     def _known_schema(self, namespace: str, table: str) -> pa.Schema:
-        """The table's, as far as it is known: the daemon judges the rest."""
+        """The table's schema, as far as it is known: the daemon judges the rest."""
         key = arguments.text("namespace", namespace), arguments.text("table", table)
         if key not in self._known:
             try:
@@ -114,25 +114,13 @@ class Writers:
         max_unanswered: int | None = None,
         deletes: bool = False,
     ) -> Writer:
-        """A writer; as ``Client.writer``."""
+        """A writer; see ``Client.writer``."""
         self._connection.check()
         who.check()
         schema = arguments.schema(schema)
         arguments.text("namespace", namespace), arguments.text("table", table)
         max_unanswered = arguments.integer("max_unanswered", max_unanswered, 1)
-        lease: OriginLease | None = None
-        if who.origin is not None:
-            start = who.first_sequence
-            if start is None:
-                start = self._newest(who.origin, (namespace, table)) + 1
-            lease = OriginLease(
-                who.origin,
-                start,
-                exclusive=who.first_sequence is None,
-                numbers_rows=who.numbers_rows,
-            )
-        elif who.exactly_once:
-            lease = self._origins.lease(namespace, table)
+        lease = self._lease(who, (namespace, table))
         kind = "delete" if deletes else "write"
         command = put_command(kind, namespace, table, lease.origin if lease else None)
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
@@ -147,6 +135,14 @@ class Writers:
             keep=who.keep_until_durable and lease is not None,
         )
         return Writer(lambda: connection.put_stream(command, schema), schema, lease, options)
+
+    def _lease(self, who: WhoWrites, table: tuple[str, str]) -> OriginLease | None:
+        if who.origin is None:
+            return self._origins.lease(*table) if who.exactly_once else None
+        chosen, start = who.first_sequence is None, who.first_sequence
+        if start is None:
+            start = self._newest(who.origin, table) + 1
+        return OriginLease(who.origin, start, exclusive=chosen, numbers_rows=who.numbers_rows)
 
     def _newest(self, origin: str, table: tuple[str, str]) -> int:
         """The highest sequence that is known of an origin, in whatever part of the table.

@@ -25,7 +25,7 @@ from ingester.client import (
     Unreachable,
 )
 from ingester.client.errors import from_arrow
-from ingester.client.wire import Request, encode_filter
+from ingester.client.wire import QueryRequest, encode_filter
 from tests.client.small_daemon import SmallDaemon, unavailable
 
 ROWS = pa.table({"v": pa.array([1, 2, 3], pa.int64())})
@@ -50,7 +50,7 @@ def test_the_tables_and_their_schemas_are_listed(client: Client) -> None:
 
 
 def test_a_ticket_says_only_what_was_asked() -> None:
-    request = Request(
+    request = QueryRequest(
         namespace="n",
         table="t",
         columns=("a",),
@@ -67,7 +67,7 @@ def test_a_ticket_says_only_what_was_asked() -> None:
         "scope": "version",
         "version": 4,
     }
-    tail = Request(namespace="n", table="t", scope="buffered", version=4)
+    tail = QueryRequest(namespace="n", table="t", scope="buffered", version=4)
     assert json.loads(tail.ticket())["scope"] == "buffered"
 
 
