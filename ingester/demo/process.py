@@ -21,7 +21,7 @@ _FREE_PORTS = ("--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
 class DaemonFailed(Exception):
-    """It did not become ready, or did not stop as it should. The message ends with its last log."""
+    """The daemon did not get ready, or did not stop as it should; the message ends with its log."""
 
 
 class DemoDaemon:

@@ -26,7 +26,7 @@ from .requirements import missing_parts
 from .source import SourceMissing, flights_file, read_flights
 from .spark_reader import totals_by_spark
 from .stages import compare_at_daemon, create_tables, measured, persist, stream
-from .streaming import Pace
+from .streaming import Load
 from .totals import disagreements, totals_of
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
@@ -40,8 +40,8 @@ def run_demo(
     *,
     rows: int | None = None,
     data_dir: Path | None = None,
-    writers: int = Pace().writers,
-    batch_rows: int = Pace().batch_rows,
+    writers: int = Load().writers,
+    batch_rows: int = Load().batch_rows,
     json: bool = False,
 ) -> int:
     """Run the demo; its exit code: 0 when every number agrees, 1 when not, 130 after Ctrl-C.
@@ -62,7 +62,7 @@ def run_demo(
     console = Console(stderr=json, highlight=False)
     try:
         with _terminated_as_interrupted(), _folder(data_dir) as folder:
-            result = _run(folder, rows, Pace(writers, batch_rows), console)
+            result = _run(folder, rows, Load(writers, batch_rows), console)
             show(result, console)
             if json:
                 print(msgspec.json.encode(result).decode())
@@ -84,7 +84,7 @@ def _failed(message: str) -> int:
     return EXIT_FAILED
 
 
-def _run(folder: Path, rows: int | None, pace: Pace, console: Console) -> DemoResult:
+def _run(folder: Path, rows: int | None, load: Load, console: Console) -> DemoResult:
     began = time.perf_counter()
     flights = read_flights(flights_file(), rows)
     source = totals_of(flights, flights.schema)
@@ -93,7 +93,7 @@ def _run(folder: Path, rows: int | None, pace: Pace, console: Console) -> DemoRe
         console.print(f"daemon: {daemon.endpoint}, {daemon.http}, data in {folder}", soft_wrap=True)
         with Client(daemon.endpoint) as client:
             create_tables(client, flights.schema)
-            streaming = stream(client, flights, pace, console)
+            streaming = stream(client, flights, load, console)
             wrong = compare_at_daemon(client, "buffer and files", source, flights.schema)
             persist(client, console)
             wrong += compare_at_daemon(client, "files", source, flights.schema)

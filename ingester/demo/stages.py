@@ -14,7 +14,7 @@ from ingester.client import Client
 
 from .live_queries import look
 from .report import TableResult
-from .streaming import NAMESPACE, TARGETS, Pace, Streaming
+from .streaming import NAMESPACE, TARGETS, Load, Streaming
 from .totals import Totals, disagreements, totals_of
 
 LOOK_AT_PERCENT = (25, 50, 75)
@@ -27,31 +27,29 @@ def create_tables(client: Client, schema: pa.Schema) -> None:
         client.create_table(NAMESPACE, target.table, schema, partition_by=[target.partition_by])
 
 
-def stream(client: Client, flights: pa.Table, pace: Pace, console: Console) -> Streaming:
-    """The writers, when every batch is acknowledged. Looks and persists while they write.
+def stream(client: Client, flights: pa.Table, load: Load, console: Console) -> Streaming:
+    """Stream all flights, looking and persisting meanwhile; return when all is acknowledged.
 
     Raises:
         WritesNotSeen: a query lacked rows that had been acknowledged before it.
         ClientError: a batch was refused for good.
     """
-    streaming = Streaming(client, flights, pace)
+    streaming = Streaming(client, flights, load)
     columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with (
-            ThreadPoolExecutor(1, "persist") as aside,
+            ThreadPoolExecutor(1, "persist") as pool,
             Progress(*columns, console=console) as progress,
         ):
-            task = progress.add_task("rows", total=flights.num_rows * len(TARGETS))
-            looks, persists = list(LOOK_AT_PERCENT), [PERSIST_AT_PERCENT]
-            persisting = None
+            rows = flights.num_rows * len(TARGETS)
+            task = progress.add_task("rows", total=rows)
+            looks, persisting = list(LOOK_AT_PERCENT), None
             while streaming.wait_tick():
                 done = streaming.acknowledged_rows
                 progress.update(task, completed=done)
-                percent = 100 * done / (flights.num_rows * len(TARGETS))
-                if persists and percent >= persists[0]:
-                    del persists[0]
-                    persisting = aside.submit(client.persist)
-                if looks and percent >= looks[0]:
+                if persisting is None and 100 * done >= PERSIST_AT_PERCENT * rows:
+                    persisting = pool.submit(client.persist)
+                if looks and 100 * done >= looks[0] * rows:
                     del looks[0]
                     _look_at_all(client, streaming, "while writing", progress.console)
             progress.update(task, completed=streaming.acknowledged_rows)

@@ -23,7 +23,7 @@ UNANSWERED = 2
 TICK_S = 0.1
 
 
-class Target(msgspec.Struct, frozen=True):
+class DemoTable(msgspec.Struct, frozen=True):
     """A table of the demo and how it is partitioned."""
 
     table: str
@@ -31,12 +31,12 @@ class Target(msgspec.Struct, frozen=True):
 
 
 TARGETS = (
-    Target("flights_by_day", "day(time_hour)"),
-    Target("flights_by_carrier", "identity(carrier)"),
+    DemoTable("flights_by_day", "day(time_hour)"),
+    DemoTable("flights_by_carrier", "identity(carrier)"),
 )
 
 
-class Pace(msgspec.Struct, frozen=True):
+class Load(msgspec.Struct, frozen=True):
     """How the rows are sent: by how many writers per table, in batches of how many rows."""
 
     writers: int = 4
@@ -52,36 +52,20 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sent_rows = 0
-        self._acknowledged_rows = 0
         self._waits_s: list[float] = []
-        self._newest: pa.RecordBatch | None = None
-        self._finished_at = 0.0
-
-    @property
-    def sent_rows(self) -> int:
-        """Rows handed to the writers so far."""
-        return self._sent_rows
-
-    @property
-    def acknowledged_rows(self) -> int:
-        """Rows whose answer has come."""
-        return self._acknowledged_rows
-
-    @property
-    def newest(self) -> pa.RecordBatch | None:
+        self.sent_rows = 0
+        """How many rows were handed to the writers so far."""
+        self.acknowledged_rows = 0
+        """How many rows have their answer."""
+        self.newest: pa.RecordBatch | None = None
         """The batch that was acknowledged last."""
-        return self._newest
-
-    @property
-    def finished_at(self) -> float:
+        self.finished_at = 0.0
         """When the last answer came, by ``time.perf_counter``."""
-        return self._finished_at
 
     def sending(self, batch: pa.RecordBatch) -> Callable[[Ack], None]:
         """Count ``batch`` as sent; what is returned takes its answer."""
         with self._lock:
-            self._sent_rows += batch.num_rows
+            self.sent_rows += batch.num_rows
         return partial(self._answered, batch, time.perf_counter())
 
     def wait_ms(self, share: float) -> float:
@@ -95,27 +79,27 @@ class Meter:
             return  # the writer raises it
         now = time.perf_counter()
         with self._lock:
-            self._acknowledged_rows += batch.num_rows
+            self.acknowledged_rows += batch.num_rows
             self._waits_s.append(now - sent_at)
-            self._newest = batch
-            self._finished_at = now
+            self.newest = batch
+            self.finished_at = now
 
 
 class Streaming:
     """The writers of all tables, started; one :class:`Meter` per table in ``meters``."""
 
-    def __init__(self, client: Client, flights: pa.Table, pace: Pace) -> None:
+    def __init__(self, client: Client, flights: pa.Table, load: Load) -> None:
         self._client = client
         self._flights = flights
-        self._pace = pace
+        self._pace = load
         self._stop = threading.Event()
         self.meters = {target.table: Meter() for target in TARGETS}
-        self._pool = ThreadPoolExecutor(pace.writers * len(TARGETS), "writer")
+        self._pool = ThreadPoolExecutor(load.writers * len(TARGETS), "writer")
         self.started_at = time.perf_counter()
         # Table by table for each writer, so that no table's writers all start after another's.
         self._running: set[Future[None]] = {
             self._pool.submit(self._write, target.table, writer)
-            for writer in range(pace.writers)
+            for writer in range(load.writers)
             for target in TARGETS
         }
 
@@ -126,7 +110,7 @@ class Streaming:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last answer so far."""
+        """The time from the start to the last answer so far."""
         return max(m.finished_at for m in self.meters.values()) - self.started_at
 
     def wait_tick(self) -> bool:
@@ -146,7 +130,7 @@ class Streaming:
         self._pool.shutdown(cancel_futures=True)
 
     def _write(self, table: str, number: int) -> None:
-        meter, pace = self.meters[table], self._pace
+        meter, load = self.meters[table], self._pace
         with self._client.writer(
             NAMESPACE,
             table,
@@ -155,7 +139,7 @@ class Streaming:
             first_sequence=1,
             max_unanswered=UNANSWERED,
         ) as writer:
-            for batch in share_of(self._flights, number, pace.writers, pace.batch_rows):
+            for batch in share_of(self._flights, number, load.writers, load.batch_rows):
                 if self._stop.is_set():
                     raise Interrupted(f"writer {number} of {table} was stopped")
                 answered = meter.sending(batch)

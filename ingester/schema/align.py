@@ -4,8 +4,6 @@ Law of this file: a column that the rows lack is null, a type that differs is ca
 table never change; files only lack what Parquet has no type for), and order follows the schema.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from persist.parquet.sparse_rows import null_bytes, rows_alone
 
 VALIDITY_BYTES = 0.125
 NODE_BYTES, BUFFER_BYTES = 16, 24
-"""What the wire says of a column beside its values, and of each of its buffers, with what fills it
+"""The bytes on the wire of a column's description and of each of its buffers', with what fills it
 up to a multiple of 8."""
 
 
@@ -61,11 +59,6 @@ class Aligner:
                     nulls[number] = pa.nulls(batch.num_rows, self._kinds[place])
                 columns[place] = nulls[number]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def align_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the schema's columns; see :class:`Aligner`."""
-    return batch if batch.schema.equals(schema) else Aligner(schema)(batch)
 
 
 def align_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -4,8 +4,6 @@ Law of this file: pure; a definition that comes out can be kept by every part of
 what cannot be is refused here with the name of the culprit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,7 +33,7 @@ _KEYABLE = (
 
 
 def automatic_definition(sent: pa.Schema) -> TableDefinition:
-    """What a first write makes: every column nullable, ``day(time)`` where there is a time."""
+    """The definition that a first write makes: all nullable, ``day(time)`` if there is one."""
     kept = kept_schema(sent, "us", ())
     fields = [field.with_nullable(True) for field in kept]
     if not fields:
@@ -51,7 +49,7 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
 
 
 def keyed_definition(sent: pa.Schema, primary_key: Sequence[str]) -> TableDefinition:
-    """What the first changes of a replicated table make: everything but the key is nullable."""
+    """The definition that a replicated table's first changes make: all but the key is nullable."""
     kept = kept_schema(sent, "us", ())
     fields = [field.with_nullable(True) for field in kept]
     return define_table(pa.schema(fields), primary_key=primary_key, partition_by=[])

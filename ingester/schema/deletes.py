@@ -3,8 +3,6 @@
 Law of this file: a row that deletes has its key, in the table's types, and a mark; nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pyarrow as pa

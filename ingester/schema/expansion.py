@@ -13,8 +13,6 @@ what a row refers to, and the values of dictionaries and of list views once, who
 reckoned.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,12 +58,8 @@ def expands(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return expands(kind.storage_type)
     return (
-        t.is_dictionary(kind)
+        _is_encoded(kind)
         or t.is_null(kind)
-        or t.is_string_view(kind)
-        or t.is_binary_view(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
         or t.is_fixed_size_list(kind)
         or any(expands(kind.field(i).type) for i in range(kind.num_fields))
     )
@@ -82,7 +76,7 @@ def fixed_bytes(kind: pa.DataType) -> float:
 
 
 def _row_bytes(array: Any) -> Bytes:
-    """Per row, the bytes of its value in plain form."""
+    """The bytes of each row's value in plain form."""
     kind, t = array.type, pa.types
     if len(array) > MOST_VALUES:
         raise _TooMany
@@ -111,7 +105,7 @@ def _row_bytes(array: Any) -> Bytes:
 
 
 def _whole_bytes(array: Any) -> float:
-    """Of values that are made plain themselves, whole, whatever rows refer to."""
+    """The bytes of values that are made plain themselves, whole, whatever rows refer to."""
     kind, t = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _whole_bytes(array.storage)
@@ -142,7 +136,7 @@ def _lengths(array: Any) -> Bytes:
 
 
 def _ranges(array: Any) -> tuple[Integers, Integers]:
-    """Per row of lists, where its inner values start and stop."""
+    """The places where the inner values of each row of lists start and stop."""
     kind, t = array.type, pa.types
     if t.is_fixed_size_list(kind):
         starts = (np.arange(len(array), dtype=np.int64) + array.offset) * kind.list_size
@@ -170,6 +164,18 @@ def _integers(array: pa.Array) -> Integers:
     return found
 
 
+def _is_encoded(kind: pa.DataType) -> bool:
+    """Whether values are referred to, and may stand in several rows."""
+    t = pa.types
+    return bool(
+        t.is_dictionary(kind)
+        or t.is_string_view(kind)
+        or t.is_binary_view(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    )
+
+
 def _is_text(kind: pa.DataType) -> bool:
     t = pa.types
     return bool(
@@ -184,15 +190,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def is_plain(kind: pa.DataType) -> bool:
     """Whether :func:`plain` has nothing to do for this type."""
-    t = pa.types
-    if (
-        isinstance(kind, pa.BaseExtensionType)
-        or t.is_dictionary(kind)
-        or t.is_string_view(kind)
-        or t.is_binary_view(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    ):
+    if isinstance(kind, pa.BaseExtensionType) or _is_encoded(kind):
         return False
     return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
 

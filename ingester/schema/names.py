@@ -4,8 +4,6 @@ Law of this file: pure. A name that passes is safe as a folder name, as a Spark 
 line. A field costs about a kilobyte in every plan, footer and answer that has it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 
@@ -38,7 +36,7 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
         names: all columns of the table, or of a batch, in order.
         reserved: names of the table's partition columns.
     """
-    taken = {name.casefold(): name for name in reserved}
+    partition_columns = {name.casefold(): name for name in reserved}
     seen: dict[str, str] = {}
     for name in names:
         folded = name.casefold()
@@ -46,9 +44,9 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
             raise InvalidRequest(f"column {name[:64]!r}: a name has 1 to {_COLUMN_BYTES} bytes")
         if name.startswith("_"):
             raise InvalidRequest(f"column {name!r}: names that begin with '_' are reserved")
-        if folded in taken:
+        if folded in partition_columns:
             raise InvalidRequest(
-                f"column {name!r}: {taken[folded]!r} is the name of a partition column"
+                f"column {name!r}: {partition_columns[folded]!r} is the name of a partition column"
             )
         if folded in seen:
             other = seen[folded]

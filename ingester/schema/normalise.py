@@ -4,8 +4,6 @@ Law of this file: what comes out fits the table exactly, so that nothing behind 
 value; what cannot be kept without loss is refused here, before the log.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -72,7 +70,7 @@ class Normaliser:
             for index, field in enumerate(sent)
             if field.name not in definition.schema.names and self._is_partly_typed(field)
         ]
-        """What the table has no column for, because a part of its type is not known."""
+        """The fields that the table has no column for: a part of their type is not known."""
         fields: list[pa.Field] = []
         self._sources: list[tuple[int, pa.Field]] = []
         for field in definition.schema:
@@ -92,12 +90,13 @@ class Normaliser:
             fields.append(definition.schema.field(0))
         self._kept = pa.schema(fields)
         self.schema = self._kept
-        """Of the batches that come out."""
+        """The schema of the batches that come out."""
         self._required = any(not field.nullable for field in fields)
         self._same = self._kept.equals(pa.schema([f.with_nullable(True) for f in sent]))
-        self._as_is = all(
+        self.keeps_types = all(
             index >= 0 and sent.field(index).type == field.type for index, field in self._sources
         )
+        """Whether the columns come out as they went in, apart from what is refused."""
         # Asked of types once, not of each batch.
         self._sizes = [
             (
@@ -114,11 +113,6 @@ class Normaliser:
             if any(expanding for *_, expanding in self._sizes)
             else sum(max(1.0, fixed) for _, _, fixed, _ in self._sizes)
         )
-
-    @property
-    def keeps_types(self) -> bool:
-        """Whether the columns come out as they went in, apart from what is refused."""
-        return self._as_is
 
     def most_bytes(self, batch: pa.RecordBatch) -> float | None:
         """No less than :meth:`plain_bytes`, from sizes alone, of a batch that may be not valid.
@@ -164,7 +158,7 @@ class Normaliser:
             batch.column(index) if index >= 0 else pa.nulls(batch.num_rows, field.type)
             for index, field in self._sources
         ]
-        if not self._as_is:
+        if not self.keeps_types:
             columns = [
                 self._convert(column, field)
                 for column, (_, field) in zip(columns, self._sources, strict=True)

@@ -5,8 +5,6 @@ form was sent; a dictionary is kept as its values, an extension type as its stor
 a decimal of up to 38 digits as decimal128; timestamps take the table's unit.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

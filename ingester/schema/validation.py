@@ -10,8 +10,6 @@ than it has worked: there is one for a whole batch.
 Law of this file: pure; what is refused, and why, is what Arrow says.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 
