@@ -1,7 +1,7 @@
 """The command line: ``ingester serve | write | query | …``, for people and for scripts.
 
     ``main`` ──▶ ``app``: commands and options ──▶ the module of a command ──▶ ``printing``
-                    ``exits``: what failed, in one line and an exit code ──▶ ``ending``
+                    ``exits``: what failed, in one line and an exit code; the process's end
 
 The options of most commands stand in ``app``, those of the others in ``write_commands`` and
 ``manifest_commands``, and what several share in ``command_options``. None of these imports pyarrow
@@ -50,7 +50,7 @@ def main() -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    from .ending import end_process
+    from .exits import end_process
 
     end_process(code)
 

@@ -11,8 +11,7 @@ import typer
 from ingester import __version__
 
 from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableName
-from .ending import end_on_signals
-from .exits import USAGE, CommandFailed
+from .exits import USAGE, CommandFailed, end_on_signals
 from .manifest_commands import manifest_app
 from .write_commands import create, write
 
@@ -57,8 +56,8 @@ def _flags(
     return flags | {key: value for key, value in named.items() if value is not None}
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         print(__version__)
         raise typer.Exit
 
@@ -139,9 +138,9 @@ def query(
     with a zone in UTC; all digits of decimals; bytes in base64; NaN and Infinity as such; lists,
     structs and maps (as key and value) in JSON. In CSV null is nothing, and text is in quotes.
     """
-    from .query import Asking, run_query
+    from .query import QueryArguments, run_query
 
-    asking = Asking(
+    arguments = QueryArguments(
         namespace=namespace,
         table=table,
         columns=columns,
@@ -149,7 +148,7 @@ def query(
         limit=limit,
         version=version,
     )
-    run_query(endpoint, asking, format_ or ("jsonl" if json else None), output)
+    run_query(endpoint, arguments, format_ or ("jsonl" if json else None), output)
 
 
 @app.command()

@@ -14,8 +14,8 @@ from .input.type_names import parse_field, split_outside
 from .printing import print_json, print_line, print_table
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table is to be, as given on the command line."""
+class TableArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The table that is to be made, as given on the command line."""
 
     namespace: str
     table: str
@@ -28,25 +28,25 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_unit: str
 
 
-def create_table(endpoint: str, wanted: Definition, texts: TextOptions, as_json: bool) -> None:
+def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_json: bool) -> None:
     """Make the table, or find it with the same definition, and print what it is.
 
     Raises:
         CommandFailed: wrong usage. ClientError: the daemon refused.
     """
     units: dict[str, Literal["us", "ns"]] = {"us": "us", "ns": "ns"}
-    if wanted.timestamp_unit not in units:
-        raise CommandFailed(f"--timestamp-unit {wanted.timestamp_unit!r} is not us or ns", USAGE)
-    schema = _schema(wanted, texts)
+    if asked.timestamp_unit not in units:
+        raise CommandFailed(f"--timestamp-unit {asked.timestamp_unit!r} is not us or ns", USAGE)
+    schema = _schema(asked, texts)
     with Client(endpoint, retry=NEVER) as client:
         found = client.create_table(
-            wanted.namespace,
-            wanted.table,
+            asked.namespace,
+            asked.table,
             schema,
-            primary_key=_names(wanted.primary_key),
-            partition_by=_names(wanted.partition_by),
-            sort_by=_names(wanted.sort_by),
-            timestamp_unit=units[wanted.timestamp_unit],
+            primary_key=_names(asked.primary_key),
+            partition_by=_names(asked.partition_by),
+            sort_by=_names(asked.sort_by),
+            timestamp_unit=units[asked.timestamp_unit],
         )
     if as_json:
         print_json(found)
@@ -54,16 +54,16 @@ def create_table(endpoint: str, wanted: Definition, texts: TextOptions, as_json:
         _print(found)
 
 
-def _schema(wanted: Definition, texts: TextOptions) -> pa.Schema:
-    """The file's columns, and those named: of a name that both have, the named type counts."""
+def _schema(asked: TableArguments, texts: TextOptions) -> pa.Schema:
+    """The columns of the file and those named; where both have one, the named type counts."""
     types: dict[str, pa.DataType] = {}
-    if wanted.like is not None:
-        kind = format_of(wanted.like, wanted.input_format)
-        with opened(wanted.like, kind, None, texts) as file:
+    if asked.like is not None:
+        kind = format_of(asked.like, asked.input_format)
+        with opened(asked.like, kind, None, texts) as file:
             types = {field.name: field.type for field in file.schema}
     named: set[str] = set()
-    for text in wanted.columns:
-        name, kind = parse_field(text, ":", "column", wanted.timestamp_unit)
+    for text in asked.columns:
+        name, kind = parse_field(text, ":", "column", asked.timestamp_unit)
         if name in named:
             raise CommandFailed(f"column {name!r} is named twice", USAGE)
         named.add(name)
@@ -73,7 +73,7 @@ def _schema(wanted: Definition, texts: TextOptions) -> pa.Schema:
     empty = [name for name, kind in types.items() if pa.types.is_null(kind)]
     if empty:
         raise CommandFailed(
-            f"column {empty[0]!r} has no value in {wanted.like}, so its type is not known:"
+            f"column {empty[0]!r} has no value in {asked.like}, so its type is not known:"
             f" add {empty[0]}:TYPE"
         )
     return pa.schema(list(types.items()))

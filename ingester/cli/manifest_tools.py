@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTables:
     """The tables that a command is about, and the settings that count for it."""
 
     store: ObjectStore
@@ -69,7 +69,7 @@ def chosen(
     table: str | None,
     config: Path | None,
     flags: Mapping[str, object] | None = None,
-) -> Chosen:
+) -> ChosenTables:
     """The tables in the store at ``url``; ``flags`` are settings.
 
     Raises:
@@ -89,10 +89,10 @@ def chosen(
     if not manifests:
         where = f"{store.url}/{namespace}" if namespace is not None else store.url
         raise CommandFailed(f"there is no table in {where}")
-    return Chosen(store, settings, manifests)
+    return ChosenTables(store, settings, manifests)
 
 
-def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
+def print_log(tables: ChosenTables, limit: int | None, as_json: bool) -> None:
     """Print the kept versions of each table, the newest first."""
 
     def versions(manifest: Manifest) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def print_log(tables: Chosen, limit: int | None, as_json: bool) -> None:
         print_table(headings, rows, _title(one))
 
 
-def print_state(tables: Chosen, version: int | None, as_json: bool) -> None:
+def print_state(tables: ChosenTables, version: int | None, as_json: bool) -> None:
     """Print what one version of each table holds."""
     found = tables.each(lambda each: _named(each) | state_facts(each.load(version)))
     if as_json:
@@ -147,7 +147,7 @@ _SHORT_FACTS = (
 )  # fmt: skip
 
 
-def print_verification(tables: Chosen, with_data: bool, as_json: bool) -> None:
+def print_verification(tables: ChosenTables, with_data: bool, as_json: bool) -> None:
     """Print what does not check out; exit 1 when something is damaged."""
 
     def count_rows(path: str, add: Add) -> int:
@@ -178,7 +178,7 @@ def _print_one_verification(one: Verification) -> None:
         print_table(["severity", "version", "file", "problem"], rows)
 
 
-def run_clean_up(tables: Chosen, dry_run: bool, as_json: bool) -> None:
+def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
     """Clean each table, and say what went."""
     manifest_settings = tables.settings.manifest
     retention = Retention(

@@ -1,4 +1,4 @@
-"""How commands print what they found: JSON for programs, small tables for people."""
+"""Commands print what they found: JSON for programs, small tables for people."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -8,14 +8,14 @@ import msgspec
 
 
 def print_json(facts: Any) -> None:
-    """One JSON document, indented, on standard output."""
+    """Print one JSON document, indented, on standard output."""
     text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table on standard output; numbers to the right. Never cut off where nobody watches."""
+    """Print a table on standard output, numbers to the right; in a pipe nothing is cut off."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -33,7 +33,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title
 
 
 def print_line(text: str) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     print(text, flush=True)
 
 

@@ -10,11 +10,11 @@ from ingester.client import NEVER, Client, InvalidRequest, QueryStream
 from ingester.client.filter_parser import Disjunction, parse_filter
 
 from .exits import USAGE, CommandFailed
-from .output.formats import TABLE_ROWS, Sink, TableSink, appearing, format_of, open_sink
+from .output.formats import TABLE_ROWS, BatchSink, TableSink, appearing, format_of, open_sink
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows, as given on the command line."""
+class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows that are asked for, as given on the command line."""
 
     namespace: str
     table: str
@@ -24,7 +24,9 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None
 
 
-def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path | None) -> None:
+def run_query(
+    endpoint: str, asked: QueryArguments, format_: str | None, output: Path | None
+) -> None:
     """Print the answer in the format, or write it to ``output``, whole or not at all.
 
     Raises:
@@ -32,20 +34,20 @@ def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path |
     """
     kind = format_of(format_, output)
     columns = None
-    if asking.columns is not None:
-        columns = _names(asking.columns)
+    if asked.columns is not None:
+        columns = _names(asked.columns)
         if not all(columns):
-            raise CommandFailed(f"--columns {asking.columns!r} has an empty name", USAGE)
-    filter_ = _parsed(asking.filter)
+            raise CommandFailed(f"--columns {asked.columns!r} has an empty name", USAGE)
+    filter_ = _parsed(asked.filter)
     with (
         Client(endpoint, retry=NEVER) as client,
         client.query_stream(
-            asking.namespace,
-            asking.table,
+            asked.namespace,
+            asked.table,
             columns,
             filter_,
-            asking.limit,
-            version=asking.version,
+            asked.limit,
+            version=asked.version,
         ) as stream,
     ):
         if output is not None:
@@ -53,14 +55,14 @@ def run_query(endpoint: str, asking: Asking, format_: str | None, output: Path |
                 rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))
             print(f"wrote {rows:,} rows to {output}", file=sys.stderr)
         elif kind == "table":
-            _print_table(stream, asking.limit)
+            _print_table(stream, asked.limit)
         else:
             _copy(stream, open_sink(kind, sys.stdout.buffer, stream.schema, seekable=False))
             sys.stdout.buffer.flush()
 
 
 def _names(text: str) -> list[str]:
-    """Names between commas; one with a comma of its own stands in quotes, as in a CSV file."""
+    """The names between commas; one with a comma of its own stands in quotes, as in a CSV file."""
     if '"' not in text:
         return [name.strip() for name in text.split(",")]
     try:
@@ -78,7 +80,7 @@ def _parsed(text: str | None) -> Disjunction | None:
         raise CommandFailed(str(exc), USAGE) from exc
 
 
-def _copy(stream: QueryStream, sink: Sink) -> int:
+def _copy(stream: QueryStream, sink: BatchSink) -> int:
     rows = 0
     try:
         for batch, _ in stream:

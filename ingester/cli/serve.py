@@ -12,7 +12,7 @@ import typer
 from ingester.config.sources import load, shown_values
 from ingester.memory.allocator import choose_allocator, room_bytes
 
-from .ending import end_process
+from .exits import end_process
 from .printing import print_json, print_line, print_table
 
 
@@ -33,12 +33,12 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
 
 
 def announce(facts: Mapping[str, Any]) -> None:
-    """The one line on standard output that says that writes are accepted."""
+    """Print the one line that says that writes are accepted."""
     print_line(json.dumps({"event": "ready"} | dict(facts)))
 
 
 def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool) -> None:
-    """Every setting with its value and where it came from. Secrets are masked."""
+    """Print every setting with its value and where it came from. Secrets are masked."""
     loaded = load(flags, file=file)
     values = shown_values(loaded.settings)
     if as_json:

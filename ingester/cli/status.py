@@ -1,4 +1,4 @@
-"""``tables``, ``status`` and ``persist``: look and act on a running daemon."""
+"""``tables``, ``status`` and ``persist``: a running daemon is asked, and told to persist."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .printing import print_json, print_line, print_table, shown, size
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:
-    """Every table with its newest version, and its rows in memory and in files."""
+    """Print every table with its newest version, and its rows in memory and in files."""
     found: list[TableDescription] = []
     with Client(endpoint, retry=NEVER) as client:
         for summary in client.tables():
@@ -63,7 +63,7 @@ def run_persist(
 
 
 def print_status(endpoint: str, as_json: bool) -> None:
-    """What the daemon says about itself; a newer one may say more, which ``--json`` shows."""
+    """Print what the daemon says about itself; with ``--json`` also what only a newer one says."""
     with Client(endpoint, retry=NEVER) as client:
         status = client.status()
     if as_json:

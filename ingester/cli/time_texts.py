@@ -37,24 +37,16 @@ def time_texts(column: pa.Array, separator: str) -> pa.Array:
         scale = _DAY_S * _PER_SECOND[kind.unit]
         # Without its zone: the count is of UTC.
         column = counts.view(pa.timestamp(kind.unit))
-    ends = pc.min_max(counts)
-    near_all = not ends["min"].is_valid or (
-        ends["min"].as_py() >= _FIRST_DAY * scale and ends["max"].as_py() < (_LAST_DAY + 1) * scale
-    )
-    if near_all:
+    first, end = _FIRST_DAY * scale, (_LAST_DAY + 1) * scale
+    ends = pc.min_max(counts)  # in Python: of nanoseconds, the bounds are beyond an int64
+    if not ends["min"].is_valid or (ends["min"].as_py() >= first and ends["max"].as_py() < end):
         texts = column.cast(pa.string())
     else:
-        near = pc.and_(
-            pc.greater_equal(counts, _FIRST_DAY * scale),
-            pc.less(counts, (_LAST_DAY + 1) * scale),
-        )
+        near = pc.and_(pc.greater_equal(counts, first), pc.less(counts, end))
         texts = pc.if_else(near, column, pa.scalar(None, column.type)).cast(pa.string())
-        far = pc.and_kleene(pc.invert(near), pc.is_valid(counts))
-        texts = pc.replace_with_mask(
-            texts,
-            pc.fill_null(far, False),
-            pa.array([far_text(n, kind) for n in counts.filter(far).to_pylist()], pa.string()),
-        )
+        far = pc.fill_null(pc.invert(near), False)
+        said = [far_text(count, kind) for count in counts.filter(far).to_pylist()]
+        texts = pc.replace_with_mask(texts, far, pa.array(said, pa.string()))
     if separator != " ":
         texts = pc.replace_substring(texts, " ", separator)
     if pa.types.is_timestamp(kind) and kind.tz is not None:

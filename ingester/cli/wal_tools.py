@@ -21,7 +21,7 @@ _STOPS_THE_START = ("damage", "newer")
 
 
 def print_segments(directory: Path, as_json: bool) -> None:
-    """What each segment holds."""
+    """Print what each segment holds."""
     segments = wal.inspection.inspect(_log_folder(directory))
     if as_json:
         print_json(segments)
@@ -44,7 +44,7 @@ def print_segments(directory: Path, as_json: bool) -> None:
 
 
 def print_findings(directory: Path, as_json: bool) -> None:
-    """Everything that is not as a clean stop leaves it; exit 1 when a start would stop at it."""
+    """Print all that is not as a clean stop leaves it; exit 1 when a start would stop at it."""
     findings = wal.inspection.verify(_log_folder(directory))
     if as_json:
         print_json(findings)

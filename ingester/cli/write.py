@@ -30,8 +30,8 @@ from .printing import print_json, print_line
 from .row_numbers import RowSender
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rows go and how they are cut; ``skip_rows`` of the first inputs are left out."""
+class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The table that rows go to, and how they are cut; ``skip_rows`` at the start are left out."""
 
     namespace: str
     table: str
@@ -58,7 +58,7 @@ class FileResult(msgspec.Struct):
 
 def write_files(
     endpoint: str,
-    sending: Sending,
+    sending: WriteArguments,
     names: Sequence[str],
     input_format: str | None,
     *,
@@ -78,8 +78,8 @@ def write_files(
     except ValueError as exc:
         raise CommandFailed(f"--retry-for: {exc}", USAGE) from exc
     # A wrong address is told at once, not after the time for retries.
-    with Client(endpoint, retry=NEVER) as asking, contextlib.suppress(NotFound):
-        asking.schema(sending.namespace, sending.table)
+    with Client(endpoint, retry=NEVER) as probe, contextlib.suppress(NotFound):
+        probe.schema(sending.namespace, sending.table)
     done: list[FileResult] = []
     began = time.monotonic()
     try:
@@ -112,8 +112,8 @@ Step = Callable[[str, int | None], Callable[[int], None]]
 
 
 def _send(
-    client: Client, sending: Sending, kind: str, progress: Step, result: FileResult
-) -> Sending:
+    client: Client, sending: WriteArguments, kind: str, progress: Step, result: FileResult
+) -> WriteArguments:
     """Send an input, and return how the next one is to be sent."""
     table_schema = None
     with contextlib.suppress(NotFound):
@@ -138,7 +138,7 @@ def _send(
 def _pump(
     rows: RowSender,
     file: InputFile,
-    sending: Sending,
+    sending: WriteArguments,
     tell: tuple[FileResult, Callable[[int], None]],
 ) -> None:
     """Send all of an input; what a failure finds unread or unsent stays behind."""
@@ -171,7 +171,7 @@ def _pump(
 
 
 def how_to_go_on(
-    sending: Sending, names: Sequence[str], done: Sequence[FileResult], error: BaseException
+    sending: WriteArguments, names: Sequence[str], done: Sequence[FileResult], error: BaseException
 ) -> str | None:
     """Say after a failure which rows are in and how the others get there; None: none is in."""
     if not done or not sum(result.acknowledged.rows for result in done):
@@ -221,13 +221,12 @@ def _progress() -> Iterator[Step]:
 
 
 def _print_results(
-    sending: Sending, done: Sequence[FileResult], seconds: float, as_json: bool
+    sending: WriteArguments, done: Sequence[FileResult], seconds: float, as_json: bool
 ) -> None:
-    rows = sum(result.acknowledged.rows for result in done)
+    rows = sum(result.rows_in - result.skipped_rows for result in done)
     batches = sum(result.acknowledged.batches for result in done)
     duplicates = sum(result.acknowledged.duplicates for result in done)
     known = sum(result.known_rows for result in done)
-    rows += sum(map(_left_out, done))
     newest = next((d.acknowledged for d in reversed(done) if d.acknowledged.batches), WriteResult())
     if as_json:
         facts = {
@@ -238,7 +237,7 @@ def _print_results(
             "files": [
                 {
                     "file": r.file,
-                    "rows": r.acknowledged.rows + _left_out(r),
+                    "rows": r.rows_in - r.skipped_rows,
                     "batches": r.acknowledged.batches,
                 }
                 for r in done
@@ -253,8 +252,3 @@ def _print_results(
         f"acknowledged {rows:,} rows in {batches:,} operations{again} "
         f"({seconds:.2f} s, {rows / max(seconds, 1e-9):,.0f} rows/s){last}"
     )
-
-
-def _left_out(result: FileResult) -> int:
-    """Rows that were not sent because they were there."""
-    return result.rows_in - result.skipped_rows - result.acknowledged.rows

@@ -39,6 +39,7 @@ InputFormat = Annotated[
 ]
 
 
+# Over 60 lines: every option of a Typer command is a parameter.
 def write(
     namespace: Namespace,
     table: TableName,
@@ -86,11 +87,11 @@ def write(
     """
     do_without_pandas()
     from .input.source import text_options
-    from .write import Sending, write_files
+    from .write import WriteArguments, write_files
 
     if first_sequence is not None and origin is None:
         raise CommandFailed("--first-sequence needs --origin", USAGE)
-    sending = Sending(
+    sending = WriteArguments(
         namespace=namespace,
         table=table,
         batch_rows=batch_rows,
@@ -146,10 +147,10 @@ def create(
     map<string,int64>. A table that is there with the same definition is fine.
     """
     do_without_pandas()
-    from .create import Definition, create_table
+    from .create import TableArguments, create_table
     from .input.source import text_options
 
-    wanted = Definition(
+    arguments = TableArguments(
         namespace=namespace,
         table=table,
         columns=columns or [],
@@ -161,4 +162,4 @@ def create(
         timestamp_unit=timestamp_unit,
     )
     texts = text_options(column_types, delimiter, null, decimal_comma, encoding)
-    create_table(endpoint, wanted, texts, json)
+    create_table(endpoint, arguments, texts, json)

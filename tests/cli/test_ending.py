@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from ingester.cli.ending import remove_half_written
+from ingester.cli.exits import remove_half_written
 from ingester.cli.output.formats import appearing
 from ingester.client import Client
 from tests.cli.conftest import ROOT

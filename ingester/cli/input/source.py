@@ -140,11 +140,11 @@ class Rewound(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer, with less at the end."""
-        wanted = len(buffer)
+        size = len(buffer)
         if self._head:
-            found, self._head = self._head[:wanted], self._head[wanted:]
+            found, self._head = self._head[:size], self._head[size:]
         else:
-            found = self._rest.read(wanted)
+            found = self._rest.read(size)
         buffer[: len(found)] = found
         return len(found)
 

@@ -24,7 +24,7 @@ _NUMBER = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|in
 _HEAD = 8
 
 
-class Kind(enum.Enum):
+class TextKind(enum.Enum):
     """The kind of value that all texts so far can be read as."""
 
     NOTHING = enum.auto()
@@ -121,7 +121,7 @@ class TextColumn:
     """
 
     def __init__(self, *, numbers: bool = True, decimal_comma: bool = False) -> None:
-        self.kind = Kind.NOTHING
+        self.kind = TextKind.NOTHING
         self._numbers = Numbers() if numbers else None
         self._comma = decimal_comma
         self._unit = "us"
@@ -129,7 +129,7 @@ class TextColumn:
 
     def add(self, texts: pa.Array) -> None:
         """See these, too. Nulls say nothing."""
-        if self.kind is Kind.TEXT:
+        if self.kind is TextKind.TEXT:
             return
         texts = texts.drop_null()
         if not len(texts) or (not self._words and self._adds(texts)):
@@ -138,36 +138,38 @@ class TextColumn:
         rest = rest.drop_null()
         self._words = self._words or len(rest) < len(texts)
         if len(rest) and not self._adds(rest):
-            self.kind = Kind.TEXT
+            self.kind = TextKind.TEXT
 
     def type(self) -> pa.DataType:
         """The type that holds all of them; null where there was none."""
-        if self.kind is Kind.NOTHING:
+        if self.kind is TextKind.NOTHING:
             return pa.string() if self._words else pa.null()
-        if self.kind is Kind.NUMBER:
+        if self.kind is TextKind.NUMBER:
             assert self._numbers is not None
             return self._numbers.type()
         return {
-            Kind.BOOL: pa.bool_(),
-            Kind.DATE: pa.date32(),
-            Kind.LOCAL: pa.timestamp(self._unit),
-            Kind.INSTANT: pa.timestamp(self._unit, "UTC"),
-            Kind.TEXT: pa.string(),
+            TextKind.BOOL: pa.bool_(),
+            TextKind.DATE: pa.date32(),
+            TextKind.LOCAL: pa.timestamp(self._unit),
+            TextKind.INSTANT: pa.timestamp(self._unit, "UTC"),
+            TextKind.TEXT: pa.string(),
         }[self.kind]
 
     def _adds(self, texts: pa.Array) -> bool:
         """Whether they go with what was seen before."""
         known = self.kind
-        if known in (Kind.NOTHING, Kind.NUMBER) and self._add_numbers(texts):
-            self.kind = Kind.NUMBER
-        elif known in (Kind.NOTHING, Kind.BOOL) and self._numbers and _are_bool(texts):
-            self.kind = Kind.BOOL
-        elif known in (Kind.NOTHING, Kind.DATE) and _are_dates(texts):
-            self.kind = Kind.DATE
-        elif known in (Kind.NOTHING, Kind.DATE, Kind.LOCAL) and self._are_times(texts, None):
-            self.kind = Kind.LOCAL
-        elif known in (Kind.NOTHING, Kind.INSTANT) and self._are_times(texts, "UTC"):
-            self.kind = Kind.INSTANT
+        if known in (TextKind.NOTHING, TextKind.NUMBER) and self._add_numbers(texts):
+            self.kind = TextKind.NUMBER
+        elif known in (TextKind.NOTHING, TextKind.BOOL) and self._numbers and _are_bool(texts):
+            self.kind = TextKind.BOOL
+        elif known in (TextKind.NOTHING, TextKind.DATE) and _are_dates(texts):
+            self.kind = TextKind.DATE
+        elif known in (TextKind.NOTHING, TextKind.DATE, TextKind.LOCAL) and self._are_times(
+            texts, None
+        ):
+            self.kind = TextKind.LOCAL
+        elif known in (TextKind.NOTHING, TextKind.INSTANT) and self._are_times(texts, "UTC"):
+            self.kind = TextKind.INSTANT
         else:
             return False
         return True

@@ -19,8 +19,7 @@ import pyarrow.parquet
 
 from persist.parquet.leaf_stats import leaves_without_floats
 
-from ..ending import half_written
-from ..exits import USAGE, CommandFailed
+from ..exits import USAGE, CommandFailed, half_written
 from ..printing import print_table
 from ..time_texts import time_texts
 from .values import csv_cells, json_values, quoted_text
@@ -41,7 +40,7 @@ _BY_EXTENSION = {
 }
 
 
-class Sink(Protocol):
+class BatchSink(Protocol):
     """Where batches of one schema go."""
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -72,7 +71,7 @@ def format_of(given: str | None, output: Path | None) -> str:
     return kind
 
 
-def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> Sink:
+def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> BatchSink:
     """A sink of format ``kind`` (all but ``table``) that writes bytes to ``target``.
 
     Arrow is the file format where ``seekable``, else the stream format.
