@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest, NotAvailable
-from persist.predicate.parse import BadFilter, parse_filter
+from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import Predicate
 
 Comparison = list[Any]
@@ -78,7 +78,7 @@ def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.S
         InvalidRequest: unknown column or operator, or a value that is not of the column's type.
     """
     try:
-        return parse_filter(filter_, schema)
+        return parse_predicate(filter_, schema)
     except BadFilter as exc:
         raise InvalidRequest(str(exc)) from exc
 

@@ -22,7 +22,9 @@ class BadFilter(ValueError):
     """A filter that cannot be understood; the message says where."""
 
 
-def parse_filter(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:
+def parse_predicate(
+    filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema
+) -> Predicate:
     """Check a filter against a schema.
 
     Raises:

@@ -20,13 +20,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ingester.client.errors import InvalidRequest
-from ingester.client.filter_parser import parse_filter as parse_text
+from ingester.client.filter_parser import parse_filter
 from ingester.spark.errors import RequestRefused
 from ingester.spark.read.columns import Columns, partition_type
 from ingester.spark.read.merge import quoted
 from ingester.spark.read.pruning import Pruning
 from ingester.spark.read.types import is_nanoseconds
-from persist.predicate.parse import BadFilter, parse_filter
+from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import Predicate, Term
 from persist.table import TableDefinition
 
@@ -40,7 +40,7 @@ def said(text: str, definition: TableDefinition) -> Predicate:
         ValueError: It cannot be understood; the message says where.
     """
     try:
-        return parse_filter(parse_text(text), _schema(definition))
+        return parse_predicate(parse_filter(text), _schema(definition))
     except (InvalidRequest, BadFilter) as exc:
         raise RequestRefused(str(exc)) from exc
 
