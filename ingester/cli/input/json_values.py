@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json
 
-from .text_values import fields_of, from_cells, from_json, is_binary, is_text
+from .text_values import from_cells, from_json, has_inside, is_binary, is_text, with_leaves
 
 Types = dict[str, pa.DataType]
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -37,20 +37,12 @@ def parsed(text: bytes, fields: Types) -> pa.Table:
 
 def apart(kind: pa.DataType) -> bool:
     """Whether Arrow's reader cannot make the type, so that its cells are read one by one."""
-    if pa.types.is_map(kind) or is_binary(kind):
-        return True
-    return any(apart(kind.field(i).type) for i in range(kind.num_fields))
+    return has_inside(kind, lambda inner: pa.types.is_map(inner) or is_binary(inner))
 
 
 def wire_type(kind: pa.DataType) -> pa.DataType:
     """The type in which Arrow's reader is asked for a type's values: times are texts."""
-    if pa.types.is_temporal(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(wire_type(field.type)) for field in fields_of(kind)])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(wire_type(kind.value_type))
-    return kind
+    return with_leaves(kind, lambda leaf: pa.string() if pa.types.is_temporal(leaf) else leaf)
 
 
 def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes | None]]]:

@@ -157,11 +157,14 @@ def is_fractional(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def has_inside(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Whether the type, or one inside it, passes the test."""
+    return test(kind) or any(has_inside(field.type, test) for field in fields_of(kind))
+
+
 def has_floats(kind: pa.DataType) -> bool:
     """Whether values are, or have inside, numbers that may be NaN."""
-    if pa.types.is_floating(kind):
-        return True
-    return any(has_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return has_inside(kind, pa.types.is_floating)
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
@@ -189,19 +192,25 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
 def carrier(kind: pa.DataType) -> pa.DataType:
     """The type in which JSON brings a type's values: times and decimals are texts there."""
     t = pa.types
-    if t.is_temporal(kind) or t.is_decimal(kind):
-        return pa.string()
+    return with_leaves(
+        kind, lambda leaf: pa.string() if t.is_temporal(leaf) or t.is_decimal(leaf) else leaf
+    )
+
+
+def with_leaves(kind: pa.DataType, leaf_type: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with every type inside it that is not nested replaced; lists become plain ones."""
+    t = pa.types
     if t.is_map(kind):
-        return pa.map_(carrier(kind.key_type), carrier(kind.item_type))
+        return pa.map_(*(with_leaves(each, leaf_type) for each in (kind.key_type, kind.item_type)))
     if t.is_struct(kind):
-        return pa.struct([f.with_type(carrier(f.type)) for f in fields_of(kind)])
+        return pa.struct([f.with_type(with_leaves(f.type, leaf_type)) for f in fields_of(kind)])
     if t.is_list(kind) or t.is_large_list(kind):
-        return pa.list_(carrier(kind.value_type))
-    return kind
+        return pa.list_(with_leaves(kind.value_type, leaf_type))
+    return leaf_type(kind)
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a struct type."""
+    """The fields of a nested type; none of another."""
     return [kind.field(i) for i in range(kind.num_fields)]
 
 
