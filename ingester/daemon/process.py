@@ -1,6 +1,6 @@
 """One daemon from start to stop: who starts when, who ends whom.
 
-    lock ─ log recovered ─ store checked ─ epoch claimed ─ HTTP (not ready) ─ workers ─ replay
+    lock ─ HTTP (not ready) ─ log recovered ─ store checked ─ epoch claimed ─ workers ─ replay
          ─ new segment ─ group commit ─ Flight ─ "ready" … SIGTERM … refuse ─ drain ─ persist ─ exit
 
 Law of this file: an epoch is in the store before anything is replayed, the log takes nothing before
