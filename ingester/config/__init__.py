@@ -1,8 +1,8 @@
 """What an operator may turn, and where each value came from.
 
     flags, environment, file ─▶ ``sources`` ─▶ ``settings`` (frozen structs, units resolved)
-                                    └ ``units``: ``64MiB``, ``5m``
+                                                   └ ``units``: ``64MiB``, ``5m``
 
-It reads the environment and the file, and nothing else does. It never changes a setting at run
-time. Start reading at ``settings``.
+A setting's type says its range and how it is written. Nothing else looks for settings in the
+environment or the file, and none changes at run time. Start reading at ``settings``.
 """

@@ -25,12 +25,7 @@ from ingester.buffer import (
     TreeHooks,
     Why,
 )
-from ingester.config.settings import (
-    ManifestSettings,
-    MemorySettings,
-    ReplicationSettings,
-    Settings,
-)
+from ingester.config.settings import ManifestSettings, MemorySettings, ReplicationSettings, Settings
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink

@@ -38,19 +38,8 @@ from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.server import serve_http
 from persist.manifest import WriterIdentity, claim_epoch
-from persist.store import (
-    ObjectStore,
-    StoreRetry,
-    check_store,
-    open_store,
-    retry_async,
-)
-from wal import (
-    DirectoryLock,
-    Log,
-    LogIdentity,
-    Recovered,
-)
+from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
+from wal import DirectoryLock, Log, LogIdentity, Recovered
 
 log = structlog.get_logger(__name__)
 

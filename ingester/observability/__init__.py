@@ -5,5 +5,6 @@
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
     ``logs``: events in the past tense, one line each, on standard error
 
-It counts and tells, and changes nothing. Start reading at ``metrics``.
+A part that has a ``statistics()`` gives it as one of the structs of ``status``, which gauges are
+read from, too. It counts and tells, and changes nothing. Start reading at ``metrics``.
 """
