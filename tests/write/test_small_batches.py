@@ -1,4 +1,4 @@
-"""Small batches of many streams travel together; each stream sees its own answers in its order."""
+"""Small batches of many streams are coalesced; each stream sees its own answers in its order."""
 
 from __future__ import annotations
 

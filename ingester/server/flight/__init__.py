@@ -4,7 +4,7 @@
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication
                     ``put_reader`` reads messages ─▶ ``decoding`` bounds what they expand to
                     ─▶ the write room ─▶ ``in_flight`` counts what is not answered
-       DoGet        ``get`` ─▶ the query room; ``thread_state`` makes calls into Python cheap
+       DoGet        ``get`` ─▶ the query room
        DoAction     ``requests`` (the body) ─▶ ``actions``
        any error    ``refusals``: status, code and details as clients see them
     ``reception``  bounds what arrives before a handler runs, by ``interposition`` between

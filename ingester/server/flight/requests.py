@@ -104,11 +104,10 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     """Read namespace and table of a path descriptor."""
     parts = descriptor.path or ()
     check_bytes("descriptor path", sum(map(len, parts)), MAX_DESCRIPTOR_BYTES)
+    path = [part.decode(errors="replace") for part in parts[:8]]
     if len(parts) != 2:
-        path = [part.decode(errors="replace") for part in parts[:8]]
         more = f" and {len(parts) - 8} more" if len(parts) > 8 else ""
         raise InvalidRequest(f"descriptor path {path}{more} is not [namespace, table]")
-    path = [part.decode(errors="replace") for part in parts]
     return path[0], path[1]
 
 
@@ -126,7 +125,7 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
         raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
     check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
     refuse_flight_sql(descriptor.command)
-    kind = _command_type(descriptor.command)
+    kind = parse_body("descriptor", descriptor.command, _Typed).type
     if kind == "sync":
         return _parsed_sync(descriptor.command)
     if kind not in ("write", "delete"):
@@ -157,7 +156,3 @@ def _check_origin(origin: str) -> None:
 
 class _Typed(msgspec.Struct):
     type: str
-
-
-def _command_type(command: bytes) -> str:
-    return parse_body("descriptor", command, _Typed).type
