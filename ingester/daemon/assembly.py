@@ -84,7 +84,7 @@ the loop: the loop is on its way, and back from there is farther."""
 class Runtime:
     """The parts of one incarnation. Made on the loop, after its epoch is claimed.
 
-    It has more than twenty methods: a step for each room that is made, and what parts tell others.
+    A step makes the parts of one room; the steps are in the order in which rooms need each other.
     """
 
     def __init__(

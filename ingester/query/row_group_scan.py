@@ -1,7 +1,7 @@
 """The row groups of some files, one after another, while the next ones are being decoded.
 
 Law of this file: it holds positions and no rows. Nothing is decoded ahead for a client that has not
-come through three quarters of a row group: who stands still has read no further, mostly.
+come through three quarters of a row group: one that stands still has read no further, mostly.
 """
 
 from __future__ import annotations
