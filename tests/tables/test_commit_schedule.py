@@ -23,6 +23,7 @@ class Table(RuleBasedStateMachine):
         self.told: list[FinishedFlush] = []
         self.schedule = CommitSchedule(self.told.append)
         self.coming: list[FlushJob] = []
+        self.expected: set[FlushJob] = set()
         self.flushes: list[FinishedFlush] = []
         self.frozen = 0
 
@@ -37,6 +38,7 @@ class Table(RuleBasedStateMachine):
         for handle in handles:
             job = job_of(handle, atomic)
             self.schedule.expect(job)
+            self.expected.add(job)
             self.coming.append(job)
 
     @precondition(lambda self: self.coming)
@@ -44,6 +46,7 @@ class Table(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         job = self.coming.pop(data.draw(st.integers(0, len(self.coming) - 1)))
         flush = finished(job)
+        self.expected.discard(job)
         self.flushes.append(flush)
         self._check_told(lambda: self.schedule.finish(flush))
 
@@ -51,6 +54,7 @@ class Table(RuleBasedStateMachine):
     @rule(data=st.data())
     def cannot_be_encoded(self, data: st.DataObject) -> None:
         job = self.coming[data.draw(st.integers(0, len(self.coming) - 1))]
+        self.expected.discard(job)
         self._check_told(lambda: self.schedule.withdraw(job))
         self._check_told(lambda: self.schedule.dissolve(job))
 
@@ -87,6 +91,7 @@ class Table(RuleBasedStateMachine):
     @invariant()
     def nobody_lingers_without_reason(self) -> None:
         lingering = self._in(FlushState.LINGERING)
+        assert self.expected or not lingering
         assert len(lingering) < ENOUGH
         assert sum(flush.handle.nbytes for flush in lingering) < ENOUGH_BYTES
 
