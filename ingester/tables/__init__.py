@@ -8,8 +8,7 @@
               ├ ``commit_batches``: what of a batch goes into the version, what is made anew
               ├ ``origin_claims``: what a version says of origins
               │    └ ``origin_takeover``, ``origin_lookup``
-              ├ ``version_overlap``: buffers whose rows somebody else may have committed
-              └ ``install``: the version takes the place of its buffers
+              └ ``version_overlap``: buffers whose rows somebody else may have committed
 
 One commit of a table at a time. Nothing else in the daemon writes a manifest. Start reading at
 ``commits``.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import structlog
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer
@@ -26,7 +27,6 @@ from ingester.observability.logs import store_away
 from ingester.tables.commit_batches import NO_FILES, CommitBatches, FilesOf
 from ingester.tables.commit_gate import CommitGate
 from ingester.tables.finished_flush import FinishedFlush, FlushState
-from ingester.tables.install import Installation
 from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.version_overlap import VersionOverlap, held_back
 from persist.manifest import (
@@ -44,10 +44,13 @@ from persist.manifest import (
 from persist.store import ObjectStore, StoreError, StoreRetry, StoreUnavailable, retry_async
 from persist.table import TableKey
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
 
 COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUnclear))
 STORE_RETRY_S = 2.0
+SPILL_RETRY_S = 0.5
 LOCK_PATIENCE_S = 5.0
 MAX_STORE_CALLS = 16
 MAX_WAITING_FLUSHES = 1024
@@ -85,7 +88,6 @@ class Commits:
         self._batches = CommitBatches(self.claims, writer, self._commit_with_retries)
         self._tree = tree
         self._writer = writer
-        self._installation = Installation(tree, hooks.spill)
         self._gates: defaultdict[TableKey, CommitGate] = defaultdict(CommitGate)
         self._places = trio.Semaphore(MAX_WAITING_FLUSHES)
         self._manifests: dict[TableKey, Manifest] = {}
@@ -251,9 +253,22 @@ class Commits:
         self, table: TableBuffer, state: TableState, flushes: Sequence[FinishedFlush]
     ) -> None:
         persisted = [(flush.handle, flush.files) for flush in flushes]
-        await self._installation.install(table, state, persisted)
+        while blocked := self._tree.install(table, state, persisted):
+            for handle in blocked:
+                await self._spill(handle)
         table.refreshed_at = time.monotonic()
         self.tell_followers(table)
+
+    async def _spill(self, handle: BufferHandle) -> None:
+        """Keep on disk what readers need of a buffer, and no file alone has.
+
+        Without room there the rows stay in memory until their readers end or are ended.
+        """
+        try:
+            await trio.to_thread.run_sync(self._hooks.spill, handle)
+        except OSError as exc:
+            log.warning("spill failed", error=str(exc), runbook="spill-failed")
+            await trio.sleep(SPILL_RETRY_S)
 
     async def _commit_with_retries(
         self,
