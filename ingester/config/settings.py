@@ -144,7 +144,7 @@ class WalSettings(_Section, frozen=True, kw_only=True):
 
 
 class PersistSettings(_Section, frozen=True, kw_only=True):
-    """When a partition's buffer is frozen, and how it becomes files."""
+    """The limits at which a partition's buffer is frozen, and how it becomes files."""
 
     max_age: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 300.0
     """A partition's buffer is persisted when its oldest row is this old."""
@@ -219,7 +219,7 @@ class OriginsSettings(_Section, frozen=True, kw_only=True):
 
 
 class ReplicationSettings(_Section, frozen=True, kw_only=True):
-    """When what replication has brought is persisted, and the limits of its streams."""
+    """The limits at which what replication has brought is persisted, and those of its streams."""
 
     max_lag: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 600.0
     """A buffer that a replication stream has begun is persisted when its oldest change is this

@@ -1,9 +1,9 @@
-"""Where settings come from, strongest first: flags, environment, the TOML file, defaults.
+"""Settings from where people put them, strongest first: flags, environment, TOML file, defaults.
 
-The only module that reads the environment. ``persist.max_age`` is ``--persist.max-age`` nowhere but
-``INGESTER_PERSIST__MAX_AGE=2s`` in the environment and ``[persist] max_age = "2s"`` in the file. An
-unknown key is an error that names it and the nearest known one: a setting with a typing error must
-not quietly stay at its default.
+This is the only module that reads settings from the environment. ``persist.max_age`` is
+``INGESTER_PERSIST__MAX_AGE=2s`` there and ``[persist] max_age = "2s"`` in the file; a few settings
+have a flag. An unknown key is an error that names it and the nearest known one: a setting with a
+typing error must not quietly stay at its default.
 """
 
 import difflib

@@ -15,7 +15,7 @@ import trio
 TRIM_BYTES = 32 << 20
 PAUSE_S = 0.1
 QUIET_S = 2.0
-"""When nothing was let go for so long, the rest of it is given back."""
+"""The rest is given back when nothing was let go for so long."""
 BETWEEN_S = 10.0
 """Under a steady load what was let go is taken again at once."""
 

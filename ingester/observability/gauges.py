@@ -55,7 +55,7 @@ _GAUGES = {
     "ready": ("ready", "1 while queries are answered"),
     "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
 }
-"""Where each gauge stands in :class:`Gauges`, and its help text."""
+"""The place of each gauge in :class:`Gauges`, and its help text."""
 _READ = {name: attrgetter(path) for name, (path, _) in _GAUGES.items()}
 
 

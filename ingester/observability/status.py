@@ -29,7 +29,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float
     state: State
     flight: str
-    """As clients dial it: ``grpc://127.0.0.1:8082``."""
+    """The address as clients dial it: ``grpc://127.0.0.1:8082``."""
     http: str
     store: str
     """URL of the object storage, without credentials."""

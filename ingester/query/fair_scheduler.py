@@ -18,7 +18,7 @@ from contextlib import contextmanager
 TURN_S = 0.01
 """How long an answer is worked on before others have a turn, where no part comes of it."""
 _MOMENT_S = 0.0002
-"""In this time a waiting thread gets the interpreter lock."""
+"""A waiting thread gets the interpreter lock in this time."""
 
 
 class FairScheduler:

@@ -26,7 +26,7 @@ FEW_BYTES = 2 * PART_BYTES
 DISK_SHARE = 4
 """Files of answers take at most one in so many of the disk's free bytes: the log needs them."""
 MOST_FILES = 256
-"""So many files exist at a time at most, each with a descriptor."""
+"""The most files at a time, each with a descriptor."""
 
 
 class ResultSpill:

@@ -44,9 +44,9 @@ IDLE_S = 5.0
 
 AHEAD_THREADS = 2
 MAX_AHEAD = 3
-"""So many groups wait to be decoded ahead, at most."""
+"""The most groups that wait to be decoded ahead."""
 MAX_WAITING = 1
-"""Where more answers wait for their turn, all processors are busy as it is."""
+"""All processors are busy as it is where more answers wait for their turn."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
 

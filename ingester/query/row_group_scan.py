@@ -16,7 +16,7 @@ from persist.parquet.footer import DataFile
 from persist.parquet.row_group_stats import group_bounds
 
 AHEAD = 2
-"""So many row groups are decoded ahead for a reader that has come through a whole one."""
+"""The row groups that are decoded ahead for a reader that has come through a whole one."""
 
 
 class Visit(NamedTuple):
