@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from typing import Any
 
 from ingester.client import Client
 from ingester.postgres.collector import NoKey
@@ -49,13 +48,9 @@ def follow_postgres(
             replicator.run()
         except (SourceFailed, NoKey, ValueNotKept) as exc:
             raise CommandFailed(str(exc), FAILED) from exc
-    _print_facts(told[0] if told else Progress(0, 0, None, None), as_json)
-
-
-def _print_facts(progress: Progress, as_json: bool) -> None:
-    facts: dict[str, Any] = progress._asdict()
+    progress = told[0] if told else Progress(0, 0, None, None)
     if as_json:
-        print_json(facts)
+        print_json(progress._asdict())
         return
     print_line(
         f"{progress.transactions} transactions, {progress.changes} changes;"

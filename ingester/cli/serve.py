@@ -46,7 +46,8 @@ def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool
             {key: {"value": value, "source": loaded.origins[key]} for key, value in values.items()}
         )
         return
-    rows = [(key, _as_text(value), loaded.origins[key]) for key, value in values.items()]
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
+    rows = [(key, text, loaded.origins[key]) for key, text in texts.items()]
     print_table(["setting", "value", "from"], rows)
 
 
@@ -55,7 +56,3 @@ def demo(**options: object) -> None:
     # By name, so that the command line is not typed against pyspark.
     run_demo = importlib.import_module("ingester.demo").run_demo
     raise typer.Exit(int(run_demo(**options)))
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -92,12 +92,14 @@ class SyncStream:
                 a pause of random length.
             Unreachable, TimedOut, UnknownOutcome: ask where the origin stands.
         """
+        if begin:
+            self._transaction = uuid.uuid4().hex
         fields = {
             "table": table,
             "columns": list(columns),
             "begin": begin or None,
             "sequence": sequence,
-            "transaction": self._named(begin),
+            "transaction": self._transaction,
         }
         self._commit = sequence
         retry = RetryState(self._retry, random.random)
@@ -117,11 +119,6 @@ class SyncStream:
             if delay_s is None:
                 raise error
             time.sleep(delay_s)
-
-    def _named(self, begin: bool) -> str | None:
-        if begin:
-            self._transaction = uuid.uuid4().hex
-        return self._transaction
 
     def _end_transaction(self) -> None:
         self._transaction = self._commit = None

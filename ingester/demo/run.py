@@ -21,7 +21,7 @@ from ingester.client import Client, ClientError
 
 from .live_queries import WritesNotSeen
 from .process import DaemonFailed, DemoDaemon
-from .report import DemoResult, TableResult, show, uncounted
+from .report import DemoResult, show, uncounted
 from .requirements import missing_parts
 from .source import SourceMissing, flights_file, read_flights
 from .spark_reader import totals_by_spark
@@ -102,22 +102,16 @@ def _run(folder: Path, rows: int | None, load: Load, console: Console) -> DemoRe
     console.print("daemon stopped; Spark reads the files")
     spark = totals_by_spark(f"file://{folder.absolute()}/store", flights.schema)
     tables = [msgspec.structs.replace(each, spark=spark[each.table]) for each in found]
+    for each in tables:
+        wrong += disagreements(f"{each.table}, Spark:", each.spark, source)
+        wrong += uncounted(each, source["rows"])
     return DemoResult(
         seconds=round(time.perf_counter() - began, 1),
         rows_per_s=round(streaming.acknowledged_rows / streaming.seconds),
         tables=tables,
         source=source,
-        disagreements=wrong + _judged(tables, source),
+        disagreements=wrong,
     )
-
-
-def _judged(tables: list[TableResult], source: dict[str, int]) -> list[str]:
-    """Spark's totals against the source's, and the daemon's counts against its rows."""
-    sentences = []
-    for each in tables:
-        sentences += disagreements(f"{each.table}, Spark:", each.spark, source)
-        sentences += uncounted(each, source["rows"])
-    return sentences
 
 
 @contextmanager

@@ -25,6 +25,17 @@ Bytes = npt.NDArray[np.float64]
 """Bytes of each row. Floats, because what a hostile column stands for may overflow any integer."""
 MOST_VALUES = 1 << 24
 """The most values of a nested or encoded column at one level; a batch of more is refused unseen."""
+_ENCODED = {
+    getattr(pa.lib, f"Type_{name}")
+    for name in ("DICTIONARY", "STRING_VIEW", "BINARY_VIEW", "LIST_VIEW", "LARGE_LIST_VIEW")
+}
+"""The types whose values are referred to, and may stand in several rows."""
+_TEXTS = {
+    getattr(pa.lib, f"Type_{size}{name}{view}")
+    for name in ("STRING", "BINARY")
+    for size, view in (("", ""), ("LARGE_", ""), ("", "_VIEW"))
+}
+"""The types whose values have a length in bytes of their own."""
 _OFFSET_BYTES = 4.0
 _NULL_BYTES = 8.0
 _VIEW_BYTES = 16
@@ -58,7 +69,7 @@ def expands(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return expands(kind.storage_type)
     return (
-        _is_encoded(kind)
+        kind.id in _ENCODED
         or t.is_null(kind)
         or t.is_fixed_size_list(kind)
         or any(expands(kind.field(i).type) for i in range(kind.num_fields))
@@ -92,7 +103,7 @@ def _row_bytes(array: Any) -> Bytes:
         for child in array.flatten():
             total += _row_bytes(child)
         return total
-    if _is_text(kind):
+    if kind.id in _TEXTS:
         return _lengths(array) + _OFFSET_BYTES
     if t.is_null(kind) or not kind.num_fields:
         return np.full(len(array), _NULL_BYTES if t.is_null(kind) else fixed_bytes(kind))
@@ -151,7 +162,7 @@ def _range_bytes(child: Any, starts: Integers, stops: Integers) -> Bytes:
     counts = (stops - starts).astype(np.float64)
     if pa.types.is_null(child.type):
         return counts * _NULL_BYTES
-    if not child.type.num_fields and not _is_text(child.type) and not expands(child.type):
+    if not child.type.num_fields and child.type.id not in _TEXTS and not expands(child.type):
         return counts * fixed_bytes(child.type)
     upto = np.concatenate(([0.0], np.cumsum(_row_bytes(child))))
     last = len(child)
@@ -164,33 +175,9 @@ def _integers(array: pa.Array) -> Integers:
     return found
 
 
-def _is_encoded(kind: pa.DataType) -> bool:
-    """Whether values are referred to, and may stand in several rows."""
-    t = pa.types
-    return bool(
-        t.is_dictionary(kind)
-        or t.is_string_view(kind)
-        or t.is_binary_view(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_string(kind)
-        or t.is_large_string(kind)
-        or t.is_string_view(kind)
-        or t.is_binary(kind)
-        or t.is_large_binary(kind)
-        or t.is_binary_view(kind)
-    )
-
-
 def is_plain(kind: pa.DataType) -> bool:
     """Whether :func:`plain` has nothing to do for this type."""
-    if isinstance(kind, pa.BaseExtensionType) or _is_encoded(kind):
+    if isinstance(kind, pa.BaseExtensionType) or kind.id in _ENCODED:
         return False
     return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
 

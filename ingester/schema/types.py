@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
 
+_LISTS = {
+    getattr(pa.lib, f"Type_{name}")
+    for name in ("LIST", "LARGE_LIST", "FIXED_SIZE_LIST", "LIST_VIEW", "LARGE_LIST_VIEW")
+}
 _MAX_DEPTH = 32
 _MAX_DIGITS = 38
 """The most digits of a decimal that Parquet's readers know, Spark among them."""
@@ -78,7 +82,7 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
             _kept(column, sent, kind.key_type, unit, depth + 1),
             _kept(column, sent, kind.item_type, unit, depth + 1),
         )
-    if _is_list(kind):
+    if kind.id in _LISTS:
         return pa.list_(_kept(column, sent, kind.value_type, unit, depth + 1))
     raise _not_supported(column, sent, kind)
 
@@ -106,17 +110,6 @@ def _check_zone(column: str, kind: pa.DataType) -> None:
             f"column {column!r}: {kind.tz!r} is no time zone that Arrow, Spark and DuckDB know; use"
             " 'UTC', an offset as '+01:00', or a name of the IANA database as 'Europe/Berlin'"
         )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_list(kind)
-        or t.is_large_list(kind)
-        or t.is_fixed_size_list(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    )
 
 
 def _check_struct(column: str, fields: list[pa.Field]) -> None:

@@ -149,7 +149,11 @@ class CsvRows:
                     rows += batch.num_rows
                     yield batch
             except pa.ArrowException as exc:
-                raise self._broken(str(exc), rows) from exc
+                where = f"behind row {rows:,}: " if rows else ""
+                hint = f"; {OTHERS}" if "invalid UTF8" in str(exc) else ""
+                raise CommandFailed(
+                    f"cannot read {self._source.shown}: {where}{exc}{hint}"
+                ) from exc
 
     def _converted(self, name: str, texts: pa.Array, before: int) -> pa.Array:
         try:
@@ -158,17 +162,11 @@ class CsvRows:
             row, hint = before + exc.index + 1, ""
             if name not in self._given:
                 hint = f"; --column-types {name}=string keeps what is written"
-            elif not self._options.decimal_comma and _has_comma(str(exc)):
+            elif not self._options.decimal_comma and re.match(r"'-?\d+,\d+'", str(exc)):
                 hint = "; --decimal-comma reads numbers with a comma"
             raise CommandFailed(
                 f"{self._source.shown}: row {row:,}, column {name!r}: {exc}{hint}"
             ) from exc
-
-    def _broken(self, message: str, rows: int) -> CommandFailed:
-        where = f"behind row {rows:,}: " if rows else ""
-        if "invalid UTF8" in message:
-            message = f"{message}; {OTHERS}"
-        return CommandFailed(f"cannot read {self._source.shown}: {where}{message}")
 
 
 def _first_other(earlier: TextColumn, texts: pa.Array, decided: pa.DataType) -> int:
@@ -230,7 +228,3 @@ def _widths(sample: str, delimiter: str) -> list[int]:
     # The last may end in quotes that were cut off.
     found = [len(row) for row in (rows[:-1] if len(rows) > 2 else rows) if row]
     return found or [1]
-
-
-def _has_comma(message: str) -> bool:
-    return re.match(r"'-?\d+,\d+'", message) is not None

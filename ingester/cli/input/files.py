@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -162,15 +162,12 @@ def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
                 raise CommandFailed(f"cannot read {name}: it is empty")
             return raw
     if kind == "parquet" or _is_arrow_file(raw):
-        return _spooled(raw, stack)  # the index is at the end
+        # The index is at the end.
+        spool = stack.enter_context(tempfile.TemporaryFile("w+b"))  # noqa: SIM115 (as above)
+        shutil.copyfileobj(raw, spool)
+        spool.seek(0)
+        return spool
     return stack.enter_context(pa.PythonFile(raw, mode="r"))
-
-
-def _spooled(stream: BinaryIO, stack: contextlib.ExitStack) -> Any:
-    spool = stack.enter_context(tempfile.TemporaryFile("w+b"))  # noqa: SIM115 (the stack closes it)
-    shutil.copyfileobj(stream, spool)
-    spool.seek(0)
-    return spool
 
 
 def _is_arrow_file(stream: Any) -> bool:

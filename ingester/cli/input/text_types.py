@@ -162,7 +162,7 @@ class TextColumn:
             self.kind = TextKind.NUMBER
         elif known in (TextKind.NOTHING, TextKind.BOOL) and self._numbers and _are_bool(texts):
             self.kind = TextKind.BOOL
-        elif known in (TextKind.NOTHING, TextKind.DATE) and _are_dates(texts):
+        elif known in (TextKind.NOTHING, TextKind.DATE) and _are_all(texts, pa.date32()):
             self.kind = TextKind.DATE
         elif known in (TextKind.NOTHING, TextKind.DATE, TextKind.LOCAL) and self._are_times(
             texts, None
@@ -183,12 +183,8 @@ class TextColumn:
 
     def _are_times(self, texts: pa.Array, zone: str | None) -> bool:
         units = ("us", "ns") if self._unit == "us" else ("ns",)
-        if not readable_as(texts.slice(0, _HEAD), pa.timestamp("ns", zone)) and not readable_as(
-            texts.slice(0, _HEAD), pa.timestamp("us", zone)
-        ):
-            return False
         for unit in units:
-            if readable_as(texts, pa.timestamp(unit, zone)):
+            if _are_all(texts, pa.timestamp(unit, zone)):
                 self._unit = unit
                 return True
         return False
@@ -225,5 +221,5 @@ def _are_bool(texts: pa.Array) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, r"^(?i:true|false)$")).as_py())
 
 
-def _are_dates(texts: pa.Array) -> bool:
-    return readable_as(texts.slice(0, _HEAD), pa.date32()) and readable_as(texts, pa.date32())
+def _are_all(texts: pa.Array, kind: pa.DataType) -> bool:
+    return readable_as(texts.slice(0, _HEAD), kind) and readable_as(texts, kind)
