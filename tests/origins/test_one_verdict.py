@@ -1,8 +1,8 @@
 """Law: whoever asks whether a sequence is there already is told the same, and what a model says.
 
 Processes take one origin over, one after another, and bring rows of two partitions into files. The
-sink, replication, replay and adoption are then asked, each in its own way, which rows one of the
-processes still has to write. The catalogue and the ownership around them are stand-ins that answer
+sink, replication, replay, adoption and the flush are then asked, each in its own way, which rows a
+process still has to write. The catalogue and the ownership around them are stand-ins that answer
 from the one version that the history has made.
 """
 
@@ -174,16 +174,7 @@ def by_sink(daemon: Daemon) -> tuple[Rows, set[int]]:
 
     sink = DedupSink(daemon.origins, Inner(), shrink, lambda table: DEFINITION)
     for sequence in range(LAST + 1):
-        operation = Operation(
-            table=TABLE,
-            parts=parts_of(sequence, {(sequence, key) for key in PARTITIONS}),
-            rows=2,
-            nbytes=32,
-            schema_number=1,
-            spec_id=DEFINITION.spec_id,
-            origin=NAME,
-            origin_sequence=sequence,
-        )
+        operation = operation_of(sequence, {(sequence, key) for key in PARTITIONS})
         sink.submit(operation, answered)
     return handed, refused
 
@@ -219,13 +210,7 @@ def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
 def by_replay(history: History, process: Process) -> Rows:
     """The rows that replay of a process's log puts into the buffers."""
     origins = Origins()
-    tree = BufferTree(
-        MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)),
-        origins,
-        FreezeLimits(1 << 30),
-        TreeHooks(),
-        ingester_id=process[0],
-    )
+    tree = tree_of(origins, process)
     table = tree.tables[TABLE] = TableBuffer(*TABLE, history.state)
     table.registered = True
     overlap = SimpleNamespace(note_replayed=lambda *args: None)
@@ -270,6 +255,21 @@ def by_adoption(state: TableState, process: Process, logged: Rows) -> Rows:
     }
 
 
+def by_flush(history: History, process: Process) -> set[int]:
+    """The sequences that a process's commit of all its buffers would leave out by now."""
+    origins = Origins()
+    tree = tree_of(origins, process)
+    tree.tables[TABLE] = TableBuffer(*TABLE, history.state)
+    origins.claim(origins.table(NAME, TABLE), history.claims[process], process)
+    for sequence, rows in sorted(by_sequence(history.logged[process]).items()):
+        operation = operation_of(sequence, rows)
+        operation.seq, operation.epoch = sequence + 1, process[1]
+        tree.apply(operation)
+    claims = OriginClaims(origins, WriterIdentity(process[0], "run", process[1]))
+    left_out = claims.left_out(history.state, list(tree.unreleased()))
+    return {seq - 1 for each in left_out for seq in each}
+
+
 def by_sequence(rows: Rows) -> dict[int, Rows]:
     found: dict[int, Rows] = {}
     for sequence, key in rows:
@@ -279,6 +279,29 @@ def by_sequence(rows: Rows) -> dict[int, Rows]:
 
 def batch_of(sequence: int, values: tuple[Any, ...]) -> pa.RecordBatch:
     return pa.record_batch([pa.array([values[0]]), pa.array([sequence])], schema=SCHEMA)
+
+
+def tree_of(origins: Origins, process: Process) -> BufferTree:
+    return BufferTree(
+        MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)),
+        origins,
+        FreezeLimits(1 << 30),
+        TreeHooks(),
+        ingester_id=process[0],
+    )
+
+
+def operation_of(sequence: int, rows: Rows) -> Operation:
+    return Operation(
+        table=TABLE,
+        parts=parts_of(sequence, rows),
+        rows=len(rows),
+        nbytes=16 * len(rows),
+        schema_number=1,
+        spec_id=DEFINITION.spec_id,
+        origin=NAME,
+        origin_sequence=sequence,
+    )
 
 
 def parts_of(sequence: int, rows: Rows) -> tuple[Part, ...]:
@@ -306,6 +329,13 @@ def test_all_who_ask_are_told_what_is_still_to_be_written(history: History) -> N
         unapplied = replace(history.state, applied=TableState().applied)
         assert by_adoption(unapplied, process, logged) == expected
         assert by_replay(history, process) == expected
+        left_out = by_flush(history, process)
+        assert left_out.isdisjoint(sequence for sequence, _ in expected)
+        assert left_out >= {
+            sequence
+            for sequence, key in logged
+            if history.owner[sequence] != process and (sequence, key) not in history.in_files
+        }
 
 
 def in_files(history: History, sequence: int) -> bool:
