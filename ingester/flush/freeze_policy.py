@@ -1,4 +1,6 @@
-"""When a partition's buffer is frozen: age, memory, a full disk. (Size: in the tree itself.)
+"""When a partition's buffer is frozen: by its age, and where memory or a disk is full.
+
+The tree itself freezes a buffer that is large enough.
 
 Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards;
 pressure and new buffers wake the loop; nobody polls.

@@ -27,7 +27,7 @@ import msgspec
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
-from ingester.recovery.orphan_log import OldLog
+from ingester.recovery.orphan_log import OrphanLog
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.store import NotFound, ObjectStore
@@ -79,7 +79,7 @@ def adopt(
     with ExitStack() as stack:
         if folder != directory or (folder.parent / LOCK_NAME).exists():
             stack.enter_context(DirectoryLock(folder.parent))
-        log = OldLog(folder)
+        log = OrphanLog(folder)
         if not log.segments:
             raise CannotAdopt(f"{directory} is no data directory: it holds no log segment")
         identities = Identities(store, log.writers())
@@ -90,7 +90,7 @@ def adopt(
 
 
 def _adopted(
-    log: OldLog, store: ObjectStore, identities: Identities, limits: tuple[int, int]
+    log: OrphanLog, store: ObjectStore, identities: Identities, limits: tuple[int, int]
 ) -> list[AdoptedTable]:
     target_file_bytes, at_once_bytes = limits
     tables: dict[tuple[str, str], TableAdoption] = {}

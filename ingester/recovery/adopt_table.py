@@ -20,16 +20,16 @@ from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adoption_rules import (
-    OldKey,
-    OldPart,
     OrderUnknown,
+    OrphanKey,
+    OrphanPart,
     Pending,
     check_order,
     left_of,
     origins_of,
     rows_of,
 )
-from ingester.recovery.orphan_log import OldOperation
+from ingester.recovery.orphan_log import OrphanOperation
 from persist.manifest import (
     Action,
     Add,
@@ -92,15 +92,15 @@ class TableAdoption:
         self._successor = successor
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
-        self._pending: dict[OldKey, list[OldPart]] = {}
+        self._pending: dict[OrphanKey, list[OrphanPart]] = {}
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
-    def take(self, operation: OldOperation) -> int:
+    def take(self, operation: OrphanOperation) -> int:
         """Keep the operation's rows for the next :meth:`flush`; the bytes they have."""
         header = operation.logged.header
         for part in operation.logged.parts:
-            key = OldKey(operation.writer, header.spec_id, part.values)
-            old = OldPart(
+            key = OrphanKey(operation.writer, header.spec_id, part.values)
+            old = OrphanPart(
                 operation.seq, part.batch, header.origin, header.origin_sequence, part.row_counts
             )
             self._pending.setdefault(key, []).append(old)
@@ -127,7 +127,7 @@ class TableAdoption:
         """
         if self._keyed:
             return [{key: parts} for key, parts in pending.items()]
-        by_ingester: dict[str, dict[OldKey, list[OldPart]]] = {}
+        by_ingester: dict[str, dict[OrphanKey, list[OrphanPart]]] = {}
         for key, parts in pending.items():
             by_ingester.setdefault(key.writer.ingester_id, {})[key] = parts
         return list(by_ingester.values())
@@ -184,9 +184,9 @@ class TableAdoption:
         except Fenced:  # by one that is newer still, which will do
             self._state = patiently(partial(self._manifest.refresh, self._state))
 
-    def _upload(self, left: Pending) -> tuple[dict[OldKey, tuple[Add, ...]], list[Action]]:
+    def _upload(self, left: Pending) -> tuple[dict[OrphanKey, tuple[Add, ...]], list[Action]]:
         """Put the rows of each key into files; the files, and the actions that commit them."""
-        files: dict[OldKey, tuple[Add, ...]] = {}
+        files: dict[OrphanKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():
             flushed = self._rows_to_flush(key, parts)
@@ -196,7 +196,7 @@ class TableAdoption:
             actions += upload.actions("replaced by adopted rows")
         return files, actions
 
-    def _rows_to_flush(self, key: OldKey, parts: list[OldPart]) -> RowsToFlush:
+    def _rows_to_flush(self, key: OrphanKey, parts: list[OrphanPart]) -> RowsToFlush:
         rows = BufferedRows()
         for part in parts:
             nbytes = int(part.batch.nbytes)

@@ -2,9 +2,9 @@
 
 Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
 was written under, or where its origin is further; and it is another's to bring where that has
-taken the origin over. Of two rows with one primary key the last write
-counts; between a log and a newer epoch of its id nobody knows which that is, so there the older
-rows are refused and never put over the newer ones.
+taken the origin over. Of two rows with one primary key the last write counts; between a log and a
+newer epoch of its id nobody knows which that is, so there the older rows are refused and never put
+over the newer ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OrderUnknown(Exception):
     """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
 
 
-class OldKey(NamedTuple):
+class OrphanKey(NamedTuple):
     """Operations that have one order: of one epoch and partition."""
 
     writer: WriterIdentity
@@ -30,7 +30,7 @@ class OldKey(NamedTuple):
     values: Values
 
 
-class OldPart(NamedTuple):
+class OrphanPart(NamedTuple):
     """The rows of one operation, or of a coalesced batch, that belong to one partition."""
 
     seq: int
@@ -47,10 +47,10 @@ class OldPart(NamedTuple):
         return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
 
 
-Pending = Mapping[OldKey, list[OldPart]]
+Pending = Mapping[OrphanKey, list[OrphanPart]]
 
 
-def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
+def check_order(state: TableState, parts: Iterable[OrphanKey]) -> None:
     """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys.
 
     An open writer may hold rows of any partition in memory; of one that has closed the table
@@ -90,7 +90,7 @@ def check_order(state: TableState, parts: Iterable[OldKey]) -> None:
             )
 
 
-def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
+def left_of(state: TableState, share: Pending) -> dict[OrphanKey, list[OrphanPart]]:
     """The operations of a share that the version's files lack."""
     left = {}
     for key, parts in share.items():
@@ -102,7 +102,7 @@ def left_of(state: TableState, share: Pending) -> dict[OldKey, list[OldPart]]:
     return left
 
 
-def _is_to_adopt(state: TableState, key: OldKey, part: OldPart) -> bool:
+def _is_to_adopt(state: TableState, key: OrphanKey, part: OrphanPart) -> bool:
     """Whether this part of an operation is in no file, and no other process brings it.
 
     Another does where it took the origin over at this sequence or below: whoever wrote the
@@ -132,6 +132,6 @@ def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str
     return list(changed.values()), seen
 
 
-def rows_of(parts: Iterable[list[OldPart]]) -> int:
+def rows_of(parts: Iterable[list[OrphanPart]]) -> int:
     """How many rows they are."""
     return sum(part.batch.num_rows for run in parts for part in run)

@@ -20,7 +20,7 @@ from wal.recovery import facts_of, refusal, survey
 from wal.replay import ReplayCursor
 
 
-class OldOperation(NamedTuple):
+class OrphanOperation(NamedTuple):
     """An operation with the identity that it has for ever."""
 
     writer: WriterIdentity
@@ -28,7 +28,7 @@ class OldOperation(NamedTuple):
     logged: LoggedOperation
 
 
-class OldLog:
+class OrphanLog:
     """The log of a daemon that has stopped, in its folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class OldLog:
         found = {_identity(facts) for facts in self._facts.values()}
         return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
 
-    def operations(self) -> Iterator[OldOperation]:
+    def operations(self) -> Iterator[OrphanOperation]:
         """All operations, oldest first; about 8 MiB of them are read at a time.
 
         Raises:
@@ -82,7 +82,7 @@ class OldLog:
                     ) from exc
                 yield from operations
 
-    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OldOperation]:
+    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OrphanOperation]:
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
             schemas[header.schema_number] = schema
@@ -91,7 +91,7 @@ class OldLog:
         writer = _identity(self._facts[record.segment])
         found = decode_record(record.payload, schemas, record.operations)
         return [
-            OldOperation(writer, record.first_seq + number, logged)
+            OrphanOperation(writer, record.first_seq + number, logged)
             for number, logged in enumerate(found)
         ]
 

@@ -82,6 +82,7 @@ class Replay:
         self._segment = -1
         self._schemas: dict[int, pa.Schema] = {}
         self._number_of: dict[int, int] = {}
+        """The tree's number of each schema that the segment numbers by itself."""
         self._numbers: dict[bytes, int] = {}
         # Below zero, where live streams never number theirs, and not the tree's -1.
         self._next_number = itertools.count(-2, -1)

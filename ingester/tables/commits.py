@@ -237,12 +237,12 @@ class Commits:
         batch = gate.schedule.take(keyed=True)
         bases = (table.state, *(flush.base for flush in batch))
         newest = max(bases, key=lambda state: state.version)
-        state, taken = await self._batches.commit_keyed(table, newest, batch)
-        if taken:
-            for flush in taken:
+        state, committed = await self._batches.commit_keyed(table, newest, batch)
+        if committed:
+            for flush in committed:
                 self.dismiss(flush.job)
-            await self._install(table, state, taken)
-        gate.schedule.settle(batch, taken)
+            await self._install(table, state, committed)
+        gate.schedule.settle(batch, committed)
 
     def dismiss(self, job: FlushJob) -> None:
         """Give a flush's place back: it is committed, or cannot be made anew for now."""

@@ -19,7 +19,7 @@ from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt import adopt
-from ingester.recovery.orphan_log import OldLog
+from ingester.recovery.orphan_log import OrphanLog
 from persist.manifest import (
     Action,
     Applied,
@@ -85,7 +85,7 @@ class Scene:
         shutil.copytree(left_behind, folder)
         self.folder = folder
         self.store = open_store(store_url(folder))
-        self.log = OldLog(folder / "first" / "wal")
+        self.log = OrphanLog(folder / "first" / "wal")
         (self.first,) = self.log.writers()
         self.second = WriterIdentity(self.first.ingester_id, "second", 0)
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.recovery.adoption_rules import OldKey, OldPart, OrderUnknown, check_order, left_of
+from ingester.recovery.adoption_rules import (
+    OrderUnknown,
+    OrphanKey,
+    OrphanPart,
+    check_order,
+    left_of,
+)
 from persist.manifest import (
     Action,
     Applied,
@@ -33,7 +39,7 @@ from tests.persist.manifest.samples import DAY, ME, add, applied, grown, persist
 
 NEWER = WriterIdentity("me", "second", 2)
 HERE = Writer("me", "second", 2, "open")
-KEY = OldKey(ME, 1, DAY)
+KEY = OrphanKey(ME, 1, DAY)
 
 
 @pytest.fixture
@@ -42,9 +48,9 @@ def manifest(tmp_path: Path) -> Manifest:
     return Manifest(open_store(f"file://{tmp_path}/store"), "ns", "t")
 
 
-def part(seq: int, origin: str | None = None, origin_sequence: int | None = None) -> OldPart:
+def part(seq: int, origin: str | None = None, origin_sequence: int | None = None) -> OrphanPart:
     """One row of an operation."""
-    return OldPart(seq, pa.record_batch({"i": [seq]}), origin, origin_sequence)
+    return OrphanPart(seq, pa.record_batch({"i": [seq]}), origin, origin_sequence)
 
 
 def state_with(*actions: Action) -> TableState:
@@ -52,7 +58,7 @@ def state_with(*actions: Action) -> TableState:
     return apply(TableState(), (Schema(1, "AAAA"), Spec(1, ("day(time)",)), *actions))
 
 
-def left(state: TableState, *parts: OldPart) -> list[int]:
+def left(state: TableState, *parts: OrphanPart) -> list[int]:
     """The sequences that are still to be adopted."""
     return [part.seq for part in left_of(state, {KEY: list(parts)}).get(KEY, [])]
 

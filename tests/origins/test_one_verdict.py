@@ -27,7 +27,7 @@ from ingester.dml.sink import Answer
 from ingester.errors import OwnedElsewhere
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
-from ingester.recovery.adoption_rules import OldKey, OldPart, left_of
+from ingester.recovery.adoption_rules import OrphanKey, OrphanPart, left_of
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import TableChanges
@@ -217,7 +217,7 @@ def by_replay(history: History, process: Process) -> Rows:
     catalog = cast(Catalog, SimpleNamespace(commits=SimpleNamespace(overlap=overlap)))
     limits = ReplayLimits(MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)), lambda: None)
 
-    class OldLog:
+    class OrphanLog:
         async def replay(self, allocate: Any) -> AsyncIterator[list[Record]]:
             logged = LoggedSchema.of(1, TABLE, SCHEMA)
             schema = pa.py_buffer(b"".join(logged.preamble.parts))
@@ -230,7 +230,7 @@ def by_replay(history: History, process: Process) -> Rows:
                 yield [Record(RecordKind.OPERATION, sequence + 1, payload, 1, 0, process[1])]
 
     replay = Replay(catalog, tree, origins, limits, process[0])
-    trio.run(replay.run, cast(Log, OldLog()))
+    trio.run(replay.run, cast(Log, OrphanLog()))
     return {
         (row["n"], partition)
         for partition, buffer in table.partitions.items()
@@ -242,10 +242,10 @@ def by_replay(history: History, process: Process) -> Rows:
 
 def by_adoption(state: TableState, process: Process, logged: Rows) -> Rows:
     """The rows that adoption of a process's log still commits."""
-    share: dict[OldKey, list[OldPart]] = {}
+    share: dict[OrphanKey, list[OrphanPart]] = {}
     for sequence, (spec_id, values) in sorted(logged):
-        key = OldKey(WriterIdentity(process[0], "run", process[1]), spec_id, values)
-        old = OldPart(sequence + 1, batch_of(sequence, values), NAME, sequence)
+        key = OrphanKey(WriterIdentity(process[0], "run", process[1]), spec_id, values)
+        old = OrphanPart(sequence + 1, batch_of(sequence, values), NAME, sequence)
         share.setdefault(key, []).append(old)
     return {
         (part.origin_sequence, (key.spec_id, key.values))
