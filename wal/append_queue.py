@@ -159,7 +159,7 @@ class AppendQueue:
                 if not self._may_write():
                     self._rest()
                     return None
-                if not self.pending.draw():
+                if self.pending.ready or not self.pending.draw():
                     return self._form_group()
                 # Whoever comes from now on is in the group behind this one.
                 self._delay.group_drawn()

@@ -63,6 +63,7 @@ class Log:
         self._segments = SegmentSet(self._disk, directory, self._settings, carry)
         self._commit = GroupCommit(self._segments, self._settings)
         self._groups = self._commit.groups
+        self._append = self._groups.writer.append
         self._recovered: Recovered | None = None
         self._started = False
 
@@ -175,7 +176,7 @@ class Log:
         these, if it never becomes an entry. One error object may go to several. Raises LogClosed,
         and does not call ``on_done``, when the log takes nothing.
         """
-        self._groups.writer.append(item, here=False)
+        self._append(item, here=False)
 
     def append(self, item: Entry | Draft) -> None:
         """As `append_nowait`; if nothing is being written, the caller's thread writes the group.
@@ -184,7 +185,7 @@ class Log:
         meanwhile is left to the log's own thread. The caller calls `tell` when it has passed the
         outcome on: until then the loop is not woken for it, which would take the interpreter away.
         """
-        self._groups.writer.append(item, here=True)
+        self._append(item, here=True)
 
     def tell(self) -> None:
         """See that what was written is applied soon. Any thread."""

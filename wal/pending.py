@@ -31,6 +31,7 @@ class PendingEntries:
         self.nbytes = 0
         self._queued: deque[Item] = deque()
         self._drawn: list[Item] = []
+        self._drawn_bytes = 0
         self._made: list[Entry] = []
         self._refused: list[Item] = []
         self._refusal: LogError | None = None
@@ -52,6 +53,7 @@ class PendingEntries:
         """Whether something was queued and is drawn: `make` has to be called then, and `end`."""
         if self.ready or not self._queued:
             return False
+        self._drawn_bytes = self.nbytes  # nothing else is pending now
         self._drawn = list(self._queued)
         self._queued.clear()
         return True
@@ -73,7 +75,7 @@ class PendingEntries:
         """What was drawn is ready; what is refused instead, and why, if not for its session."""
         made, self._made = self._made, []
         refused, self._refused = self._refused, []
-        self.nbytes -= sum(item.stored_bytes for item in self._drawn)
+        self.nbytes -= self._drawn_bytes
         self._drawn = []
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
