@@ -53,7 +53,7 @@ NO_METADATA = BatchMetadata()
 _decode = msgspec.json.Decoder(BatchMetadata).decode
 
 
-def parse_metadata(raw: bytes | None, origin: str | None) -> BatchMetadata:
+def parse_metadata(raw: bytes, origin: str | None) -> BatchMetadata:
     """Read what a client says of a batch.
 
     Args:

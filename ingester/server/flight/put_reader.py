@@ -15,7 +15,7 @@ from ingester.errors import InvalidRequest
 from ingester.schema import check_schema_size
 from ingester.server.flight.decoding import Reading
 from ingester.server.flight.requests import check_bytes
-from ingester.write.metadata import MAX_METADATA_BYTES, BatchMetadata, parse_metadata
+from ingester.write.metadata import MAX_METADATA_BYTES, NO_METADATA, BatchMetadata, parse_metadata
 
 
 def schema_of(reader: Any) -> pa.Schema:
@@ -61,8 +61,8 @@ def bytes_of(chunk: Any) -> int:
 
 def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
     """The batch's metadata. ``InvalidRequest`` if it is not understood."""
-    raw = None
-    if chunk.app_metadata is not None:
-        check_bytes("app_metadata", chunk.app_metadata.size, MAX_METADATA_BYTES)
-        raw = chunk.app_metadata.to_pybytes()
-    return parse_metadata(raw, origin)
+    raw = chunk.app_metadata
+    if raw is None:
+        return NO_METADATA
+    check_bytes("app_metadata", raw.size, MAX_METADATA_BYTES)
+    return parse_metadata(raw.to_pybytes(), origin)
