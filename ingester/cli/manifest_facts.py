@@ -31,7 +31,7 @@ def version_facts(step: Step) -> dict[str, Any]:
 
 
 def state_facts(state: TableState) -> dict[str, Any]:
-    """What a version holds, with a list for each: columns, partitions, applied, writers."""
+    """The content of a version, with lists of columns, partitions, applied and writers."""
     definition = TableDefinition.of_state(state)
     specs = {spec_id: PartitionSpec.parse(spec.fields) for spec_id, spec in state.specs.items()}
     return {

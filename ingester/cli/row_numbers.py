@@ -62,7 +62,7 @@ class RowSender:
 
     @property
     def acknowledged(self) -> WriteResult:
-        """What was acknowledged of the rows that were sent."""
+        """The acknowledged part of the rows that were sent."""
         return WriteResult() if self._writer is None else self._writer.acknowledged
 
     def write(self, batch: pa.RecordBatch, sent: Sent) -> None:

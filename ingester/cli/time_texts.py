@@ -20,7 +20,7 @@ _ERA_YEARS, _ERA_DAYS, _DAYS_TO_2000 = 400, 146_097, 10_957
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 FAR = r"^(?:(?:-\d{4}|-?[1-9]\d{4,6})-\d\d-\d\d|1677-09-21)"
-"""What begins like this Arrow does not read: years beyond 0 to 9999, and the first nanoseconds."""
+"""The beginnings that Arrow does not read: years beyond 0 to 9999, the first nanoseconds."""
 _TIME = re.compile(
     r"(-?(?:\d{4}|[1-9]\d{4,6}))-(\d\d)-(\d\d)"
     r"(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?(?:\d\d)?)?)?"
@@ -60,7 +60,7 @@ def has_far(texts: pa.Array) -> bool:
 
 
 def far_text(count: int, kind: pa.DataType) -> str:
-    """What :func:`time_texts` says of one date or timestamp, without its zone."""
+    """The text of one date or timestamp in :func:`time_texts`, without its zone."""
     if pa.types.is_date32(kind):
         return _date(count)
     per_second = _PER_SECOND[kind.unit]

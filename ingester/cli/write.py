@@ -43,7 +43,7 @@ class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileResult(msgspec.Struct):
-    """What was acknowledged of one input, in rows of it as well."""
+    """The acknowledged part of one input, in rows of it as well."""
 
     file: str
     skipped_rows: int = 0

@@ -14,7 +14,7 @@ from .wire import Answer
 
 
 class Ack:
-    """What :meth:`Writer.write` returns: the answer once it is there, or the error.
+    """The promise of :meth:`Writer.write`: the answer once it is there, or the error.
 
     Threads wait with :meth:`result`; a task of asyncio with ``await``, which is the same.
     """

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Loop(Protocol):
-    """What an event loop does for a client."""
+    """The part of an event loop that a client needs."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """The result of ``call``, made in a thread, which is left behind when cancelled."""
@@ -54,7 +54,7 @@ class Loop(Protocol):
 
 
 class Awaited(Generic[C]):
-    """What the blocking client has, with its calls made in worker threads."""
+    """An object of the blocking client, whose calls are made in worker threads."""
 
     def __init__(self, blocking: C, loop: Loop) -> None:
         self._blocking = blocking
@@ -123,7 +123,7 @@ class AsyncWriter(Awaited[Writer]):
 
     @property
     def acknowledged(self) -> WriteResult:
-        """What was acknowledged so far."""
+        """The result so far: what was acknowledged."""
         return self._blocking.acknowledged
 
     async def write(
@@ -172,7 +172,7 @@ class AsyncQueryStream(Awaited[QueryStream]):
 
     @property
     def snapshot(self) -> SnapshotInfo:
-        """Which moment the answer shows."""
+        """The moment that the answer shows."""
         return self._blocking.snapshot
 
     async def __aiter__(self) -> AsyncIterator[tuple[pa.RecordBatch, BatchSource]]:
@@ -188,7 +188,7 @@ class AsyncQueryStream(Awaited[QueryStream]):
 
 
 class AwaitedClient(Awaited[Client]):
-    """What the clients of both loops have in common; see :class:`ingester.client.Client`."""
+    """The common part of the clients of both loops; see :class:`ingester.client.Client`."""
 
     loop: ClassVar[Loop]
 

@@ -91,7 +91,7 @@ class Client:
         first_sequence: int | None = None,
         exactly_once: bool = True,
     ) -> WriteResult:
-        """What was acknowledged, once all of it is on disk at the daemon and visible.
+        """The result, once all of it is acknowledged: on disk at the daemon, and visible.
 
         Args:
             data: a RecordBatch, which is one operation: visible whole or not at all; a reader or an
@@ -123,7 +123,7 @@ class Client:
         first_sequence: int | None = None,
         exactly_once: bool = True,
     ) -> WriteResult:
-        """What was acknowledged, once no query finds a row with one of these keys any more.
+        """The result, once no query finds a row with one of these keys any more.
 
         Args:
             keys: the columns of the table's primary key; else as ``data`` of :meth:`write`. Keys
@@ -290,7 +290,7 @@ class Client:
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
-        """How far each origin has come, or the one named (empty when it is not known).
+        """The progress of each origin, or of the one named (empty when it is not known).
 
         Args:
             table: namespace and name; how far the one named has come in it, too.
@@ -298,7 +298,7 @@ class Client:
         return self._connection.origins(origin, table)
 
     def status(self) -> dict[str, Any]:
-        """What ``/api/status`` has."""
+        """The daemon's status, as ``/api/status`` has it."""
         return self.action("status", {})[0]
 
     def action(

@@ -148,7 +148,7 @@ class Connection:
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
-        """How far each origin has come, or the one named (empty when it is not known)."""
+        """The progress of each origin, or of the one named (empty when it is not known)."""
         namespace, name = table or (None, None)
         body = given({"origin": origin, "namespace": namespace, "table": name})
         try:

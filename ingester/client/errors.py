@@ -49,7 +49,7 @@ class ClientError(Exception):
 
     @property
     def retry_after_s(self) -> float | None:
-        """When the daemon thinks a retry helps, in seconds; None where it did not say."""
+        """The seconds until the daemon thinks that a retry helps; None where it did not say."""
         value = self.details.get("retry_after_s")
         return float(value) if isinstance(value, int | float) else None
 

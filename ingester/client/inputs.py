@@ -83,7 +83,7 @@ def _walked(items: Iterator[Any], max_batch_bytes: int) -> Input:
 
 
 def _table_of(data: Data) -> pa.Table | None:
-    """What is in memory as a whole, as a table; None where it is no such thing."""
+    """Data that is in memory as a whole, as a table; None where it is no such thing."""
     if isinstance(data, pa.Table):
         return data
     pandas = sys.modules.get("pandas")

@@ -31,7 +31,7 @@ class PutStream:
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
-        """How many answers were read."""
+        """The number of answers that were read."""
 
     def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
         """Hand a batch to gRPC. Blocks while the daemon does not read."""
@@ -58,7 +58,7 @@ class PutStream:
             self._writer.done_writing()
 
     def end(self) -> ClientError | None:
-        """Why the stream ended; None when the daemon ended it in good order."""
+        """The reason why the stream ended; None when the daemon ended it in good order."""
         try:
             self._writer.close()
         except (pa.ArrowException, OSError) as exc:

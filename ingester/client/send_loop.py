@@ -42,7 +42,7 @@ class SendLoop:
         weakref.finalize(self, _dropped, self._threads).atexit = False
 
     def total(self) -> WriteResult:
-        """What was acknowledged so far."""
+        """The result so far: what was acknowledged."""
         return self._delivery.total
 
     def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> Ack | None:
@@ -75,7 +75,7 @@ class SendLoop:
                 self._threads.room.wait(wait_s)
 
     def wait_until_idle(self) -> WriteResult:
-        """What was acknowledged, once everything appended is answered. Raises what ended it."""
+        """The result, once everything appended is answered. Raises what ended the writer."""
         lifetime.check()
         while True:
             wait_s = self.check_silence()

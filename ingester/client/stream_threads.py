@@ -185,7 +185,7 @@ class StreamThreads:
             return not changed() and window.has_unsent
 
     def _ask(self, error: ClientError | None) -> int | None:
-        """How far the daemon has come that refused. None: it does not say, or is gone.
+        """The position of a daemon that refused; None: it does not say, or is gone.
 
         What it says of an origin of others' choosing may be of another table.
         """

@@ -21,7 +21,7 @@ from .wire import Answer, encode, given
 
 
 class SyncColumn(msgspec.Struct, frozen=True):
-    """What a field of a message is: ``old_pk``, ``new_pk``, ``value`` or ``changed``."""
+    """The role of a field of a message: ``old_pk``, ``new_pk``, ``value`` or ``changed``."""
 
     role: str
     name: str
@@ -55,7 +55,7 @@ class SyncStream:
         """Its sequence, from when that is sent until the daemon is known to have it."""
 
     def standing(self) -> SyncAnswer:
-        """Where the origin stands; nothing is changed.
+        """The origin's position; nothing is changed.
 
         Raises:
             ClientError: the daemon did not answer.

@@ -106,7 +106,7 @@ class SendWindow:
         return gone
 
     def oldest_sent_at(self) -> float | None:
-        """When the batch whose answer comes next was sent; None when none was."""
+        """The time when the batch whose answer comes next was sent; None when none was."""
         return self._sent[0].sent_at if self._sent else None
 
     def rewind(self) -> None:
@@ -126,7 +126,7 @@ class SendWindow:
         return bool(self._kept)
 
     def resume(self, after: int | None) -> None:
-        """What was kept above the sequence ``after`` (None: all of it) is unsent again."""
+        """Make unsent again what was kept above the sequence ``after`` (None: all of it)."""
         while self._kept and (after is None or (self._kept[-1].sequence or 0) > after):
             pending = self._kept.pop()
             self._unsent.appendleft(pending)

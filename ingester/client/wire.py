@@ -33,7 +33,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class BatchMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What travels beside a batch."""
+    """The metadata of a batch."""
 
     sequence: int | None = None
     checkpoint: Checkpoint | None = None  # msgspec writes bytes as base64
@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What was acknowledged: counts of this writer, and the newest numbers the daemon told."""
+    """The acknowledged part: counts of this writer, and the newest numbers of the daemon."""
 
     rows: int = 0
     batches: int = 0
@@ -77,7 +77,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class BufferedSize(msgspec.Struct, frozen=True):
-    """What a table has in memory."""
+    """The size of a table's part in memory."""
 
     rows: int = 0
     bytes: int = 0
@@ -85,7 +85,7 @@ class BufferedSize(msgspec.Struct, frozen=True):
 
 
 class PersistedSize(msgspec.Struct, frozen=True):
-    """What a table has in files of its current manifest version."""
+    """The size of a table's files in its current manifest version."""
 
     rows: int = 0
     bytes: int = 0
@@ -125,7 +125,7 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class OriginState(msgspec.Struct, frozen=True):
-    """How far an origin has come, and whether it has an open stream.
+    """The progress of an origin, and whether it has an open stream.
 
     Where a table was named, everything up to ``table_sequence`` is in it, and between two ``marks``
     all sequences are judged alike.
@@ -140,7 +140,7 @@ class OriginState(msgspec.Struct, frozen=True):
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
-    """Which moment an answer shows. ``snapshot_sequence`` compares within an epoch only."""
+    """The moment that an answer shows. ``snapshot_sequence`` compares within an epoch only."""
 
     ingester_id: str | None = None
     incarnation: str | None = None
@@ -150,7 +150,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
 
 
 class BatchSource(msgspec.Struct, frozen=True):
-    """Where a batch of an answer came from: ``buffer`` or ``file``, and its partition."""
+    """The source of a batch of an answer, ``buffer`` or ``file``, and its partition."""
 
     partition: str = ""
     source: str = ""
@@ -212,7 +212,7 @@ def encode_schema(schema: pa.Schema) -> str:
 
 
 def snapshot_info(schema: pa.Schema) -> SnapshotInfo:
-    """What an answer's schema metadata says about its moment; None where it says nothing."""
+    """The moment of an answer, from its schema's metadata; None where that says nothing."""
     texts = {k.decode(): v.decode() for k, v in (schema.metadata or {}).items()}
     known = {f: texts[f] for f in SnapshotInfo.__struct_fields__ if texts.get(f)}
     return msgspec.convert(known, SnapshotInfo, strict=False)

@@ -31,7 +31,7 @@ from .wire import Checkpoint, WriteResult
 
 
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a writer behaves. A daemon silent for ``answer_timeout_s`` counts as lost.
+    """The options of a writer. A daemon silent for ``answer_timeout_s`` counts as lost.
 
     ``position`` asks a daemon for the last sequence that it has of the writer's origin, which must
     be of this table alone. ``keep`` needs it: batches are kept until they are in object storage.
@@ -72,7 +72,7 @@ class Writer:
 
     @property
     def acknowledged(self) -> WriteResult:
-        """What was acknowledged so far."""
+        """The result so far: what was acknowledged."""
         return self._send_loop.total()
 
     def write(self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None) -> Ack:
@@ -136,7 +136,7 @@ class Writer:
         return at_least_one(only_one(batches) if numbered else batches, self._schema)
 
     def flush(self) -> WriteResult:
-        """What was acknowledged so far, once everything written is answered.
+        """The result so far, once everything written is answered.
 
         Raises:
             ClientError: a batch was refused, or its outcome is unknown.

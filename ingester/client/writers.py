@@ -65,7 +65,7 @@ class Writers:
     def write_all(
         self, namespace: str, table: str, data: Data, who: WhoWrites, *, deletes: bool = False
     ) -> WriteResult:
-        """What was acknowledged of ``data``, once all of it is; see ``Client.write``."""
+        """The result, once all of ``data`` is acknowledged; see ``Client.write``."""
         who.check()
         schema, given, drawn, held = batches_of(data, TABLE_BATCH_BYTES)
         if who.first_sequence is not None and not drawn:

@@ -22,7 +22,7 @@ SHOWN_TOTALS = (
 
 
 class TableResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one table. Waits are from handing a batch over to its acknowledgement."""
+    """The figures of one table. Waits are from handing a batch over to its acknowledgement."""
 
     table: str
     partition_by: str

@@ -1,4 +1,4 @@
-"""What the demo needs that a plain installation does not bring: each is asked for by name, at once.
+"""The parts that the demo needs beyond a plain installation: each is asked for by name, at once.
 
 Nothing is started before everything is there.
 """

@@ -97,7 +97,7 @@ def persist(client: Client, console: Console) -> None:
 
 
 def measured(client: Client, streaming: Streaming) -> list[TableResult]:
-    """What the daemon and the writers counted for each table; Spark's totals are still missing."""
+    """The counts of the daemon and the writers for each table; Spark's totals are still missing."""
     results = []
     for target in TARGETS:
         described = client.describe(NAMESPACE, target.table)

@@ -37,7 +37,7 @@ TARGETS = (
 
 
 class Load(msgspec.Struct, frozen=True):
-    """How the rows are sent: by how many writers per table, in batches of how many rows."""
+    """The load: by how many writers per table rows are sent, in batches of how many."""
 
     writers: int = 4
     batch_rows: int = 500
@@ -48,19 +48,19 @@ class Interrupted(Exception):
 
 
 class Meter:
-    """What has been sent to one table and what of it is acknowledged. Any thread may call it."""
+    """The rows sent to one table, and those acknowledged. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waits_s: list[float] = []
         self.sent_rows = 0
-        """How many rows were handed to the writers so far."""
+        """The number of rows that were handed to the writers so far."""
         self.acknowledged_rows = 0
-        """How many rows have their answer."""
+        """The number of rows that have their answer."""
         self.newest: pa.RecordBatch | None = None
         """The batch that was acknowledged last."""
         self.finished_at = 0.0
-        """When the last answer came, by ``time.perf_counter``."""
+        """The time when the last answer came, by ``time.perf_counter``."""
 
     def sending(self, batch: pa.RecordBatch) -> Callable[[Ack], None]:
         """Count ``batch`` as sent; what is returned takes its answer."""

@@ -1,4 +1,4 @@
-"""What two copies of the same rows have in common: a handful of totals over every column.
+"""The totals that two copies of the same rows have in common, over every column.
 
     rows                 how many there are
     sum(distance)        an integer column: the sum of what is not null

@@ -1,4 +1,4 @@
-"""Which columns and types a table takes, and how batches are brought to them.
+"""The columns and types that a table takes, and the way in which batches are brought to them.
 
     a first write, or what a client asks for ──▶ ``definition`` ◀── ``names``
     a sent schema ──▶ ``types``: the form in which each type is kept, or why none is

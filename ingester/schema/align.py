@@ -31,7 +31,7 @@ class Aligner:
         self._last: tuple[list[str] | None, tuple[float, int]] = (None, (0.0, 0))
 
     def absent_bytes(self, schema: pa.Schema) -> tuple[float, int]:
-        """What batches of this schema lack: bytes of a row on the wire, and beside the rows."""
+        """The bytes on the wire that batches of this schema lack: of a row, and beside the rows."""
         names = schema.names
         if names != self._last[0]:
             absent = self._places.keys() - set(names)

@@ -75,7 +75,7 @@ def check_schema_size(what: str, schema: pa.Schema) -> None:
 
 
 def _weigh(fields: Iterable[pa.Field], counted: int) -> tuple[int, int]:
-    """How many fields there are, or one more than may be, and the bytes of their metadata."""
+    """The number of fields, or one more than may be, and the bytes of their metadata."""
     nbytes = 0
     for field in fields:
         counted += 1

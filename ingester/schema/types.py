@@ -6,6 +6,7 @@ a decimal of up to 38 digits as decimal128; timestamps take the table's unit.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,6 +23,17 @@ _MAX_DIGITS = 38
 """The most digits of a decimal that Parquet's readers know, Spark among them."""
 # Java's offsets, and so Spark's, end at 18 hours; Python does not read "+0100".
 _OFFSET = re.compile(r"[+-](0\d|1[0-7]):[0-5]\d|[+-]18:00")
+_REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_float16, "cast it to float32"),
+    (pa.types.is_time, "cast it to int64, or send a timestamp"),
+    (pa.types.is_duration, "cast it to int64, and say {kind.unit!r} in the column's name"),
+    (pa.types.is_interval, "send its parts as integers"),
+    (pa.types.is_date64, "cast it to date32"),
+    (pa.types.is_decimal, "cast it to decimal128, or send a string"),
+    (pa.types.is_union, "send a column for each of its types"),
+    (pa.types.is_run_end_encoded, "decode it (pyarrow.compute.run_end_decode)"),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), "send its storage, {kind.storage_type}"),
+)
 _LOCAL_ZONE = "localtime"
 """The one name of the IANA database that means another zone on another machine."""
 _LONGEST_ZONE = 64
@@ -180,26 +192,8 @@ def _is_found(name: str) -> bool:
 
 def _remedy(kind: pa.DataType) -> str:
     """Say what to send instead of a type that no table keeps; empty where nothing helps."""
-    t = pa.types
-    if t.is_float16(kind):
-        return "; cast it to float32"
-    if t.is_time(kind):
-        return "; cast it to int64, or send a timestamp"
-    if t.is_duration(kind):
-        return f"; cast it to int64, and say {kind.unit!r} in the column's name"
-    if t.is_interval(kind):
-        return "; send its parts as integers"
-    if t.is_date64(kind):
-        return "; cast it to date32"
-    if t.is_decimal(kind):
-        return "; cast it to decimal128, or send a string"
-    if t.is_union(kind):
-        return "; send a column for each of its types"
-    if t.is_run_end_encoded(kind):
-        return "; decode it (pyarrow.compute.run_end_decode)"
-    if isinstance(kind, pa.BaseExtensionType):
-        return f"; send its storage, {kind.storage_type}"
-    return ""
+    found = next((text for is_kind, text in _REMEDIES if is_kind(kind)), "")
+    return found and f"; {found.format(kind=kind)}"
 
 
 def clash_remedy(sent: pa.DataType, kept: pa.DataType) -> str:

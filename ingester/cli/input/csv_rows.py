@@ -30,7 +30,7 @@ _SAMPLE_ROWS = 100
 
 
 class Dialect(NamedTuple):
-    """How the file is cut into columns."""
+    """The way in which a file is cut into columns."""
 
     delimiter: str
     skipped_lines: int

@@ -34,7 +34,7 @@ OTHERS = "--encoding latin-1 (or cp1252, or whichever it is) reads it"
 
 
 class TextOptions(NamedTuple):
-    """How texts are to be read, as far as the command says it."""
+    """The options of reading texts, as far as the command gives them."""
 
     column_types: dict[str, pa.DataType]
     delimiter: str | None = None

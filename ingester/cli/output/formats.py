@@ -41,7 +41,7 @@ _BY_EXTENSION = {
 
 
 class BatchSink(Protocol):
-    """Where batches of one schema go."""
+    """A writer of batches of one schema in some format."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the next batch."""
