@@ -10,13 +10,14 @@ import hashlib
 import json
 import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.compatibility.written import (
     COPIES,
@@ -33,7 +34,7 @@ from tests.compatibility.written import (
 )
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import KEEP, Source
-from tests.drivers.wire import Json, Table, act, delete, describe, persist, put, query
+from tests.drivers.wire import Json, Table, act, delete, describe, http, persist, put, query
 
 SETTINGS: dict[str, Any] = {
     "id": "compatible",
@@ -82,6 +83,13 @@ def of_the_store(command: Command, data: Path) -> Json:
     return answers
 
 
+def of_the_settings(command: Command) -> Json:
+    """The keys of all settings with their values, where those do not depend on the machine."""
+    said = json.loads(command(["config", "--json"]).stdout)
+    machines = ("id", "data_dir", "store", "memory.")
+    return {key: None if key.startswith(machines) else one["value"] for key, one in said.items()}
+
+
 def of_a_life(data: Path) -> Json:
     """Start on the old data, ask, write on, ask again; after a kill, once more."""
     with Daemon.start(data, **SETTINGS) as daemon:
@@ -90,7 +98,10 @@ def of_a_life(data: Path) -> Json:
                 "found": of_the_daemon(client),
                 "written": written_on(client),
                 "afterwards": of_the_daemon(client),
+                "actions": sorted(action.type for action in client.list_actions()),
             }
+        answers["metrics"] = metrics(http(f"{daemon.http}/metrics")[2].decode())
+        answers["status"] = sorted(set(keys(json.loads(http(f"{daemon.http}/api/status")[2]))))
         daemon.kill()
         with daemon.again() as again, fl.connect(again.flight) as client:
             return {**answers, "in the end": of_the_daemon(client)}
@@ -160,6 +171,27 @@ def written_on(client: fl.FlightClient) -> Json:
         ],
         "persisted": {"/".join(table): persist(client, table) for table in TABLES},
     }
+
+
+def metrics(text: str) -> Json:
+    """The type of each metric, and the names of its labels."""
+    return {
+        family.name: [family.type, sorted({name for one in family.samples for name in one.labels})]
+        for family in text_string_to_metric_families(text)
+        if family.name.startswith("ingester_")
+    }
+
+
+def keys(value: Any, path: str = "") -> Iterator[str]:
+    """Where a JSON document has something that is no object, without the numbers in lists."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from keys(item, f"{path}.{name}")
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from keys(item, f"{path}[]")
+    else:
+        yield path
 
 
 def rows(client: fl.FlightClient, table: Table, **fields: object) -> Json:

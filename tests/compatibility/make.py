@@ -86,6 +86,7 @@ def main() -> None:
             asking.unpacked(Path(scratch, name)) for name in ("looked-at", "started", "adopted")
         ]
         answers = {
+            "settings": asking.of_the_settings(command),
             "log": asking.of_the_log(command, copies[0]),
             "store": asking.of_the_store(command, copies[0]),
             "daemon": asking.of_a_life(copies[1]),

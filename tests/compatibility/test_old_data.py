@@ -43,6 +43,10 @@ def check(found: Json, expected: Json) -> None:
             assert found[asked] == answer, asked
 
 
+def test_the_settings_are_what_they_were() -> None:
+    assert asking.of_the_settings(command) == ANSWERS["settings"]
+
+
 def test_the_tools_tell_the_same_of_the_log(data: Path) -> None:
     check(asking.of_the_log(command, data), ANSWERS["log"])
 
