@@ -24,9 +24,10 @@ def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> 
     Each key stands there once, under the names and types of the table's key.
     """
     keeps = np.zeros(len(folded.base), bool)
-    for name in _value_names(definition):
-        source = folded.sources.get(name)
-        keeps |= True if source is None else source < 0
+    for name in definition.schema.names:
+        if name not in definition.primary_key:
+            source = folded.sources.get(name)
+            keeps |= True if source is None else source < 0
     keeps &= folded.base >= 0
     if not keeps.any():
         return None
@@ -84,10 +85,6 @@ def _may_have_values(
     if field.name in folded.sources:
         return True
     return kept is not None and kept.column(field.name).null_count < kept.num_rows
-
-
-def _value_names(definition: TableDefinition) -> list[str]:
-    return [name for name in definition.schema.names if name not in definition.primary_key]
 
 
 def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table) -> Rows:

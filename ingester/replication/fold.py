@@ -17,6 +17,7 @@ Source: the squash of Seafowl's data sync (its changes, not its code), with dele
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,13 @@ class Folded:
     """The row of the changes, for each of them, that has a value; -1 where the table's stays."""
     deleted: pa.RecordBatch
     """Keys that are not there any more, each once; perhaps they never were."""
+
+
+def batch_of(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Make a batch of columns, which has its rows even where there is no column."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def fold(changes: Changes) -> Folded:

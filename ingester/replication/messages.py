@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.replication.fold import Changes, Mask
+from ingester.replication.fold import Changes, Mask, batch_of
 from ingester.schema.expansion import plain
 
 Role = Literal["old_pk", "new_pk", "value", "changed"]
@@ -70,12 +70,12 @@ class SyncLayout:
     def key_batch(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Pick the keys of a role as they were sent, in one order on both sides."""
         there = self._places[role]
-        return _batch({name: batch.column(there[name]) for name in self.key}, batch.num_rows)
+        return batch_of({name: batch.column(there[name]) for name in self.key}, batch.num_rows)
 
     def value_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Pick the values as they were sent."""
         values = {name: batch.column(at) for name, at in self._places["value"].items()}
-        return _batch(values, batch.num_rows)
+        return batch_of(values, batch.num_rows)
 
     def changes(self, batch: pa.RecordBatch) -> Changes:
         """Read the batch's rows as changes.
@@ -123,14 +123,14 @@ class SyncLayout:
     def _keys(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
         # In one order on both sides, whatever the order in the message is.
         there = self._places[role]
-        columns = {name: _plain(batch.column(there[name])) for name in self._places["new_pk"]}
+        columns = {name: _plain(batch.column(there[name])) for name in self.key}
         nulls = [pc.is_null(column).to_numpy(zero_copy_only=False) for column in columns.values()]
         partly = np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)
         if partly.any():
             raise InvalidRequest(
                 f"sync: {role} of row {int(np.flatnonzero(partly)[0])} is null in part"
             )
-        return _batch(columns, batch.num_rows)
+        return batch_of(columns, batch.num_rows)
 
     def _flags(self, batch: pa.RecordBatch) -> dict[str, Mask]:
         flags = {}
@@ -140,12 +140,6 @@ class SyncLayout:
                 raise InvalidRequest(f"sync: changed {name!r} has {column.null_count} nulls")
             flags[name] = column.to_numpy(zero_copy_only=False)
         return flags
-
-
-def _batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _plain(column: pa.Array) -> pa.Array:

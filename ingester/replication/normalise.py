@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from ingester.replication.fold import Changes, Mask
+from ingester.replication.fold import Changes, Mask, batch_of
 from ingester.replication.messages import SyncLayout
 from ingester.schema import Normaliser
 from persist.partitioning import PartitionSpec
@@ -84,7 +84,7 @@ def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
     return Changes(
         old=_one_batch([message.old for message in messages]),
         new=_one_batch([message.new for message in messages]),
-        values=pa.RecordBatch.from_arrays(values, schema=schema) if values else _no_columns(rows),
+        values=pa.RecordBatch.from_arrays(values, schema=schema) if values else batch_of({}, rows),
         changed=changed,
     )
 
@@ -119,7 +119,3 @@ def _flags(message: Changes, name: str) -> Mask:
 
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _no_columns(rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
