@@ -73,6 +73,12 @@ _BY_STATUS = {
     501: Verdict.UNABLE,
     507: Verdict.FULL,
 }
+_ERRORS: dict[Verdict, type[StoreError]] = {
+    Verdict.DENIED: StoreDenied,
+    Verdict.FULL: StoreFull,
+    Verdict.UNABLE: StoreUnsuitable,
+    Verdict.INVALID: StoreError,
+}
 
 
 def verdict_of(exc: Exception) -> Verdict:
@@ -103,17 +109,9 @@ def to_error(verdict: Verdict, exc: Exception, url: str, path: str | None) -> St
         return NotFound(path) if path is not None else StoreUnsuitable(f"{url}: no such bucket")
     if verdict is Verdict.NO_BUCKET:
         return StoreUnsuitable(f"{url}: there is no such bucket; create it first")
-    if verdict is Verdict.DENIED:
-        return StoreDenied(cause)
-    if verdict is Verdict.FULL:
-        return StoreFull(cause)
     if verdict is Verdict.ELSEWHERE:
         return StoreUnsuitable(f"{cause} (is the region right?)")
-    if verdict is Verdict.UNABLE:
-        return StoreUnsuitable(cause)
-    if verdict is Verdict.INVALID:
-        return StoreError(cause)
-    return StoreUnavailable(cause)
+    return _ERRORS.get(verdict, StoreUnavailable)(cause)
 
 
 def _answer(exc: BaseException | None) -> dict[str, Any] | None:
