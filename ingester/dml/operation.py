@@ -11,7 +11,6 @@ for ever is (ingester id, epoch, sequence), given by the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingester.dml.part import Part
@@ -48,9 +47,6 @@ class Operation:
     admitted_bytes: int = 0
     """The bytes that it counts for at the admission gate until it is answered."""
     duplicate: bool = False
-    on_logged: Callable[[int], None] | None = None
-    """Called with ``seq``, in the thread that logged it, when it is durable and visible to whoever
-    asks from now on. Must not raise."""
 
     @property
     def last_seq(self) -> int:

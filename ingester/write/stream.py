@@ -21,7 +21,7 @@ from ingester.write.admission import AdmissionGate, Relief
 from ingester.write.answer import PutAnswer
 from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
-from wal import Draft, OrderedSession
+from wal import Draft, Entry, OrderedSession
 
 Outcome = PutAnswer | BaseException
 Slot = list[Outcome]
@@ -259,9 +259,9 @@ def submit_for(
     (one, slot), streams = batches[0], {stream for stream, _ in batches}
     entry.sessions = tuple(stream.session for stream in streams)
 
-    def logged(sequence: int) -> None:
+    def stored(entry: Entry) -> None:
         for number, (stream, slot) in enumerate(batches):
-            stream.accept(slot, sequence + number)
+            stream.accept(slot, entry.seq + number)
         for stream in streams:
             stream.hand_out()
 
@@ -274,7 +274,6 @@ def submit_for(
         for stream in streams:
             stream.hand_out()
 
-    # Assigned, not handed to a constructor: who waits for an operation is known only when it is
-    # made, and it differs with every one.
-    operation.on_logged = logged
+    # Assigned, not handed to a constructor: who waits is known only once the entry is encoded.
+    entry.on_stored = stored
     sink.submit(operation, answer)

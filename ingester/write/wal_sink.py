@@ -1,9 +1,8 @@
 """The log stands as a sink before the buffer tree: nothing reaches the tree that is not on disk.
 
 Law of this file: operations enter the tree in log order, each group in one step of the event loop
-right after its sync, and every submitter is answered after that; who wants to know earlier that an
-operation is durable is told by its ``on_logged``. What cannot be applied was refused before it came
-here.
+right after its sync, and every submitter is answered after that. What cannot be applied was refused
+before it came here.
 """
 
 from __future__ import annotations
@@ -63,12 +62,11 @@ class WalSink:
         assert entry is not None, "an operation is encoded before it is submitted"
 
         def done(_entry: Entry, error: BaseException | None) -> None:
-            operation.entry = operation.on_logged = None
+            operation.entry = None
             answer(operation, self._refusal(error))
 
+        # Assigned, not handed to a constructor: the entry was encoded before it came here.
         entry.tag, entry.on_done = operation, done
-        if (on_logged := operation.on_logged) is not None:
-            entry.on_stored = lambda stored: on_logged(stored.seq)
         return entry
 
     def submit_together(self, transaction: Transaction, answer: Fate) -> None:

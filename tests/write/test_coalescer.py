@@ -211,8 +211,7 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
         made: Any = Coalescer(collector, collector, MAKER, lambda *_: None).make(arrivals)
         ((operation, answer),) = made
         assert operation.operations == 3
-        assert operation.on_logged is not None
-        operation.on_logged(7)
+        operation.entry.on_stored(operation.entry)
         answer(operation, None)
         del made, arrivals, operation, answer
         assert [each() for each in kept] == [None] * 3
