@@ -11,17 +11,7 @@ parameters, types and docstrings are written once.
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial, wraps
-from typing import (
-    Any,
-    ClassVar,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeAlias,
-    TypeVar,
-)
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -62,8 +52,8 @@ class Awaited(Generic[C]):
 
 
 # A call of the blocking client's, and what it is when awaited.
-_Call: TypeAlias = Callable[Concatenate[C, P], T]
-_AwaitedCall: TypeAlias = Callable[Concatenate[Awaited[C], P], Coroutine[Any, Any, T]]
+_Call = Callable[Concatenate[C, P], T]
+_AwaitedCall = Callable[Concatenate[Awaited[C], P], Coroutine[Any, Any, T]]
 
 
 def _awaited(call: _Call[C, P, T], note: str = "") -> _AwaitedCall[C, P, T]:
