@@ -1,9 +1,9 @@
 """One buffer's files, uploaded, until a committed version has them.
 
     UPLOADED ─▶ LINGERING ─┬──────────────▶ DUE ─┬─▶ COMMITTED
-                           └─▶ ASSEMBLING ─▶┘ ▲  ├─▶ REFUSED ───┐ made anew by its partition
-                                    ▲         │  └─▶ LEFT_OUT ──┤ nothing to do
-                                    └─────────┴─────────────────┘
+                           └─▶ ASSEMBLING ─▶┘ ▲  ├─▶ REFUSED ──┐ made anew by its partition
+                                    ▲         │  └─▶ LEFT_OUT ─┤ as it is
+                                    └─────────┴────────────────┘
 
 Law of this file: values and their transitions. :mod:`ingester.tables.commit_schedule` decides when
 one is taken, :mod:`ingester.tables.commit_batches` what becomes of it in a commit.

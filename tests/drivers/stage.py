@@ -109,6 +109,8 @@ class Stage:
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
         self.epoch = 1
+        self.segment = 0
+        """The segment of the log that operations are said to be in."""
 
     def _spill(self, folder: Path, handle: BufferHandle) -> None:
         self.spilled.append(handle)
@@ -159,7 +161,7 @@ class Stage:
             origin_sequence=sequence,
             messages=messages,
         )
-        operation.seq, operation.epoch = first + 1, self.epoch
+        operation.seq, operation.epoch, operation.segment = first + 1, self.epoch, self.segment
         self.tree.apply(operation)
 
     def open(self, filtered: bool) -> Reader:
