@@ -1,12 +1,13 @@
 """A durable streaming ingester: Arrow batches in over Flight, sorted Parquet out to a store.
 
-Four ways lead through it; each room's own page tells the rest.
+Four ways lead through it; each room's own page tells the rest. A room is one of the packages below.
 
     write     ``server/flight`` ─▶ ``write`` ─▶ (`wal`) ─▶ ``buffer``
-              A gRPC thread receives a batch and lets it in by its bytes. Then the batch is checked,
-              split by partition and encoded: a larger one by the threads that receive, small ones
-              together by the log's thread. That thread writes and syncs whatever waits as one
-              group; the event loop applies the group to the buffers, in log order, and answers.
+              A gRPC thread receives a batch, which is let in by its bytes, checked, split by
+              partition and encoded; small ones are made one operation. One thread writes and syncs
+              all that waits as a group: the log's own, or that of a caller who finds nobody
+              writing. A batch without an origin is answered then; the event loop applies the group
+              to the buffers in log order, and answers for those with an origin.
 
     flush     ``buffer`` ─▶ ``flush`` ─▶ (`persist`) ─▶ ``tables`` ─▶ ``buffer``
               A partition's buffer is frozen when it is old or large, or when memory is short.
@@ -16,10 +17,10 @@ Four ways lead through it; each room's own page tells the rest.
               segments go that nobody needs any more.
 
     query     ``server/flight`` ─▶ ``query`` ─▶ ``buffer``, (`persist`)
-              A snapshot fixes a manifest version and a place in every buffer. The client pulls the
-              rows part by part, wherever they lie by then.
+              What is acknowledged is applied first. A snapshot fixes a manifest version and a place
+              in every buffer. The client pulls the rows part by part, wherever they lie by then.
 
-    restart   ``daemon`` ─▶ ``recovery`` ─▶ (`wal`) ─▶ ``buffer``
+    restart   ``daemon`` ─▶ (`wal`), (`persist`) ─▶ ``recovery`` ─▶ ``tables``, ``buffer``
               A start checks the log and claims a new epoch in the store, which fences whoever ran
               under this name before. Replay registers the epoch with every table that the log
               names, and brings back what no file has. A log whose daemon will not come back can be
@@ -32,9 +33,11 @@ kinds of work, ``write``, ``query``, ``flush`` and ``maintenance``, which are bl
 rows; ``dml`` is what an operation is; ``origins`` knows who has written what, ``schema`` what a
 table takes, ``observability`` what is told; ``config``, ``memory`` and ``errors`` are for all.
 Beside the daemon: ``client``, and on it ``spark`` and ``postgres``. `wal` and `persist` are
-packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``.
+packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``. A
+room imports only from lower ones.
 
-Start reading at :mod:`ingester.write`.
+A file's first lines say what it is for; its law, where it has one, is the invariant that whoever
+changes it keeps. Start reading at :mod:`ingester.write`.
 """
 
 __version__ = "0.1.0"

@@ -4,14 +4,16 @@
      checked      opened        a version and     pulled by    where rows   └▶ ``merge_reader``
                                 buffers, pinned   the client   lie by then      (keyed tables)
 
-``queries`` opens an answer: it takes a ``snapshot`` (``version_tail`` where a version is named) and
-counts it among those under way. ``stream`` is pulled by the client's flow control; for each part
-it has a turn of ``fair_scheduler``, so that few answers compute at a time. ``reader`` goes from
-place to place: files through ``row_group_scan`` and ``row_group_cache``, buffers, and what
-``buffer_spill`` has kept of buffers that were let go under a reader. ``slicer`` cuts what matches
-into parts (``parts``). In a keyed table ``merge_reader`` merges files and buffers by
-``merge_on_read``, and ``result_spill`` keeps the merged rows on disk until they are sent.
-``read_context`` is what these readers of one answer share.
+``queries`` opens an answer when the log has caught up, so that all that is acknowledged is
+applied (``ingester.server.portal``). It takes a ``snapshot`` (``version_tail`` where a version is
+named) and counts it among those under way. ``stream`` is pulled by the client's flow control; for
+each part it has a turn of ``fair_scheduler``, so that few answers compute at a time. ``reader``
+goes from place to place: files through ``row_group_scan`` and ``row_group_cache``, buffers, and
+what ``buffer_spill`` has kept of buffers that were let go under a reader. ``slicer`` cuts what
+matches into parts (``parts``), which ``ingester.server.flight.get`` sends. In a keyed table
+``merge_reader`` merges files and buffers by ``merge_on_read``, and ``result_spill`` keeps the
+merged rows on disk until they are sent. ``read_context`` is what these readers of one answer
+share.
 
 A reader holds positions and no rows between two parts. Nothing here writes, and a client that
 stands still holds nobody up. Start reading at ``queries``, then ``reader``.

@@ -1,9 +1,11 @@
 """From a log back to rows: our own after a crash, another's after it is dead.
 
-    ``replay``    our log ─▶ what no file has ─▶ the buffers, within the memory limits
-    ``adopt`` ─▶ ``orphan_log`` ─▶ ``adoption_rules`` ─▶ ``adopt_table``: its rows committed for who
-                                                          wrote them
+    ``replay``  our log ─▶ each table opened at its newest version, our epoch committed to it
+                (``ingester.tables.ddl``) ─▶ what no file has ─▶ the buffers, within the limits
+    ``adopt``   a log whose daemon is dead ─▶ ``orphan_log`` reads it ─▶ ``adopt_table`` commits
+                its rows for who wrote them, as ``adoption_rules`` say
 
-Both skip what manifests and origins already hold, so that running twice adds nothing. A log is
-left as it is until everything in it is in a committed version. Start reading at ``replay``.
+Both skip what manifests and origins already hold, so that running twice adds nothing. Adoption
+never changes a log; a segment of ours goes when all in it is in committed versions. Start reading
+at ``replay``.
 """

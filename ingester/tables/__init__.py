@@ -2,14 +2,16 @@
 
     ``catalog`` ─▶ ``ddl``: opened, created, widened, registered
         │              └ ``owner``: a keyed table's writes have one daemon
-        └▶ ``commits`` ◀── ``finished_flush``: an uploaded buffer on its way into a version
+        └▶ ``commits`` ◀── ``finished_flush`` ◀── the flush room: files on their way into a version
               ├ ``commit_gate``: one table's manifest, one change at a time
               ├ ``commit_schedule``: when a finished flush is committed, and with whom
               ├ ``commit_batches``: what of a batch goes into the version, what is made anew
               ├ ``origin_claims``: what a version says of origins
               │    └ ``origin_takeover``, ``origin_lookup``
-              └ ``version_overlap``: buffers whose rows somebody else may have committed
+              ├ ``version_overlap``: buffers whose rows somebody else may have committed
+              └▶ ``persist.manifest.commit`` ─▶ ``ingester.buffer.tree``: in one step the version is
+                 installed and the buffers that it covers are let go
 
-One commit of a table at a time. Nothing else in the daemon writes a manifest. Start reading at
+One commit of a table at a time. Nothing else in the daemon commits a version. Start reading at
 ``commits``.
 """

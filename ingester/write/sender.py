@@ -1,8 +1,9 @@
 """A sender chooses one of three ways into the log for each batch of a stream.
 
-    small, without metadata   ─▶ ``coalescer``: an operation with others, in the log's thread
-    larger, little work       ─▶ ``preparation``: passed on to the combiner's thread
-    any other                 ─▶ ``preparation``: made into an operation here, and submitted
+    small, no origin, no metadata   ─▶ ``coalescer``: an operation with others, in the thread that
+                                       writes the log
+    larger, no origin, little work  ─▶ ``preparation``: passed on to the combiner's thread
+    any other                       ─▶ ``preparation``: made into an operation here, and submitted
 
 Law of this file: batches go to the log in their stream's order, whichever way each takes. All that
 costs per byte is done before the loop; a batch with a sequence goes by way of it, where the dedup

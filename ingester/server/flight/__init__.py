@@ -2,9 +2,11 @@
 
     ``server``  the methods of Flight, one thread of gRPC's for each call
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication
-                    ``put_reader`` reads messages ─▶ ``decoding`` bounds what they expand to
-                    ─▶ the write room ─▶ ``in_flight`` counts what is not answered
-       DoGet        ``get`` ─▶ the query room
+                    ``in_flight`` lets a message be read while few are unanswered
+                    ─▶ ``put_reader``, ``decoding`` (which bounds what they expand to)
+                    ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` hands answers out
+                    ─▶ ``put`` sends them, in order
+       DoGet        ``get`` ─▶ the query room, whose parts it sends
        DoAction     ``requests`` (the body) ─▶ ``actions``
        any error    ``refusals``: status, code and details as clients see them
     ``reception``  bounds what arrives before a handler runs, by ``interposition`` between
