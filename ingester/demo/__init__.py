@@ -16,7 +16,7 @@
       ``totals``         what is compared
       ``report``         what is printed
 
-Law of this package: it uses the daemon as any user would (command line, client library, Spark
+It uses the daemon as any user would (command line, client library, Spark
 reader) and believes nothing: what it sent is summed up with pyarrow, what Spark and the daemon
 give back is summed up by them, and any number that differs ends the demo with exit code 1. Start
 reading at ``run``.

@@ -1,6 +1,7 @@
 """How much memory there is, who holds it, and how it goes back.
 
-``machine`` says what the process may use, ``ledger`` counts what it holds by kind and knows the
-watermarks, ``allocator`` chooses who holds rows for Arrow, ``heap_trim`` gives the C library's free
-memory back. It never refuses anything: that is admission's. Start reading at ``ledger``.
+    ``machine``     what the process may use ─▶ ``ledger``: what it holds, by kind, and watermarks
+    ``allocator``   who holds rows for Arrow ─▶ ``heap_trim``: the C library's free memory goes back
+
+It never refuses anything: that is admission's. Start reading at ``ledger``.
 """

@@ -5,7 +5,8 @@
            └───────────────── the slot advances by durable sequences ◀────────────────────────┘
 
 ``replicator`` drives it: ``initial_copy`` first, then change by change, a transaction at a time. It
-keeps no state of its own: the daemon's origin says how far it has come. Start reading there.
+keeps no state of its own: the daemon's origin says how far it has come. Start reading at
+``replicator``.
 
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.
 """

@@ -26,7 +26,7 @@ from ingester.query.parts import cut
 
 
 class _Nameless:
-    """A file without a name, open for reading by position. Threads."""
+    """A file without a name, read by position, by any thread."""
 
     def __init__(self, folder: Path, pieces: Iterable[pa.Buffer]) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     ``session``     a local session for a demo; ``errors``: what can keep a table from being read
 
 PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon, so
-executors need this distribution and not its servers.
+executors need this distribution and not its servers. Start reading at ``read``.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ else:
         max_rows: int
 
     class SupportsTriggerAvailableNow:
-        """Spark asks such a version's stream once for its end, and goes no further."""
+        """The mark of a stream that ends where Spark's first question for its end found it."""
 
 
 __all__ = [

@@ -3,5 +3,5 @@
     a committed version ─▶ ``spark_metadata``: the list of Spark's own file sink
 
 An export follows the manifest and never leads it: what it lists is committed, nothing is derived
-from it, and a table is whole without it.
+from it, and a table is whole without it. Start reading at ``spark_metadata``.
 """

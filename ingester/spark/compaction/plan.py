@@ -106,7 +106,7 @@ def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGro
 def _packed(
     files: Sequence[Add], target_bytes: int, columns: Sequence[str] = ()
 ) -> list[tuple[Add, ...]]:
-    """Neighbours in the order of their rows by these columns, together up to the target."""
+    """Groups of files whose rows are neighbours by these columns, each up to the target's size."""
     place = {add.path: number for number, add in enumerate(files)}
     groups: list[list[Add]] = []
     size = 0

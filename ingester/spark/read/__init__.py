@@ -7,5 +7,5 @@
          ├ ``nan_statistics``: filters on columns that may hold NaN
          └ ``columns``, ``types``, ``nanoseconds``: what Spark sees of a table's types
 
-Start reading at ``read_table``.
+It never guesses: what a reader cannot give exactly is refused. Start reading at ``read_table``.
 """

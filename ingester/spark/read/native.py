@@ -126,7 +126,7 @@ def _literal(path: str) -> str:
 
 @contextmanager
 def _discovery(spark: SparkSession, root: str) -> Iterator[None]:
-    """While Spark lists the files: no job of one task per file.
+    """Keep Spark from starting a job of one task per file when it lists the files.
 
     Spark takes these from the session alone. Who lists other files meanwhile in this session finds
     them no slower on local disk and with hundreds of tasks at once elsewhere.

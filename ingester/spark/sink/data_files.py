@@ -59,7 +59,7 @@ class FileSink:
     target_bytes: int = TARGET_FILE_BYTES
     compression: Compression = ZSTD
     adds: list[Add] = field(default_factory=list)
-    """What is to be listed, so far."""
+    """The files that were put into the store so far, for a commit to list."""
     _held: defaultdict[PartitionValues, list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )

@@ -7,5 +7,5 @@
                 │     └ ``new_columns``      where it stops: a file with columns it has no place for
                 └▶ ``count``                   how many rows, without reading one
 
-Start reading at ``source``.
+No state is kept outside Spark's own: an offset says all. Start reading at ``source``.
 """

@@ -51,7 +51,7 @@ class Room:
 
 
 def batch_limit(options: SourceOptions) -> ReadLimit:
-    """What the options say of one batch.
+    """The limit that the options set for one batch.
 
     Raises:
         RequestRefused: More than one says it, or this version of Spark would not ask.
