@@ -9,10 +9,9 @@
       ``requirements``   what has to be installed, asked for at once
       ``source``         the flights, from an installed package
       ``process``        the daemon, as a process of its own
-      ``stages``         what is done at the daemon, one function a stage
+      ``stages``         what is done at the daemon and with Spark, one function a stage
         ``streaming``      the writers, and a meter of each table
         ``live_queries``   queries while writers write
-      ``spark_reader``   the files, as Spark reads them
       ``totals``         what is compared
       ``report``         what is printed
 

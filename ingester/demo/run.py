@@ -24,8 +24,7 @@ from .process import DaemonFailed, DemoDaemon
 from .report import DemoResult, show, uncounted
 from .requirements import missing_parts
 from .source import SourceMissing, flights_file, read_flights
-from .spark_reader import totals_by_spark
-from .stages import compare_at_daemon, create_tables, measured, persist, stream
+from .stages import compare_at_daemon, create_tables, measured, persist, stream, totals_by_spark
 from .streaming import Load
 from .totals import disagreements, totals_of
 

@@ -1,6 +1,7 @@
-"""The stages at the daemon, one function each: create the tables, stream, persist, measure.
+"""The stages, one function each: create the tables, stream, persist, measure, read with Spark.
 
-All talk to the daemon through the client library alone, and say on the console what they see.
+All but the last talk to the daemon through the client library alone, and say on the console what
+they see. pyspark is imported only when it is called.
 """
 
 import time
@@ -15,7 +16,7 @@ from ingester.client import Client
 from .live_queries import look
 from .report import TableResult
 from .streaming import NAMESPACE, TARGETS, Load, Streaming
-from .totals import Totals, disagreements, totals_of
+from .totals import Totals, disagreements, spark_totals, totals_of
 
 LOOK_AT_PERCENT = (25, 50, 75)
 PERSIST_AT_PERCENT = 50
@@ -116,3 +117,22 @@ def measured(client: Client, streaming: Streaming) -> list[TableResult]:
             )
         )
     return results
+
+
+def totals_by_spark(store_url: str, schema: pa.Schema) -> dict[str, dict[str, int]]:
+    """Each table's totals over the columns of ``schema``, from a Spark session of its own."""
+    from ingester.spark import read_table
+    from ingester.spark.session import local_session
+
+    spark = local_session("ingester demo")
+    try:
+        expressions = [f"{sql} as `{name}`" for name, sql in spark_totals(schema).items()]
+        found = {}
+        for target in TARGETS:
+            frame = read_table(spark, store_url, NAMESPACE, target.table)
+            row = frame.selectExpr(*expressions).first()
+            assert row is not None, "a sum without groups is one row"
+            found[target.table] = {name: int(value) for name, value in row.asDict().items()}
+        return found
+    finally:
+        spark.stop()
