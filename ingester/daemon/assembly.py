@@ -59,7 +59,7 @@ from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
-from ingester.tables.origin_takeover import Ownership
+from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.admission import AdmissionGate, DiskRoom
 from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import DedupSink
@@ -152,7 +152,7 @@ class Runtime:
             auto_create=settings.auto_create,
             endpoint=lambda: settings.flight.advertise or self.flight_url,
         )
-        self.ownership = Ownership(commits, self.origins, self.writer)
+        self.takeover = OriginTakeover(commits, self.origins, self.writer)
         self.known_origins = KnownOrigins(self.catalog, self.origins)
 
     def _make_maintenance(self, manifest: ManifestSettings) -> None:
@@ -240,14 +240,14 @@ class Runtime:
             epoch=self.writer.epoch,
             newest_seq=lambda: self.tree.applied_seq,
         )
-        self.writes = Writes(self.catalog, self.ownership, path, self._schema_numbers)
+        self.writes = Writes(self.catalog, self.takeover, path, self._schema_numbers)
 
     def _make_replication(self, replication: ReplicationSettings) -> None:
         self.open_transactions = OpenTransactions(
             replication.max_transaction_bytes, trio.current_time
         )
         commit = TransactionCommit(
-            TransactionDedup(self.catalog, self.ownership),
+            TransactionDedup(self.catalog, self.takeover),
             PointLookup(self.row_groups, lambda: self.tree.applied_seq),
             self.wal_sink,
             self._schema_numbers,

@@ -18,7 +18,7 @@ from ingester.buffer import BufferedRows, Pin
 from ingester.query.buffer_spill import RowsFile
 from ingester.query.merge_on_read import MergeOnRead, TailDeletes
 from ingester.query.parts import chunk_at, copied, cut, sent_bytes, window
-from ingester.query.read_context import Part, ReadContext
+from ingester.query.read_context import AnswerPart, ReadContext
 from ingester.query.result_spill import SpilledResult
 from ingester.query.snapshot import PartitionView, Replaced
 from ingester.schema.align import align_table
@@ -40,7 +40,7 @@ class MergeReader:
             else None
         )
 
-    def parts(self, view: PartitionView, name: str) -> Iterator[Part]:
+    def parts(self, view: PartitionView, name: str) -> Iterator[AnswerPart]:
         """Give all parts of a partition, and in a tail the deletes."""
         context, tail_deletes = self._context, self._tail_deletes
         merge = MergeOnRead(context.definition, context.columns)
@@ -89,7 +89,9 @@ class MergeReader:
         start, batch = chunks[chunk_at(chunks, row)][:2]
         return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
 
-    def _surviving(self, given: list[pa.RecordBatch], name: str, source: str) -> Iterator[Part]:
+    def _surviving(
+        self, given: list[pa.RecordBatch], name: str, source: str
+    ) -> Iterator[AnswerPart]:
         """Give the parts of rows that are the newest of their keys, and in a tail their deletes.
 
         Args:
@@ -104,14 +106,14 @@ class MergeReader:
             piece = self._slicer.whole(rows, own=False)
             del rows
             if piece.batch.num_rows:
-                yield Part(self._context.marked(piece.batch), name, source, piece.nbytes)
+                yield AnswerPart(self._context.marked(piece.batch), name, source, piece.nbytes)
             else:
                 self._context.pace.let_others()
             del piece
         if tail_deletes is not None and missed is not None:
             yield from self._deletes(tail_deletes, missed, name, source)
 
-    def _widened(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[Part]:
+    def _widened(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[AnswerPart]:
         """Give the parts of matching rows that lack columns of the answer."""
         found, row = copied(self._slicer.matching(rows)), 0
         del rows
@@ -120,13 +122,13 @@ class MergeReader:
                 view = self._slicer.fitting(found, row, found.num_rows)
                 row += view.num_rows
                 piece = self._slicer.whole(view, own=True)
-                yield Part(self._context.marked(piece.batch), name, source, piece.nbytes)
+                yield AnswerPart(self._context.marked(piece.batch), name, source, piece.nbytes)
                 del piece
         self._context.pace.let_others()
 
     def _deleted_since(
         self, replaced: Replaced, merge: MergeOnRead, tail_deletes: TailDeletes, name: str
-    ) -> Iterator[Part]:
+    ) -> Iterator[AnswerPart]:
         """Give the deletes of a version's keys that neither today's files nor buffers have."""
         definition = self._context.definition
         key = definition.primary_key
@@ -139,13 +141,13 @@ class MergeReader:
 
     def _deletes(
         self, tail_deletes: TailDeletes, keys: pa.RecordBatch, name: str, source: str
-    ) -> Iterator[Part]:
+    ) -> Iterator[AnswerPart]:
         row = 0
         while row < keys.num_rows:
             some = self._slicer.fitting(keys, row, keys.num_rows)
             row += some.num_rows
             for part in cut(tail_deletes.deletes(some)):
-                yield Part(copied(part), name, source, sent_bytes(part))
+                yield AnswerPart(copied(part), name, source, sent_bytes(part))
 
     def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Give the rows of files, each time as many as make a part."""

@@ -21,7 +21,7 @@ from persist.table import TableDefinition
 OPERATION = "_op"
 
 
-class Part(NamedTuple):
+class AnswerPart(NamedTuple):
     """What is sent at once: rows of one partition, and where they came from."""
 
     batch: pa.RecordBatch

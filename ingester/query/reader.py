@@ -15,7 +15,7 @@ from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.buffer_spill import OrderFile, RowSelection, RowsFile
 from ingester.query.merge_reader import MergeReader
 from ingester.query.parts import Piece, chunk_at, joined_chunks
-from ingester.query.read_context import Part, ReadContext, Selection
+from ingester.query.read_context import AnswerPart, ReadContext, Selection
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.row_group_scan import AHEAD, RowGroupScan
 from ingester.query.snapshot import PartitionView, Snapshot
@@ -37,7 +37,7 @@ class PartReader:
         self._ahead = 0
         """How many row groups are worth decoding before they are asked for."""
 
-    def parts(self) -> Generator[Part, None, None]:
+    def parts(self) -> Generator[AnswerPart, None, None]:
         """Give all parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
@@ -47,7 +47,7 @@ class PartReader:
         """Let go of the last part: nobody wants it any more."""
         self._slicer.let_go()
 
-    def _limited(self, parts: Iterator[Part]) -> Iterator[Part]:
+    def _limited(self, parts: Iterator[AnswerPart]) -> Iterator[AnswerPart]:
         left = self.selection.limit
         if left is None:
             yield from parts
@@ -60,7 +60,7 @@ class PartReader:
             left -= batch.num_rows
             yield part._replace(batch=batch)
 
-    def _all_parts(self) -> Iterator[Part]:
+    def _all_parts(self) -> Iterator[AnswerPart]:
         definition = self.snapshot.definition
         merged = MergeReader(self._context) if definition.keyed else None
         for view in self.snapshot.partitions():
@@ -83,7 +83,7 @@ class PartReader:
         # A partition has at least one row and, where it says something of a column, no nulls in it.
         return self.selection.predicate.may_match(view.bounds(definition), 1)
 
-    def _pin_parts(self, pin: Pin, name: str) -> Iterator[Part]:
+    def _pin_parts(self, pin: Pin, name: str) -> Iterator[AnswerPart]:
         row = 0
         while row < pin.rows:
             source = pin.source()
@@ -93,7 +93,7 @@ class PartReader:
             rows, piece = self._part_at(source, row, pin.rows)
             row += rows
             if piece.batch.num_rows:
-                yield Part(self._context.marked(piece.batch), name, "buffer", piece.nbytes)
+                yield AnswerPart(self._context.marked(piece.batch), name, "buffer", piece.nbytes)
             else:
                 self._context.pace.let_others()
 
@@ -116,7 +116,7 @@ class PartReader:
             return self._slicer.part(batch, 0, batch.num_rows)
         return batch.num_rows, self._slicer.whole(batch, own=own)
 
-    def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[Part]:
+    def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[AnswerPart]:
         """Give the rows of a buffer that were not sent before it was released, from its files."""
         order = source.spill
         assert order is None or isinstance(order, OrderFile)
@@ -130,7 +130,7 @@ class PartReader:
 
     def _file_parts(
         self, adds: Sequence[Add], name: str, selected: RowSelection | None = None
-    ) -> Iterator[Part]:
+    ) -> Iterator[AnswerPart]:
         context = self._context
         for visit in self._scan.visits(adds):
             row = 0
@@ -147,7 +147,7 @@ class PartReader:
                 if row == visit.rows:
                     context.group_read(visit.file, visit.group)
                 if piece.batch.num_rows:
-                    yield Part(context.marked(piece.batch), name, "file", piece.nbytes)
+                    yield AnswerPart(context.marked(piece.batch), name, "file", piece.nbytes)
                 else:
                     context.pace.let_others()
                 if 4 * row >= 3 * visit.rows:

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 
 from ingester.errors import TooSlow
-from ingester.query.read_context import Part, Selection
+from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.reader import PartReader
 
 
 class AnswerStream:
-    """An iterator of :class:`Part`; closes its snapshot at the end, on error, and when dropped."""
+    """An iterator of parts, which closes its snapshot at the end, on error and when dropped."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class AnswerStream:
     def __iter__(self) -> AnswerStream:
         return self
 
-    def __next__(self) -> Part:
+    def __next__(self) -> AnswerPart:
         with self._lock:
             if self.expired:
                 raise TooSlow(

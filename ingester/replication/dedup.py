@@ -14,7 +14,7 @@ from ingester.errors import InvalidRequest, Superseded
 from ingester.origins.origin_table import OriginTable
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
-from ingester.tables.origin_takeover import Ownership
+from ingester.tables.origin_takeover import OriginTakeover
 from persist.manifest import PartitionKey
 from persist.table import TableKey
 
@@ -31,10 +31,10 @@ class NewChanges(NamedTuple):
 class TransactionDedup:
     """Finds out what is new, and takes origins over for that."""
 
-    def __init__(self, catalog: Catalog, ownership: Ownership) -> None:
+    def __init__(self, catalog: Catalog, takeover: OriginTakeover) -> None:
         self._catalog = catalog
-        self._ownership = ownership
-        self._origins = ownership.origins
+        self._takeover = takeover
+        self._origins = takeover.origins
         self._begun: dict[tuple[str, TableKey], int] = {}
         """The sequence from which on an origin is known to be this daemon's in a table."""
 
@@ -94,6 +94,6 @@ class TransactionDedup:
         origin_table = self._origins.table(origin, table.key)
         begun = self._begun.get((origin, table.key))
         if begun is None or sequence < begun or not origin_table.owns(sequence):
-            await self._ownership.take(table, origin, sequence)
+            await self._takeover.take(table, origin, sequence)
             self._begun[origin, table.key] = sequence
         return origin_table

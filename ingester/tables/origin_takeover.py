@@ -28,7 +28,7 @@ from persist.table import TableKey
 log = structlog.get_logger(__name__)
 
 
-class Ownership:
+class OriginTakeover:
     """Takes origins over for this daemon. Loop only."""
 
     def __init__(self, commits: Commits, origins: Origins, writer: WriterIdentity) -> None:

@@ -14,7 +14,7 @@ from ingester.buffer import TableBuffer
 from ingester.errors import Stopping, Superseded
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.tables.catalog import Catalog
-from ingester.tables.origin_takeover import Ownership
+from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.plan import Plans
 from ingester.write.stream import Deliver, WritePath, WriteStream
 from persist.table import TableDefinition, TableKey
@@ -40,12 +40,12 @@ class Writes:
     def __init__(
         self,
         catalog: Catalog,
-        ownership: Ownership,
+        takeover: OriginTakeover,
         path: WritePath,
         schema_numbers: Iterator[int],
     ) -> None:
         self._catalog = catalog
-        self._ownership = ownership
+        self._takeover = takeover
         self._path = path
         self._origins = path.origins
         self._plans = Plans(schema_numbers)
@@ -94,7 +94,7 @@ class Writes:
         """
         assert stream.origin is not None
         table = stream.plan.table
-        await self._ownership.take(table, stream.origin, sequence)
+        await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
     def _check_room(self, nbytes: int) -> None:

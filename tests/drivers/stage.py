@@ -24,14 +24,14 @@ from ingester.buffer import (
     TreeHooks,
 )
 from ingester.dml.operation import Operation
-from ingester.dml.part import Part as OperationPart
+from ingester.dml.part import AnswerPart as OperationPart
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
-from ingester.query.read_context import Part, Selection
+from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.reader import PartReader
 from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import RowGroupCache
@@ -59,7 +59,9 @@ WRITER = WriterIdentity("tested", "0" * 16, 1)
 class Reader:
     """A snapshot under way, and the row numbers that it should bring."""
 
-    def __init__(self, snapshot: Snapshot, parts: Iterator[Part], expected: list[int]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, parts: Iterator[AnswerPart], expected: list[int]
+    ) -> None:
         self.snapshot = snapshot
         self.parts = parts
         self.expected = expected

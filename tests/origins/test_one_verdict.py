@@ -2,7 +2,7 @@
 
 Processes take one origin over, one after another, and bring rows of two partitions into files. The
 sink, replication, replay, adoption and the flush are then asked, each in its own way, which rows a
-process still has to write. The catalogue and the ownership around them are stand-ins that answer
+process still has to write. The catalogue and the takeover around them are stand-ins that answer
 from the one version that the history has made.
 """
 
@@ -33,7 +33,7 @@ from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_claims import OriginClaims
-from ingester.tables.origin_takeover import Ownership
+from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.dedup_sink import DedupSink
 from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply
 from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
@@ -192,8 +192,8 @@ def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
 
     async def ask() -> None:
         catalog = cast(Catalog, SimpleNamespace(prepare_write=prepare_write))
-        ownership = cast(Ownership, SimpleNamespace(origins=daemon.origins, take=take))
-        dedup = TransactionDedup(catalog, ownership)
+        takeover = cast(OriginTakeover, SimpleNamespace(origins=daemon.origins, take=take))
+        dedup = TransactionDedup(catalog, takeover)
         for sequence in range(LAST + 1):
             try:
                 found = await dedup.new_in(TABLE, TableChanges(DEFINITION), NAME, sequence)

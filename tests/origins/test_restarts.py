@@ -42,7 +42,7 @@ class Life:
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], process)
 
     def open(self, first: int) -> None:
-        """As `Ownership.take` does."""
+        """As `OriginTakeover.take` does."""
         origin_table = self.origins.table(NAME, TABLE)
         if origin_table.owns(first):
             return

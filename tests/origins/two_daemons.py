@@ -190,7 +190,7 @@ class Daemon:
     # A stream
 
     def open(self, first: int) -> None:
-        """As `Ownership.take` does: all from ``first`` on can be judged from now on."""
+        """As `OriginTakeover.take` does: all from ``first`` on can be judged from now on."""
         origin_table, process = self._origin_table, (self.id, self._epoch)
         if origin_table.owns(first):
             self.refresh()
