@@ -24,7 +24,7 @@ from ingester.buffer import (
     TreeHooks,
 )
 from ingester.dml.operation import Operation
-from ingester.dml.part import AnswerPart as OperationPart
+from ingester.dml.part import Part
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
@@ -148,7 +148,7 @@ class Stage:
         columns = (numbers, keys, [n % PARTITIONS for n in numbers], [FILLING] * count)
         batch = pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
         parts = tuple(
-            OperationPart(values, part, part.nbytes)
+            Part(values, part, part.nbytes)
             for values, part in split_batch(batch, self.table.definition.spec)
         )
         sequence = None if origin is None else first + 1
