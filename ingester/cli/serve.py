@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from ingester.config.sources import load, shown_values
-from ingester.memory.allocator import choose_allocator, room_bytes
+from ingester.memory.allocator import choose_allocator, pool_bytes
 
 from .exits import end_process
 from .printing import print_json, print_line, print_table
@@ -23,7 +23,7 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
         ConfigError: settings that cannot be used.
     """
     settings = load(flags, file=file).settings
-    choose_allocator(room_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
+    choose_allocator(pool_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
     # What is imported stays: to look for garbage in it takes a tenth of the start.
     gc.disable()
     from ingester.daemon.process import serve as run

@@ -4,7 +4,7 @@ Law of this file: who holds whom, and who is told of what, is visible here and n
 is made with those that it needs; where one that comes later is told of something, a function
 looks it up. The file is long because it names every part once. The write path, from outside in:
 
-    AdmissionGate ┊ MetricsSink ─ DedupSink ─ WalSink ─ BufferTree
+    AdmissionControl ┊ MetricsSink ─ DedupSink ─ WalSink ─ BufferTree
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import OriginTakeover
-from ingester.write.admission import AdmissionGate, DiskRoom
+from ingester.write.admission import AdmissionControl, DiskRoom
 from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import DedupSink
 from ingester.write.metrics_sink import MetricsSink
@@ -221,7 +221,7 @@ class Runtime:
             relief=self.freeze_policy,
             on_group=self._group_applied,
         )
-        self.gate = AdmissionGate(
+        self.gate = AdmissionControl(
             self.ledger,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
             queued_bytes=lambda: self.flusher.queued_bytes,

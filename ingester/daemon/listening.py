@@ -10,7 +10,7 @@ import trio
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Runtime
 from ingester.errors import Stopping
-from ingester.memory.allocator import find_room, room_bytes
+from ingester.memory.allocator import find_bounded_pool, pool_bytes
 from ingester.observability.status import Status
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.reception import bounded_messages
@@ -65,7 +65,7 @@ def _message_limits(settings: Settings) -> tuple[int, int]:
 
 def _decoding(settings: Settings) -> Decoding:
     most_bytes = settings.flight.max_batch_bytes
-    return Decoding(find_room(), room_bytes(most_bytes, settings.memory.limit), most_bytes)
+    return Decoding(find_bounded_pool(), pool_bytes(most_bytes, settings.memory.limit), most_bytes)
 
 
 def _catch_up(wal: Log) -> None:

@@ -5,10 +5,10 @@ the one that Python chose and some its own default, which is settled when pyarro
 allocators keep free memory for themselves twice. jemalloc hands pages out again that others fault
 in anew.
 
-The room is the exception: another allocator (mimalloc), which has so much memory and no more. What
-does not fit fails in the one call that asks for it, with nothing allocated. What clients send
-compressed goes there (:mod:`ingester.server.flight.reception`), as nobody sees how large it is
-before it is decompressed, and is copied out as soon as it is known to be let in.
+The decompression pool is the exception: another allocator (mimalloc), which has so much memory
+and no more. What does not fit fails in the one call that asks for it, with nothing allocated.
+What clients send compressed goes there (:mod:`ingester.server.flight.reception`), as nobody sees
+how large it is before it is decompressed, and is copied out as soon as it is known to be let in.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ DECAY_MS = 100
 counts. At once would be too soon: each batch, or row group, would fault in anew what the one before
 it left."""
 
-ROOM_BATCHES = 4
-"""The number of largest batches that fit into the room at a time; half of them where
+POOL_BATCHES = 4
+"""The number of largest batches that fit into the pool at a time; half of them where
 ``memory.limit`` is low."""
 _CHUNK_BYTES = 32 << 20
-"""mimalloc divides its room into chunks of this size, and keeps some of each for itself: what is
+"""mimalloc divides its pool into chunks of this size, and keeps some of each for itself: what is
 larger needs one more than it fills."""
 _THREAD_BYTES, _MOST_THREADS = 8 << 20, 16
-"""The bytes that a thread which decompresses may keep of the room in small pieces."""
+"""The bytes that a thread which decompresses may keep of the pool in small pieces."""
 _TOO_MUCH_BYTES = 64 << 30
-_ROOM_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
+_POOL_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
 
 _HUGE_PAGES = "glibc.malloc.hugetlb"
 
@@ -49,33 +49,33 @@ def use_huge_pages() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def room_bytes(max_batch_bytes: int, limit: int) -> int:
-    """Return the room's size for ``flight.max_batch_bytes`` and ``memory.limit``."""
-    few = limit < 4 * ROOM_BATCHES * max_batch_bytes
+def pool_bytes(max_batch_bytes: int, limit: int) -> int:
+    """Return the pool's size for ``flight.max_batch_bytes`` and ``memory.limit``."""
+    few = limit < 4 * POOL_BATCHES * max_batch_bytes
     batch_bytes = 2 * max_batch_bytes
     if max_batch_bytes > _CHUNK_BYTES // 2:
         batch_bytes = (-(-max_batch_bytes // _CHUNK_BYTES) + 1) * _CHUNK_BYTES
-    return (ROOM_BATCHES // 2 if few else ROOM_BATCHES) * batch_bytes + room_slack_bytes()
+    return (POOL_BATCHES // 2 if few else POOL_BATCHES) * batch_bytes + pool_slack_bytes()
 
 
-def room_slack_bytes() -> int:
-    """Return the bytes of the room that are not for batches."""
+def pool_slack_bytes() -> int:
+    """Return the bytes of the pool that are not for batches."""
     threads = min(os.cpu_count() or 1, _MOST_THREADS)
     return _CHUNK_BYTES + threads * _THREAD_BYTES
 
 
-def choose_allocator(room: int = 448 << 20) -> None:
-    """Make jemalloc Arrow's default, unless the environment says otherwise, and lay out the room.
+def choose_allocator(pool: int = 448 << 20) -> None:
+    """Make jemalloc Arrow's default, unless the environment says otherwise, and lay out the other pool.
 
     To be called before pyarrow is imported.
 
     Args:
-        room: its bytes.
+        pool: its bytes.
     """
     if sys.platform == "linux":
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    # Read when the library is loaded. Nothing comes from outside the room, and free pages go back.
-    os.environ[_ROOM_BYTES] = f"{room >> 10}KiB"
+    # Read when the library is loaded. Nothing comes from outside the pool, and free pages go back.
+    os.environ[_POOL_BYTES] = f"{pool >> 10}KiB"
     os.environ["MIMALLOC_DISALLOW_OS_ALLOC"] = "1"
     os.environ["MIMALLOC_PURGE_DELAY"] = "0"
     # What came over the network may lie badly: copied without a warning for each batch.
@@ -90,19 +90,19 @@ def set_up_allocator() -> None:
         pa.jemalloc_set_decay_ms(DECAY_MS)
 
 
-def find_room() -> Any:
-    """Return the room's memory pool; None where there is none, or where it has no walls."""
+def find_bounded_pool() -> Any:
+    """Return the decompression pool; None where there is none, or where it has no bound."""
     import pyarrow as pa
 
     if pa.default_memory_pool().backend_name == "mimalloc":
         return None  # of the operator's choice: everything lives there
     try:
-        room = pa.mimalloc_memory_pool()
-        pa.allocate_buffer(1 << 20, memory_pool=room)
+        pool = pa.mimalloc_memory_pool()
+        pa.allocate_buffer(1 << 20, memory_pool=pool)
     except (NotImplementedError, MemoryError):
         return None  # Arrow was built without it, or the system had no memory to reserve
     try:
-        pa.allocate_buffer(_TOO_MUCH_BYTES, memory_pool=room)
+        pa.allocate_buffer(_TOO_MUCH_BYTES, memory_pool=pool)
     except MemoryError:
-        return room
+        return pool
     return None

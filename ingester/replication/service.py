@@ -28,7 +28,7 @@ from ingester.replication.open_transactions import (
 from ingester.schema.definition import widened
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
-from ingester.write.admission import AdmissionGate
+from ingester.write.admission import AdmissionControl
 from persist.table import TableDefinition, TableKey
 
 IDLE_S = 60.0
@@ -60,7 +60,7 @@ class Replication:
         self,
         catalog: Catalog,
         known: KnownOrigins,
-        gate: AdmissionGate,
+        gate: AdmissionControl,
         commit: TransactionCommit,
         open_transactions: OpenTransactions,
     ) -> None:

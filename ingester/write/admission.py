@@ -76,7 +76,7 @@ class DiskRoom:
         return free < max(self._segment_bytes, nbytes) + self._segment_bytes
 
 
-class AdmissionGate:
+class AdmissionControl:
     """Lets batches in as far as memory, the persist queue and the disk allow. Any thread.
 
     Args:

@@ -17,7 +17,7 @@ from ingester.dml.sink import DmlSink
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
-from ingester.write.admission import AdmissionGate, Relief
+from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
 from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
@@ -36,7 +36,7 @@ Post = Callable[..., None]
 class WritePath:
     """The way of a batch into the log and the buffers, which all streams of a daemon share."""
 
-    gate: AdmissionGate
+    gate: AdmissionControl
     sink: DmlSink
     wal_sink: WalSink
     origins: Origins

@@ -14,7 +14,7 @@ from ingester.dml.sink import Answer
 from ingester.errors import Superseded
 from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
-from ingester.write.admission import AdmissionGate
+from ingester.write.admission import AdmissionControl
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
@@ -57,7 +57,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     plan = WritePlan(table, normalise, schema)
     gate, log = Gate(), Log()
     path = WritePath(
-        gate=cast(AdmissionGate, gate),
+        gate=cast(AdmissionControl, gate),
         sink=log,
         wal_sink=cast(Any, None),
         origins=Origins(),

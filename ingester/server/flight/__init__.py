@@ -2,7 +2,7 @@
 
     ``server``  the methods of Flight, one thread of gRPC's for each call
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication
-                    ``in_flight`` lets a message be read while few are unanswered
+                    ``unanswered`` lets a message be read while few are unanswered
                     ─▶ ``put_reader``, ``decoding`` (which bounds what they expand to)
                     ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` hands answers out
                     ─▶ ``put`` sends them, in order

@@ -1,12 +1,12 @@
-"""Messages that may be compressed are decompressed into a room of fixed size, and copied out.
+"""Messages that may be compressed are decompressed into a pool of fixed size, and copied out.
 
-    message ─ decompressed into the room ─ size seen ─ let in ─ copied to where rows live
+    message ─ decompressed into the pool ─ size seen ─ let in ─ copied to where rows live
               does not fit: refused          too large, no memory: refused
 
-Each stream has an account of the room: the bytes that it holds there, and all that it asked for.
+Each stream has an account of the pool: the bytes that it holds there, and all that it asked for.
 
-Law of this file: what was decompressed leaves the room before it waits for anything, so that the
-room has space again within the time that a batch takes to be copied. Batches that were not
+Law of this file: what was decompressed leaves the pool before it waits for anything, so that the
+pool has space again within the time that a batch takes to be copied. Batches that were not
 compressed are never there, and cost two looks at a number.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingester.errors import IngesterError, InvalidRequest, MemoryFull
-from ingester.memory.allocator import room_slack_bytes
+from ingester.memory.allocator import pool_slack_bytes
 from ingester.server.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
@@ -41,32 +41,32 @@ _TOO_LARGE, _NEVER = "capacity too large", 2**63 - 1
 
 
 class Decoding:
-    """The room into which batches are decompressed, and the accounts of its streams. Any thread.
+    """The pool into which batches are decompressed, and the accounts of its streams. Any thread.
 
     Args:
-        room: a memory pool; None where there is none with a bound.
-        room_bytes: the size of the room.
+        pool: a memory pool; None where there is none with a bound.
+        pool_bytes: the size of the pool.
         max_batch_bytes: ``flight.max_batch_bytes``.
     """
 
-    def __init__(self, room: Any, room_bytes: int, max_batch_bytes: int) -> None:
-        self._room = room
-        self._enough_bytes = room_bytes - room_slack_bytes() - max_batch_bytes
+    def __init__(self, pool: Any, pool_bytes: int, max_batch_bytes: int) -> None:
+        self._pool = pool
+        self._enough_bytes = pool_bytes - pool_slack_bytes() - max_batch_bytes
         self.max_batch_bytes = max_batch_bytes
         # They are used again: memory that was taken by way of one goes back by way of it.
         self._accounts: deque[Any] = deque()
         # By thread. A thread-local would not do: what Python knows of a thread of gRPC's lasts only
         # until it leaves Python again.
         self._begun: dict[int, Any] = {}
-        if room is None:
-            tell_unbounded("decompression", "there is no allocator with a room of fixed size")
+        if pool is None:
+            tell_unbounded("decompression", "there is no allocator with a pool of fixed size")
         elif not decompress_into(self._begin):
-            self._room = None
+            self._pool = None
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are in the room now."""
-        return 0 if self._room is None else int(self._room.bytes_allocated())
+        """The bytes that are in the pool now."""
+        return 0 if self._pool is None else int(self._pool.bytes_allocated())
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -116,7 +116,7 @@ class Decoding:
             if not account.bytes_allocated():
                 return account
             self._accounts.append(account)
-        return pa.proxy_memory_pool(self._room)
+        return pa.proxy_memory_pool(self._pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class PutLimits:
 
 
 class Reading:
-    """Reads one stream, and knows what it has in the room. In the thread that reads it."""
+    """Reads one stream, and knows what it has in the pool. In the thread that reads it."""
 
     def __init__(self, decoding: Decoding, account: Any) -> None:
         self._decoding = decoding
@@ -145,7 +145,7 @@ class Reading:
             self._asked_before = self._account.total_bytes_allocated()
 
     def holds_batch(self) -> bool:
-        """Whether the message that was read lies in the room, in whole or in part."""
+        """Whether the message that was read lies in the pool, in whole or in part."""
         if self._account is None:
             return False
         self._compressed = self._account.total_bytes_allocated() > self._asked_before
@@ -172,7 +172,7 @@ class Reading:
 
 
 def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy rows out of the room to where rows live, in one piece.
+    """Copy rows out of the pool to where rows live, in one piece.
 
     The batch has to be valid: Arrow's writer goes by its offsets, wherever they lead. Columns with
     dictionaries stay: those are their stream's, and their values are made anew.

@@ -27,10 +27,10 @@ from typing import Any
 
 from ingester.schema import Normaliser
 from ingester.server.flight.decoding import PutLimits, moved
-from ingester.server.flight.in_flight import Unanswered
 from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
+from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.combiner import Combiner

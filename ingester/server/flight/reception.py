@@ -3,7 +3,7 @@
     gRPC      all messages that arrive share a quota: beyond it, connections are cut; a message
               that is too large is refused; compression of whole messages is off, as gRPC
               decompresses a message before it looks at its size
-    Flight    what a batch decompresses into comes from the room (:mod:`ingester.memory.allocator`)
+    Flight    what a batch decompresses into comes from the pool (:mod:`ingester.memory.allocator`)
 
 pyarrow's server has an option for none of it. Flight in C++ has: a hook that gets gRPC's builder of
 servers, and the options of whoever reads a stream. So this stands where pyarrow's library calls

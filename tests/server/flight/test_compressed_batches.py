@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client.errors import InvalidRequest, Unreachable, from_arrow
-from ingester.memory.allocator import room_bytes, room_slack_bytes
+from ingester.memory.allocator import pool_bytes, pool_slack_bytes
 from tests.drivers.daemon import Daemon, Launch
 from tests.drivers.waiting import until
 from tests.drivers.wire import Stream, Table, extra, path, persist, put, query
@@ -224,7 +224,7 @@ def test_a_silent_stream_with_a_large_dictionary_does_not_make_others_wait(
     daemon: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
     """Each batch of every other compressed stream waited for two seconds."""
-    nbytes = room_bytes(SMALL, 256 * MIB) - room_slack_bytes() - SMALL // 2
+    nbytes = pool_bytes(SMALL, 256 * MIB) - pool_slack_bytes() - SMALL // 2
     zeros = [None, pa.py_buffer(np.array([0, nbytes])), pa.py_buffer(np.zeros(nbytes, np.uint8))]
     large = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, zeros)
     keys = pa.DictionaryArray.from_arrays(pa.array([0]), large)

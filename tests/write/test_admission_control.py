@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.write.admission import CLEAR_HOLDS_S, RECORD_OVERHEAD_BYTES, AdmissionGate, DiskRoom
+from ingester.write.admission import (
+    CLEAR_HOLDS_S,
+    RECORD_OVERHEAD_BYTES,
+    AdmissionControl,
+    DiskRoom,
+)
 
 FOLDER = Path(__file__).parent
 NO_SUCH_DISK_BYTES = 1 << 62
@@ -25,7 +30,7 @@ class Gate:
         self.looks = 0
         disk = DiskRoom(FOLDER, NO_SUCH_DISK_BYTES, lambda: self.certain_bytes)
         self.now, self.step_s = 0.0, 0.0
-        self.gate = AdmissionGate(
+        self.gate = AdmissionControl(
             self.ledger, disk, queued_bytes=self._look, queue_bytes=0, clock=self._clock
         )
 
