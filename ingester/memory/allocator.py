@@ -65,7 +65,7 @@ def pool_slack_bytes() -> int:
 
 
 def choose_allocator(pool: int = 448 << 20) -> None:
-    """Make jemalloc Arrow's default, unless the environment says otherwise, and lay out the other pool.
+    """Make jemalloc Arrow's default, unless the environment says otherwise; size the other pool.
 
     To be called before pyarrow is imported.
 
