@@ -216,7 +216,7 @@ class AppendQueue:
     def _form_group(self) -> Group | None:
         segment = self._segments.open
         most = group_bytes(self.pending.nbytes, self._segments.last_sync_s if self._sync else 0.0)
-        group = None if segment is None else form_group(self.pending.ready, segment.ledger, most)
+        group = None if segment is None else form_group(self.pending.ready, segment.fill, most)
         if group is None or not group.entries:
             self.stuck = True
             self._rest()

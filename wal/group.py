@@ -1,8 +1,8 @@
 """Law: a group is decided whole before a byte of it is written, and counts only once it stands.
 
-Pure: no files, no threads. `form_group` reads the `Ledger` and takes entries off the queue; only
-`Ledger.book` changes the ledger, after the write succeeded. So a failed group leaves no trace:
-the next one takes the same sequences and the same place.
+Pure: no files, no threads. `form_group` reads how far a segment is filled and takes entries off the
+queue. Only `SegmentFill.book` changes that, after the write succeeded. So a failed group leaves no
+trace: the next one takes the same sequences and the same place.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Group:
 
 
 @dataclass(eq=False)
-class Ledger:
+class SegmentFill:
     """What the open segment holds. `size` is what is allocated for it; it may grow beyond."""
 
     number: int
@@ -102,7 +102,7 @@ def group_bytes(waiting: int, sync_s: float) -> int:
     return min(GROUP_BYTES, max(PART_BYTES, int(sync_s * _WRITTEN_PER_S)))
 
 
-def form_group(pending: deque[Entry], ledger: Ledger, most: int = GROUP_BYTES) -> Group:
+def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES) -> Group:
     """Take from the front of `pending` what goes into the segment next, in order.
 
     Sets ``seq`` and ``segment`` of what it takes. Stops at `most` bytes, and before an entry that
@@ -110,26 +110,26 @@ def form_group(pending: deque[Entry], ledger: Ledger, most: int = GROUP_BYTES) -
     the file grows: a segment without entries always takes one. So an empty group means that the
     next segment has to be opened.
     """
-    group = Group(start=ledger.end, end=ledger.end, next_seq=ledger.next_seq)
-    room = ledger.size - SEAL_RECORD_BYTES
+    group = Group(start=fill.end, end=fill.end, next_seq=fill.next_seq)
+    room = fill.size - SEAL_RECORD_BYTES
     while pending and group.end - group.start < most:
         entry = pending[0]
         # A dict, not a set: in the order in which the entry names them.
         fresh = [
             one
             for one in dict.fromkeys(entry.preambles)
-            if one not in ledger.preambles and one not in group.preambles
+            if one not in fill.preambles and one not in group.preambles
         ]
         need = entry.stored_bytes + sum(one.stored_bytes for one in fresh)
-        if group.end + need > room and (group.entries or ledger.entries):
+        if group.end + need > room and (group.entries or fill.entries):
             break
         pending.popleft()
         for preamble in fresh:
             group.preambles.add(preamble)
-            place(group, preamble.kind, preamble.body, ledger.synced_to)
-        entry.seq, entry.segment = group.next_seq, ledger.number
+            place(group, preamble.kind, preamble.body, fill.synced_to)
+        entry.seq, entry.segment = group.next_seq, fill.number
         group.entries.append(entry)
-        place(group, entry.kind, entry.body, ledger.synced_to, entry.operations)
+        place(group, entry.kind, entry.body, fill.synced_to, entry.operations)
         if entry.kind == RecordKind.OPERATION:
             group.next_seq += entry.operations
     return group

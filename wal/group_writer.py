@@ -27,7 +27,7 @@ from wal.segments import SegmentSet
 class GroupWriter:
     """Writes what is queued, in the log's own thread or in one that appends. Any thread.
 
-    While a group is out, the open segment and its ledger are the writing thread's.
+    While a group is out, the open segment and its fill are the writing thread's.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class GroupsInFlight:
     """The loop's side of the groups between their forming and their answers.
 
     Loop only, but for what `wal.append_queue.OnLoop` names. While a group is out, and until
-    `release` after a `hold`, the open segment and its ledger are the writer's.
+    `release` after a `hold`, the open segment and its fill are the writer's.
 
     Args:
         sync: whether a group is synced before it counts.

@@ -22,7 +22,7 @@ from wal.disk import sync, sync_directory, write_all, write_zeros
 from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
 from wal.file_source import FileShrank, FileSource
 from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
-from wal.group import Ledger
+from wal.group import SegmentFill
 from wal.scan import READ_BYTES, Fault, Verdict, first_nonzero, scan
 from wal.segment import OpenSegment
 from wal.settings import Recovered, SegmentFacts
@@ -181,15 +181,15 @@ def _tidy(disk: Disk, directory: Path, found: Survey) -> Recovered:
 
 def _seal(disk: Disk, path: Path, verdict: Verdict, *, torn: bool) -> None:
     """Cut a torn tail and seal, in place: a full disk has room for that."""
-    ledger = Ledger(verdict.number, verdict.size, verdict.last_seq + 1)
-    ledger.end = ledger.synced_to = verdict.end
-    ledger.records = verdict.records
+    fill = SegmentFill(verdict.number, verdict.size, verdict.last_seq + 1)
+    fill.end = fill.synced_to = verdict.end
+    fill.records = verdict.records
     fd = disk.open(path, "write")
     if torn:
         write_zeros(disk, fd, verdict.end, max(verdict.size, verdict.end + SEAL_RECORD_BYTES))
     # Records that were written and never synced are about to be replayed, and so to be read.
     sync(disk, fd)
-    segment = OpenSegment(disk, fd, path, ledger)
+    segment = OpenSegment(disk, fd, path, fill)
     segment.seal()
     segment.trim()
 

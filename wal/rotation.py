@@ -60,7 +60,7 @@ class Rotations:
         """Rotate for whoever asked and for age; raises LogFailed, and answers any other error."""
         request, self._request = self._request, None
         segment = self._segments.open
-        used = segment is None or segment.ledger.operations > 0
+        used = segment is None or segment.fill.operations > 0
         error: LogError | None = None
         try:
             if used or (request is not None and request.force):

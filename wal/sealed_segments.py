@@ -110,7 +110,7 @@ class SealedSegments:
             while self._untrimmed:
                 segment = self._untrimmed.pop(0)
                 await self._in_thread(segment.trim)
-                self._uncut.discard(segment.ledger.number)
+                self._uncut.discard(segment.fill.number)
 
     def abandon(self) -> None:
         """Let go of what is untrimmed as it is, for the next start."""

@@ -32,7 +32,7 @@ from wal.format import (
     encode_segment_header,
     make_body,
 )
-from wal.group import Group, Ledger, place
+from wal.group import Group, SegmentFill, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,16 +63,16 @@ class PreallocatedFile:
 
 @dataclass(eq=False)
 class OpenSegment:
-    """The segment that takes records. The ledger says what it holds, the file has it."""
+    """The segment that takes records. The fill says what it holds, the file has it."""
 
     disk: Disk
     fd: int
     path: Path
-    ledger: Ledger
+    fill: SegmentFill
 
     def append(self, group: Group) -> None:
         """Write a group where it belongs. OSError: the caller has to `cut_back`."""
-        write_all(self.disk, self.fd, group.pieces(self.ledger.number), group.start)
+        write_all(self.disk, self.fd, group.pieces(self.fill.number), group.start)
 
     def sync(self) -> float:
         """Make everything written so far durable; how many seconds it took."""
@@ -87,7 +87,7 @@ class OpenSegment:
         that they are not there.
         """
         try:
-            self.disk.truncate(self.fd, min(self.disk.size(self.fd), self.ledger.size))
+            self.disk.truncate(self.fd, min(self.disk.size(self.fd), self.fill.size))
             try:
                 write_zeros(self.disk, self.fd, start, self.disk.size(self.fd))
             except OSError:
@@ -102,19 +102,19 @@ class OpenSegment:
 
         Nothing is done with it any more but `trim`.
         """
-        ledger = self.ledger
-        if ledger.synced_to < ledger.end:
+        fill = self.fill
+        if fill.synced_to < fill.end:
             # The seal claims that everything before it is durable.
             sync(self.disk, self.fd)
-            ledger.synced_to = ledger.end
-        seal = encode_seal(ledger.number, ledger.end, ledger.records, ledger.next_seq)
+            fill.synced_to = fill.end
+        seal = encode_seal(fill.number, fill.end, fill.records, fill.next_seq)
         try:
-            write_all(self.disk, self.fd, [seal], ledger.end)
+            write_all(self.disk, self.fd, [seal], fill.end)
         except OSError:
-            self.cut_back(ledger.end)
+            self.cut_back(fill.end)
             raise
         sync(self.disk, self.fd)
-        ledger.end += len(seal)
+        fill.end += len(seal)
 
     def trim(self) -> None:
         """Give back what a sealed segment does not need, and let go of it.
@@ -123,7 +123,7 @@ class OpenSegment:
         never, takes nothing from it, and so nothing is synced.
         """
         with contextlib.suppress(OSError):
-            self.disk.truncate(self.fd, self.ledger.end)
+            self.disk.truncate(self.fd, self.fill.end)
         self.abandon()
 
     def abandon(self) -> None:
@@ -248,18 +248,20 @@ def publish(
     OSError: it did not become a segment, and the file is gone.
     """
     path = file.path.with_suffix("")
-    segment = OpenSegment(disk, file.fd, path, Ledger(header.number, file.size, header.first_seq))
+    segment = OpenSegment(
+        disk, file.fd, path, SegmentFill(header.number, file.size, header.first_seq)
+    )
     try:
-        group = Group(start=segment.ledger.end, end=segment.ledger.end, next_seq=header.first_seq)
+        group = Group(start=segment.fill.end, end=segment.fill.end, next_seq=header.first_seq)
         for kind, parts in carried:
             if kind in (RecordKind.OPERATION, RecordKind.SEAL):
                 raise ValueError(f"a record of kind {kind} cannot be carried into a new segment")
-            place(group, kind, make_body(parts), segment.ledger.synced_to)
+            place(group, kind, make_body(parts), segment.fill.synced_to)
         write_all(disk, file.fd, [encode_segment_header(header)], 0)
         segment.append(group)
         sync(disk, file.fd)
-        segment.ledger.book(group)
-        segment.ledger.synced_to = group.end
+        segment.fill.book(group)
+        segment.fill.synced_to = group.end
         disk.rename(file.path, path)
     except BaseException:
         discard(disk, file)

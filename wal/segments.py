@@ -93,18 +93,18 @@ class SegmentSet:
     @property
     def open_number(self) -> int:
         """The open segment's number, or the one that the next segment will have."""
-        return self.open.ledger.number if self.open is not None else self._next_number
+        return self.open.fill.number if self.open is not None else self._next_number
 
     @property
     def next_seq(self) -> int:
         """The sequence of the next operation."""
-        return self.open.ledger.next_seq if self.open is not None else self._next_seq
+        return self.open.fill.next_seq if self.open is not None else self._next_seq
 
     @property
     def reserved_bytes(self) -> int:
         """Room that the disk has given already: what is left of the open segment, and the next."""
-        ledger = None if self.open is None else self.open.ledger
-        left = 0 if ledger is None else max(0, ledger.size - ledger.end)
+        fill = None if self.open is None else self.open.fill
+        left = 0 if fill is None else max(0, fill.size - fill.end)
         return left + self._preallocation.reserved_bytes
 
     async def rotate(self) -> None:
@@ -157,35 +157,35 @@ class SegmentSet:
         """Count a group that was written to the open segment; in the thread that appends."""
         segment = self.open
         assert segment is not None
-        segment.ledger.book(group)
+        segment.fill.book(group)
         self._written_at = time.monotonic()
         if synced:
-            segment.ledger.synced_to = segment.ledger.end
+            segment.fill.synced_to = segment.fill.end
 
     def note_written(self) -> None:
         """Groups were booked: see to the timed sync, the segment's age and the next segment."""
         segment = self.open
         assert segment is not None
         self.written.set()
-        ledger = segment.ledger
-        if ledger.operations and self.first_operation_at is None:
+        fill = segment.fill
+        if fill.operations and self.first_operation_at is None:
             self.first_operation_at = trio.current_time()
-        if ledger.end > ledger.size // 2:
+        if fill.end > fill.size // 2:
             since = self.first_operation_at
             fast = since is not None and trio.current_time() - since < FAST_S
-            self._preallocation.want(ledger.number, zeroed=not fast)
+            self._preallocation.want(fill.number, zeroed=not fast)
 
     async def sync(self) -> None:
         """Make durable what has been written to the open segment so far; LogFailed."""
         async with self._file_lock:
             segment = self.open
-            if segment is None or segment.ledger.synced_to == segment.ledger.end:
+            if segment is None or segment.fill.synced_to == segment.fill.end:
                 return
-            end = segment.ledger.end
+            end = segment.fill.end
             self.last_sync_s = await self.in_thread(segment.sync)
             self.syncs += 1
             # Only what was written before the sync began is known to be durable.
-            segment.ledger.synced_to = max(segment.ledger.synced_to, end)
+            segment.fill.synced_to = max(segment.fill.synced_to, end)
 
     async def seal(self) -> None:
         """Seal the open segment; on LogFull and LogWriteFailed it stays open as it was."""
@@ -198,7 +198,7 @@ class SegmentSet:
                 raise from_os_error(exc, f"sealing {segment.path}") from exc
             facts = self._facts(segment)
             self.sealed.add(segment, facts)
-            self._next_seq = segment.ledger.next_seq
+            self._next_seq = segment.fill.next_seq
             self.open = None
             self.first_operation_at = None
         log.info(
@@ -233,7 +233,7 @@ class SegmentSet:
 
     def statistics(self) -> dict[str, Any]:
         """What `LogStatistics` tells of the segments."""
-        open_bytes = 0 if self.open is None else self.open.ledger.end
+        open_bytes = 0 if self.open is None else self.open.fill.end
         return {
             "segments": len(self.sealed.facts) + (self.open is not None),
             "bytes": self.sealed.nbytes + open_bytes,
@@ -246,17 +246,17 @@ class SegmentSet:
         }
 
     def _facts(self, segment: OpenSegment) -> SegmentFacts:
-        ledger = segment.ledger
+        fill = segment.fill
         return SegmentFacts(
-            number=ledger.number,
-            file=segment_name(ledger.number),
+            number=fill.number,
+            file=segment_name(fill.number),
             ingester_id=self._identity.ingester_id,
             incarnation=self._identity.incarnation,
             epoch=self._identity.epoch,
-            first_seq=ledger.first_seq,
-            last_seq=ledger.next_seq - 1,
-            records=ledger.records,
-            operations=ledger.operations,
-            bytes=ledger.end,
+            first_seq=fill.first_seq,
+            last_seq=fill.next_seq - 1,
+            records=fill.records,
+            operations=fill.operations,
+            bytes=fill.end,
             state="sealed",
         )
