@@ -33,7 +33,7 @@ class OnLoop(Protocol):
     """The events that happen in threads and are handled on the loop, soon and in their order."""
 
     def refused(self, items: Iterable[Item], error: LogError | None) -> None:
-        """Items are in no group; without an error, it is their sessions that were refused."""
+        """Items come into no group: for the error or, without one, for their sessions' refusal."""
 
     def attention(self) -> None:
         """The queue is stuck until another segment is open."""
@@ -59,7 +59,7 @@ class AppendQueue:
         # Everything below is used by several threads: all of it under the lock.
         self._lock = threading.Lock()
         self.pending = PendingEntries()
-        """What is in no group yet; its numbers may be read by any thread. It has no bound here:
+        """The items in no group yet; any thread may read their numbers. They have no bound here:
         admission bounds the bytes in flight before they come this far."""
         self._delay = CommitDelay(self._lock)
         self.groups: deque[Group] = deque()
@@ -91,7 +91,7 @@ class AppendQueue:
             return self._idle
 
     def append(self, item: Item, *, here: bool) -> bool:
-        """Queue `item`; whether the caller has to see that it is written, by itself or by waking.
+        """Queue `item`; return whether the caller has to write it, or to wake the writer.
 
         Args:
             here: the caller appends nothing more before it is answered.
@@ -112,37 +112,37 @@ class AppendQueue:
         return wakes
 
     def shut(self, error: LogError | None) -> None:
-        """Take nothing any more, because of `error` if there is one."""
+        """Refuse all items from now on, because of `error` if there is one."""
         with self._lock:
             self._closed = True
             self._closed_by = self._closed_by or error
             self._delay.leave()
 
     def hold(self) -> None:
-        """Begin no further group until `release`."""
+        """Keep the writer from forming groups until `release`."""
         with self._lock:
             self._held = True
             self._delay.leave()
 
     def release(self) -> bool:
-        """Go on after `hold`; whether the writer has to be woken."""
+        """Release the queue and return whether the writer has to be woken."""
         with self._lock:
             self._held = self.stuck = False
             return self._wakes()
 
     def go_on(self) -> bool:
-        """Go on after a failed group, which is answered; whether the writer has to be woken."""
+        """Allow groups again after a failed one; return whether the writer has to be woken."""
         with self._lock:
             self._failing = False
             return self._wakes()
 
     def take_pending(self, error: LogError) -> list[Item]:
-        """Everything that is in no group yet, to be answered with `error`."""
+        """Remove and return the items in no group yet, to be answered with `error`."""
         with self._lock:
             return self.pending.take(error)
 
     def take_lost(self) -> list[Item]:
-        """Everything that a dead writer had drawn or was writing; nobody writes any more."""
+        """Remove and return the items that a dead writer had drawn or was writing."""
         with self._lock:
             lost: list[Item] = [entry for group in self.groups for entry in group.entries]
             lost += self.pending.lost()
@@ -153,7 +153,7 @@ class AppendQueue:
     # The writer
 
     def next_group(self, make: Make) -> Group | None:
-        """The next group, its drafts made into entries; None: the caller writes no longer."""
+        """Form the next group, drafts made into entries; None where the caller must stop."""
         while True:
             with self._lock:
                 if not self._may_write():
@@ -184,13 +184,13 @@ class AppendQueue:
             self._writing_bytes = 0
 
     def await_callers(self) -> None:
-        """Before the next group, let those come back who were answered with the last one."""
+        """Wait before the next group for the callers who were answered with the last one."""
         with self._lock:
             if not (self._held or self._closed or self.pending.ready):
                 self._delay.wait()
 
     def leave_rest(self) -> bool:
-        """Write no longer; whether the caller has to wake another writer for what is pending."""
+        """Stop the caller's writing; return whether it has to wake the writer for what is left."""
         with self._lock:
             goes_on = self._may_write()
             if not goes_on:

@@ -30,15 +30,15 @@ Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]
 
 CATCH_UP_S = 0.5
-"""After this the loop looks although it was not woken."""
+"""The time after which the loop looks for groups although it was not woken."""
 LOOK_AGAIN_S = 0.02
-"""While groups come, the loop looks that often instead of being woken for each of them."""
+"""The period at which the loop looks for groups while they come, instead of being woken."""
 _TURN = 16
 """Groups that are applied before others on the loop have their turn."""
 _MUCH_BYTES = 8 << 20
 """The loop is told at once of more bytes than this."""
 AT_ONCE_S = 0.5
-"""After a reader has had to wait for what was not applied yet: others will come and ask."""
+"""The time for which the loop is told of each group after a reader had to wait for one."""
 _LATER_GROUPS = 32
 """The loop is told at once of more groups than this."""
 
@@ -150,7 +150,7 @@ class ApplyQueue:
                 await trio.sleep(LOOK_AGAIN_S)
 
     def _look_again(self) -> bool:
-        """Catch up; whether there was something, and is to be looked for again."""
+        """Catch up; return whether the loop is to look again, as there was something."""
         if not self._written:
             # Cleared before the second look: whoever found it set is seen now.
             self._looks_again = False

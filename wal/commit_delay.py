@@ -8,7 +8,7 @@ row, the next delays are left out, twice as many each time: clients that think b
 are hardly ever waited for, however many others come meanwhile. (PostgreSQL's ``commit_delay``
 waits for a fixed time; this one ends as soon as they are there.)
 
-All of it under the lock that it is given.
+Everything here runs under the lock that it is given.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import threading
 import time
 
 WAIT_S = 0.0015
-"""The longest wait for the next one of them: several times what a client takes to come back that
+"""The longest wait for the next caller: several times what a client takes to come back that
 shares two processors with seven others."""
 MOST_S = 0.003
-"""The longest wait for all of them."""
+"""The longest wait for all callers."""
 ENOUGH = 16
-"""Whoever they are, the next group is cheap enough for each of so many."""
+"""The callers, whichever they are, that end a delay: for so many a group is cheap enough."""
 MAX_SKIPPED = 256
 
 
@@ -39,7 +39,7 @@ class CommitDelay:
         """Callers of the last group that are not back."""
         self._last_callers = 0
         self._arrived_at = 0.0
-        """When the last of them was back."""
+        """The time at which the last of them came back."""
         self.failed = False
         """Whether the last delay ended before its callers were back."""
         self.backoff = 0
@@ -87,7 +87,7 @@ class CommitDelay:
             self.skips = self.backoff
 
     def _are_back(self) -> bool:
-        """Wait; whether all of them came, or enough others."""
+        """Wait, and return whether all of them came, or enough others."""
         self.is_waiting = True
         now = self._arrived_at = time.monotonic()
         last = now + self.most_s

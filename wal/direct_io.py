@@ -57,7 +57,7 @@ class _DirectFile:
     tail: bytes = b""
 
     def before(self, offset: int) -> bytes | None:
-        """What the block of `offset` holds in front of it; None where that is not known."""
+        """The bytes of the block in front of `offset`; None where they are not known."""
         if offset < self.end:
             return None
         head = offset % BLOCK_BYTES
@@ -152,7 +152,7 @@ class DirectDisk(Disk):
         return done
 
     def _fill(self, staging: npt.NDArray[np.uint8], pieces: Sequence[Piece]) -> int:
-        """Copy what fits; how many bytes that is."""
+        """Copy what fits and return the number of bytes copied."""
         if sum(map(len, pieces)) <= _LITTLE_BYTES:
             pieces = (b"".join(pieces),)
         filled = 0

@@ -41,7 +41,7 @@ class Disk:
     def make_directory(self, directory: Path) -> None:
         """Create `directory` and its parents where missing, durably.
 
-        Its name is synced also where it is there: a crash may have come between.
+        The name is synced also where it exists: a crash may have come between.
         """
         made = not directory.is_dir()
         if made:
@@ -81,11 +81,11 @@ class Disk:
         return os.fstat(fd).st_size
 
     def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
-        """Read at `offset` into `buffer`; how many bytes were read, 0 at the end."""
+        """Read at `offset` into `buffer`; return the number of bytes read, 0 at the end."""
         return os.preadv(fd, [buffer], offset)
 
     def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
-        """Write up to ``IOV_MAX`` pieces at `offset`; how many bytes were written."""
+        """Write up to ``IOV_MAX`` pieces at `offset`; return the number of bytes written."""
         return os.pwritev(fd, pieces, offset)
 
     def allocate(self, fd: int, size: int) -> None:
@@ -213,7 +213,7 @@ def write_zeros(disk: Disk, fd: int, start: int, end: int) -> None:
 
 
 def is_zeros(pieces: Sequence[Piece], block: int) -> bool:
-    """Whether `pieces` are zeros of `write_zeros`, whole blocks that begin at a page."""
+    """Whether `pieces` are one piece of the zeros of `write_zeros`, in whole blocks."""
     piece = pieces[0]
     return (
         len(pieces) == 1
@@ -224,7 +224,7 @@ def is_zeros(pieces: Sequence[Piece], block: int) -> bool:
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """The same bytes in fewer pieces: neighbours that are small become one."""
+    """The bytes of `pieces` in fewer pieces: small neighbours become one."""
     joined: list[Piece] = []
     run: list[Piece] = []
     for piece in pieces:

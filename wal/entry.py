@@ -42,7 +42,7 @@ class Preamble:
 
     @property
     def stored_bytes(self) -> int:
-        """What the record takes in a segment."""
+        """The bytes that the record takes in a segment."""
         return record_bytes(self.body.length)
 
 
@@ -60,7 +60,7 @@ class OrderedSession:
 
 
 class Draft:
-    """What becomes an entry when its turn comes, in the order in which it was appended.
+    """An item that becomes an entry when its turn comes, in the order of the appends.
 
     ``waits``: whoever appends it appends nothing more before the answer, so far as is known.
 

@@ -23,7 +23,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogError(Exception):
-    """Everything that the log raises on its own account."""
+    """The root of the errors that the log raises on its own account."""
 
 
 class LogFull(LogError):

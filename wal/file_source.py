@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FileShrank(LogDamaged):
-    """It was cut while it was read."""
+    """The file was cut while it was read."""
 
 
 class FileSource:

@@ -79,7 +79,7 @@ SEAL_RECORD_BYTES = RECORD_HEADER_BYTES + _SEAL.size
 
 
 class RecordKind(IntEnum):
-    """What a record holds. Numbers are for ever; an unknown one stops replay."""
+    """The kind of a record. Numbers are for ever; an unknown one stops replay."""
 
     SCHEMA = 1
     OPERATION = 2
@@ -93,7 +93,7 @@ KNOWN_KINDS = frozenset(int(kind) for kind in RecordKind)
 
 @dataclass(frozen=True)
 class LogIdentity:
-    """Who writes: an operation is (ingester id, epoch, sequence) for ever."""
+    """The writer of a log: an operation is (ingester id, epoch, sequence) for ever."""
 
     ingester_id: str
     incarnation: str
@@ -127,7 +127,7 @@ class RecordHeader(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """Why bytes are not what they should be; `too_new` when a newer version may know them."""
+    """The reason why bytes are not right; `too_new` when a newer version may know them."""
 
     expected: str
     found: str
@@ -155,7 +155,7 @@ def segment_name(number: int) -> str:
 
 
 def parse_name(name: str) -> FileName | None:
-    """What a file of the folder is, or None when it is not ours.
+    """The parts of a file's name in the log's folder, or None when it is not ours.
 
     `suffix` is None for a segment, else ``tmp``, ``torn``, ``torn-2``, ``damaged``, ...
     """

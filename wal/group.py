@@ -63,7 +63,7 @@ class Group:
 
 @dataclass(eq=False)
 class SegmentFill:
-    """What the open segment holds. `size` is what is allocated for it; it may grow beyond."""
+    """The content of the open segment. `size` is what is allocated for it; it may grow beyond."""
 
     number: int
     size: int

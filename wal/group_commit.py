@@ -137,7 +137,7 @@ class GroupCommit:
             await self._open_next()
 
     async def _open_next(self) -> None:
-        """A segment for what is pending; where there is none to be had, that is refused."""
+        """Open a segment for the pending items, or refuse them where there is none to be had."""
         try:
             await self._segments.rotate()
         except (LogFull, LogWriteFailed) as exc:
@@ -153,7 +153,7 @@ class GroupCommit:
             self._wake = trio.Event()
 
     def _look(self) -> None:
-        """Something has changed at the queue."""
+        """Wake the tending task if there is work for it: something has changed at the queue."""
         if self._has_work() or self._rotations.deadline < self._asleep_until:
             self._wake.set()
 

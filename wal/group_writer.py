@@ -7,8 +7,9 @@
 
 Two kinds of threads write, one at a time: the log's own, which sleeps while there is nothing, and
 one that appends while nobody writes and would wait for the outcome anyway; it writes one group and
-leaves to the log's thread what has come meanwhile. (A thread that is borrowed for each group costs
-a task's way through the event loop twice; a commit waits for that as long as for a fast disk.)
+leaves to the log's own thread what has come meanwhile. (A thread that is borrowed for each group
+costs a task's way through the event loop twice; a commit waits as long for that as for a fast
+disk.)
 """
 
 from __future__ import annotations
@@ -87,12 +88,12 @@ class GroupWriter:
             self._applies.tell()
 
     def _write_here(self) -> None:
-        """One group, in a thread that found nobody writing."""
+        """Write one group, in a thread that found nobody writing."""
         if self._write_next() and self._queue.leave_rest():
             self.wake()
 
     def _write_next(self) -> bool:
-        """Write a group, if there is one. False: the caller writes no longer."""
+        """Write a group, if there is one; False where the caller must stop writing."""
         try:
             group = self._queue.next_group(self._make)
             if group is not None:

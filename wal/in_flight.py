@@ -47,13 +47,13 @@ class GroupsInFlight:
         self.queue = AppendQueue(segments, self, sync=sync)
         self.writer = GroupWriter(segments, self.queue, self.applies, self, sync=sync)
         self.failure: LogFailed | None = None
-        """Nothing is begun any more. What was written counts, and is applied."""
+        """The failure after which no group is begun. What was written counts, and is applied."""
         self.crash: BaseException | None = None
-        """What ends the run: the disk's failure, or what a callback raised."""
+        """The error that ends the run: the disk's failure, or what a callback raised."""
         self.failed_groups = 0
 
     def open(self, apply: Apply, make: Make | None) -> None:
-        """Have a thread from now on that writes, for groups to be applied; still held."""
+        """Start the writing thread, whose groups are applied; the queue is still held."""
 
         def apply_and_note(entries: Sequence[Entry]) -> None:
             self._segments.note_written()
@@ -150,7 +150,7 @@ class GroupsInFlight:
             self._break(exc)
 
     def _answer_lost(self, exc: BaseException) -> None:
-        """The writer died in the middle of a group: it may be in the log, or not."""
+        """Answer for a writer that died in the middle of a group: it may be in the log, or not."""
         self.applies.catch_up()
         failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
         lost = self.queue.take_lost()

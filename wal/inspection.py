@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
-    """What each segment holds, by rising number; also of damaged ones, up to the damage.
+    """The facts of each segment, by rising number; of damaged ones, up to the damage.
 
     Raises:
         OSError: the folder cannot be read.
@@ -63,7 +63,7 @@ def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
 
 
 def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
-    """Everything that a start would stop at, cut, remove or pass by; empty after a clean stop.
+    """The findings that a start would stop at, cut, remove or pass by; empty after a clean stop.
 
     Raises:
         OSError: the folder cannot be read.

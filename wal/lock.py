@@ -24,7 +24,7 @@ class DirectoryLock:
         self._fd: int | None = None
 
     def __enter__(self) -> DirectoryLock:
-        """DirectoryLocked, with the holder's pid, when another process (or lock) holds it."""
+        """Take the lock; DirectoryLocked, with the holder's pid, when another has it."""
         Disk().make_directory(self._path.parent)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:

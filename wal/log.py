@@ -68,7 +68,7 @@ class Log:
         self._started = False
 
     async def recover(self) -> Recovered:
-        """What the log holds: every segment checked in full, a torn tail cut, everything sealed.
+        """Recover the log: each segment is checked in full, a torn tail cut, everything sealed.
 
         Raises:
             LogDamaged, LogTooNew: nothing was changed.
@@ -103,7 +103,7 @@ class Log:
         allocate: Callable[[int], WriteableBuffer] = bytearray,
         from_segment: int = 0,
     ) -> AsyncIterator[list[Record]]:
-        """What `recover` found, oldest first, in lists of records of one segment each.
+        """The records that `recover` found, oldest first, in lists of one segment each.
 
         A list has about 8 MiB of payload, or one larger record; the next one is read while the
         caller works on this one. Each payload is in its own buffer from `allocate`, which is
@@ -156,7 +156,7 @@ class Log:
         log order, then each entry's ``on_done(entry, None)``, with no await in between.
         `apply` must not fail: what it refuses is already in the log.
 
-        ``make(drafts)`` is called in the log's thread before a group is formed, with drafts that
+        ``make(drafts)`` is called in the writing thread before a group is formed, with drafts that
         were appended one behind the other. It returns the entries that take their place, in an
         order of its own, and answers for a draft that it leaves out. It must not fail.
 
@@ -179,7 +179,7 @@ class Log:
         self._append(item, here=False)
 
     def append(self, item: Entry | Draft) -> None:
-        """As `append_nowait`; if nothing is being written, the caller's thread writes the group.
+        """Queue as `append_nowait` does; if nobody writes, the caller's thread writes the group.
 
         For a thread that would wait for the outcome anyway: it is not woken for it. What comes
         meanwhile is left to the log's own thread. The caller calls `tell` when it has passed the
@@ -222,7 +222,7 @@ class Log:
         await self._commit.rotate(force=force)
 
     async def prune(self, keep_from_segment: int) -> list[int]:
-        """Delete the sealed segments below that number; the numbers that are gone, ascending.
+        """Delete the sealed segments below that number; return the deleted numbers, ascending.
 
         Raises:
             LogFull, LogWriteFailed: the disk refused; those before it are gone.
@@ -261,12 +261,12 @@ class Log:
 
     @property
     def last_sync_s(self) -> float:
-        """How long the last sync took."""
+        """The seconds that the last sync took."""
         return self._segments.last_sync_s
 
     @property
     def certain_bytes(self) -> int:
-        """What can still be appended without asking the disk for room. Safe from any thread."""
+        """The bytes that can be appended without asking the disk for room. Any thread."""
         return self._segments.reserved_bytes - self._groups.queue.unbooked_bytes
 
     def statistics(self) -> LogStatistics:

@@ -45,12 +45,12 @@ class PendingEntries:
         return bool(self.ready or self._queued)
 
     def add(self, item: Item) -> None:
-        """Put it behind all that is queued."""
+        """Put an item behind all that is queued."""
         self._queued.append(item)
         self.nbytes += item.stored_bytes
 
     def draw(self) -> bool:
-        """Whether something was queued and is drawn: `make` has to be called then, and `end`."""
+        """Draw what is queued; False where nothing is. After True come `make` and `end`."""
         if self.ready or not self._queued:
             return False
         self._drawn_bytes = self.nbytes  # nothing else is pending now
@@ -72,7 +72,7 @@ class PendingEntries:
                     self._refused.append(item)
 
     def end(self) -> tuple[list[Item], LogError | None]:
-        """What was drawn is ready; what is refused instead, and why, if not for its session."""
+        """End the draw; return the items refused in it, and the error if it is no session's."""
         made, self._made = self._made, []
         refused, self._refused = self._refused, []
         self.nbytes -= self._drawn_bytes
@@ -86,7 +86,7 @@ class PendingEntries:
         return refused, None
 
     def take(self, error: LogError) -> list[Item]:
-        """Everything, to be refused; what is being made into entries is refused when it is done."""
+        """Remove and return all items, to be refused; those in the making are refused later."""
         taken = [*self.ready, *self._queued]
         self.ready.clear()
         self._queued.clear()
@@ -98,13 +98,13 @@ class PendingEntries:
         return taken
 
     def lost(self) -> list[Item]:
-        """What was drawn by a thread that is no more."""
+        """The items that were drawn by a thread that is no more."""
         lost, self._drawn, self._made = self._drawn, [], []
         return lost
 
 
 def refusal_of(item: Item) -> LogError | None:
-    """Why nothing of one of its sessions is taken any more."""
+    """The error that ended one of the item's sessions; None where all go on."""
     for session in item.sessions:
         if session.refusal is not None:
             return session.refusal
@@ -112,7 +112,7 @@ def refusal_of(item: Item) -> LogError | None:
 
 
 def end_sessions(items: Iterable[Item], error: LogError) -> None:
-    """Nothing may stand behind these in their sessions."""
+    """End the sessions of these items: nothing may stand behind them."""
     for item in items:
         for session in item.sessions:
             session.refusal = session.refusal or error

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wal.disk import Disk
 
 _KEPT = 2
-"""Files at most. As PostgreSQL recycles segments."""
+"""The most files that are kept, as PostgreSQL recycles segments."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 log = structlog.get_logger("wal")
@@ -53,7 +53,7 @@ class Preallocation:
         """Files of removed segments, under their temporary names, and how large they are."""
         self._closed = False
         self._in_vain = False
-        """A kept file was of no use: the file system may not zero, or backups are hard links."""
+        """Whether a kept file was of no use: it could not be zeroed, or backups are hard links."""
         # Set while the next file is not to be zeroed any further.
         self._hurry = threading.Event()
         self._asked = trio.Event()
@@ -70,9 +70,9 @@ class Preallocation:
         return sum(size for _, size in self._kept) + (0 if ready is None else ready.size)
 
     def keep(self, nbytes: int, path: Path) -> bool:
-        """Whether the file of a removed segment is kept: it is this one's from now on. Any thread.
+        """Take over the file of a removed segment; return whether it is kept. Any thread.
 
-        Small ones are not worth it.
+        Small files are not worth it.
         """
         if self._closed or self._in_vain or len(self._kept) >= _KEPT:
             return False
@@ -82,7 +82,7 @@ class Preallocation:
         return True
 
     def want(self, open_number: int, *, zeroed: bool) -> None:
-        """Have one made, once per open segment: on a full disk the rotation itself tries again.
+        """Ask for a file, once per open segment: on a full disk the rotation itself tries again.
 
         Args:
             zeroed: as far as nobody waits for it.
@@ -110,22 +110,22 @@ class Preallocation:
                         log.warning("segment not preallocated", error=str(exc), runbook="disk-full")
 
     def hurry(self) -> None:
-        """Somebody waits for the lock."""
+        """Have the file soon, without its zeros: somebody waits for the lock."""
         self._hurry.set()
 
     async def require(self, number: int) -> None:
-        """See that there is one; OSError. Under the lock."""
+        """Make the file where there is none; OSError. Under the lock."""
         if self._ready is None:
             self._ready = await self._prepare(number)
 
     def take(self) -> PreallocatedFile:
-        """What `require` has seen to. Under the lock."""
+        """Hand over the file that `require` has seen to. Under the lock."""
         file, self._ready = self._ready, None
         assert file is not None
         return file
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Let go of the files."""
         self.hurry()
         self._closed = True
         async with self.lock:

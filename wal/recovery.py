@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Survey:
-    """What is in the folder: verdicts by rising number, and every other name."""
+    """The folder's content: verdicts by rising number, and every other name."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:
 
 
 def recover(disk: Disk, directory: Path) -> tuple[Recovered, int]:
-    """Bring the folder into the state of the law; what it holds, and the next segment's number.
+    """Bring the folder into the state of the law; return its content and the next number.
 
     Raises:
         LogDamaged, LogTooNew: the folder is as it was.
@@ -234,7 +234,7 @@ def free_name(disk: Disk, path: Path, suffix: str) -> Path:
 
 
 def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
-    """What a scan found, as facts."""
+    """The facts of a segment, from what its scan found."""
     header, fault = verdict.header, verdict.fault
     problem = None
     if state not in ("sealed", "open") and (fault is not None or state == "damaged"):
@@ -257,7 +257,7 @@ def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
 
 
 def fault_of(verdict: Verdict) -> Fault:
-    """What is wrong; a segment that is whole but not last lacks its seal."""
+    """The fault of a segment; one that is whole but not last lacks its seal."""
     return verdict.fault or Fault(verdict.end, "a seal: another segment follows", "none")
 
 

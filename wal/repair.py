@@ -55,7 +55,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class RepairedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one segment.
+    """The outcome of the repair of one segment.
 
     `moved_to` is None when the segment was missing. `records_lost` is None when no seal that can be
     right says how many there were. `gaps` are within the segment, or up to the next one if its end
@@ -75,7 +75,7 @@ class RepairedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair did. With `segments` empty there was nothing to do, and nothing was done.
+    """The outcome of a repair. With `segments` empty there was nothing to do, and nothing was done.
 
     An operation whose schema record was lost is still in the log; the reader of the log has to
     refuse it by name.
@@ -114,7 +114,7 @@ def repair(directory: Path, disk: Disk | None = None) -> RepairReport:
 
 
 class _Plan(NamedTuple):
-    """What the new segment is going to be.
+    """The plan of the new segment.
 
     `identity_known` is False when nothing tells whose operations the old one held. `next_first`
     is where the next segment of the same identity begins.

@@ -28,7 +28,7 @@ class _Request:
 
 
 class Rotations:
-    """When the next group belongs into another segment. Loop only."""
+    """Decides when the next group belongs into another segment. Loop only."""
 
     def __init__(self, segments: SegmentSet, age_s: float) -> None:
         self._segments = segments

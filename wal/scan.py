@@ -73,7 +73,7 @@ class Located(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What a scan of one segment found.
+    """The result of the scan of one segment.
 
     `end` is where the good records end (behind the seal, if there is one). `evidence` is the
     offset of a record which proves that what `fault` names had been durable.
@@ -92,7 +92,7 @@ class Verdict:
     evidence: int | None = None
 
     def state(self, *, last: bool) -> State:
-        """What the segment is; `last` when no segment with a header follows it."""
+        """The state of the segment; `last` when no segment with a header follows it."""
         if self.fault is not None and self.fault.too_new:
             return "newer"
         proven = self.evidence is not None or self.sealed or not last
@@ -158,7 +158,7 @@ def _walk(source: Source, verdict: Verdict) -> None:
 
 
 def _contradiction(source: Source, verdict: Verdict, record: RecordHeader) -> Fault | None:
-    """Why a record that checks out cannot stand here all the same."""
+    """The reason why a record that checks out cannot stand here; None where it can."""
     offset = verdict.end
     if record.kind not in KNOWN_KINDS:
         return Fault(offset, "a known kind of record", f"kind {record.kind}", too_new=True)

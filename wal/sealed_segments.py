@@ -46,7 +46,7 @@ class SealedSegments:
         self._in_thread = in_thread
         self._busy = busy
         self.facts: dict[int, SegmentFacts] = {}
-        """What each of them holds, by its number."""
+        """The facts of each segment, by its number."""
         self._untrimmed: list[OpenSegment] = []
         self._uncut = set[int]()
         """The untrimmed ones and the one that is being trimmed: no file of these can be reused."""
@@ -55,7 +55,7 @@ class SealedSegments:
 
     @property
     def nbytes(self) -> int:
-        """The bytes up to the end of each one's last record."""
+        """The bytes of all segments, each up to the end of its last record."""
         return sum(one.bytes for one in self.facts.values())
 
     def adopt(self, found: Iterable[SegmentFacts]) -> None:
@@ -69,7 +69,7 @@ class SealedSegments:
         self._untrimmed.append(segment)
 
     async def prune(self, keep_from_segment: int) -> list[int]:
-        """Delete the segments below that number, ascending; which ones were deleted.
+        """Delete the segments below that number, ascending, and return their numbers.
 
         Raises:
             LogFull, LogWriteFailed: the disk refused; those before it are gone.

@@ -75,7 +75,7 @@ class OpenSegment:
         write_all(self.disk, self.fd, group.pieces(self.fill.number), group.start)
 
     def sync(self) -> float:
-        """Make everything written so far durable; how many seconds it took."""
+        """Make everything written so far durable; return the seconds that it took."""
         started = time.perf_counter()
         sync(self.disk, self.fd)
         return time.perf_counter() - started

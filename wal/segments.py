@@ -43,7 +43,7 @@ FAST_S = 0.25
 """A segment that is half full so soon is followed by one that is not zeroed: the zeros would take
 a third of what the disk can write, and large groups do well without."""
 BUSY_S = 1.0
-"""After a group, others are expected for so long."""
+"""The time after a group for which others are expected."""
 
 
 class SegmentSet:
@@ -71,13 +71,13 @@ class SegmentSet:
         self._written_at = 0.0
         self.first_operation_at: float | None = None
         self.written = trio.Event()
-        """Something was written that may not be synced yet; who waits for it makes a new one."""
+        """The event of a write that may not be synced yet; who waits for it makes a new one."""
         self.syncs = 0
         self.last_sync_s = 0.0
         self.rotations = 0
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """What `call` returns, run in one of the log's threads."""
+        """Run `call` in one of the log's threads and return its result."""
         return await trio.to_thread.run_sync(call, limiter=self._limiter)
 
     def adopt(self, recovered: Recovered, next_number: int) -> None:
@@ -232,7 +232,7 @@ class SegmentSet:
             self.open = None
 
     def statistics(self) -> dict[str, Any]:
-        """What `LogStatistics` tells of the segments."""
+        """The fields of `LogStatistics` that tell of the segments."""
         open_bytes = 0 if self.open is None else self.open.fill.end
         return {
             "segments": len(self.sealed.facts) + (self.open is not None),

@@ -14,7 +14,7 @@ MIN_SEGMENT_BYTES = 4096
 
 @dataclass(frozen=True)
 class LogSettings:
-    """How the log syncs and rotates.
+    """The settings of the log: how it syncs and rotates.
 
     - `fsync` "commit": nothing is applied or answered before it is synced. "interval": after it
       is written; a sync follows within `fsync_interval_s`. "off": syncs only at a segment's end.
@@ -39,7 +39,7 @@ class LogSettings:
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one segment holds. `last_seq` is ``first_seq - 1`` when it holds no operation.
+    """The facts of one segment. `last_seq` is ``first_seq - 1`` when it holds no operation.
 
     `records` counts all but the seal, `operations` those that have a sequence. `bytes` is up to
     the end of the last good record. `state` is "sealed", "open", "torn", "headerless",
@@ -61,7 +61,7 @@ class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log holds after a start, all of it durable and sealed.
+    """The content of the log after a start, all of it durable and sealed.
 
     `last_seq` and `highest_epoch` are 0 when the log is empty. `torn_bytes` were cut off,
     `torn_files` keep them where they were not all zeros, `removed` are segments whose header

@@ -43,18 +43,18 @@ class IllegalTransition(RuntimeError):
 
 
 class BufferState(Enum):
-    """How far a buffer is on its way into files."""
+    """The state of a buffer on its way into files."""
 
     ACTIVE = "active"
-    """Rows come into it."""
+    """The buffer takes rows."""
     FROZEN = "frozen"
-    """Its rows are all there; a flush makes files of them."""
+    """The buffer has all of its rows; a flush makes files of them."""
     IN_FILES = "in files"
     """A committed version has its rows, and readers still read them here."""
     RELEASING = "releasing"
     """Readers are sent to the files; no reader can come to need a spill any more."""
     RELEASED = "released"
-    """Its rows are in files only."""
+    """The rows are in files only."""
 
 
 TRANSITIONS: dict[str, dict[BufferState, BufferState]] = {
@@ -83,7 +83,7 @@ class PersistedFiles:
 
     adds: tuple[Add, ...]
     arrivals: tuple[Arrivals, ...]
-    """For each file which row of the buffer each of its rows is; empty where none has moved."""
+    """The order of arrival of each file: its rows' numbers in the buffer; empty if none moved."""
 
     @property
     def nbytes(self) -> int:
@@ -116,7 +116,7 @@ class Pin:
         return self.handle.source_for(self)
 
     def close(self) -> None:
-        """The snapshot needs this buffer no longer. Safe from any thread, twice too."""
+        """End the claim. Safe from any thread, twice too."""
         self.handle.unpin(self)
 
 
@@ -138,11 +138,11 @@ class BufferHandle:
         self.frozen_at = 0.0
         self.state = BufferState.ACTIVE
         self.origins: dict[Tenure, int] = {}
-        """The tenures whose operations it has, each with the highest sequence of them."""
+        """The tenures whose operations the buffer has, each with its highest sequence here."""
         self.messages = 0
-        """Replication messages that have brought its rows."""
+        """The number of replication messages that have brought rows."""
         self.total_rows = 0
-        """Rows at the freeze; before it no release can come."""
+        """The number of rows at the freeze, before which no release can come."""
         self.files: PersistedFiles | None = None
         """The committed files; after the release without the order of arrival."""
         self._moved = True
@@ -153,12 +153,12 @@ class BufferHandle:
 
     @property
     def frozen(self) -> bool:
-        """Whether no rows come into it any more."""
+        """Whether the buffer takes no more rows."""
         return self.state is not BufferState.ACTIVE
 
     @property
     def released(self) -> bool:
-        """Whether its rows are in committed files only."""
+        """Whether the rows are in committed files only."""
         return self.state is BufferState.RELEASED
 
     @property
@@ -167,7 +167,7 @@ class BufferHandle:
         return self.rows.nbytes
 
     def pin(self) -> Pin:
-        """Claim all rows of now for a snapshot. Loop only."""
+        """Claim all rows of now for a snapshot. Under the table's lock, in any thread."""
         pin = Pin(self, self.rows.rows)
         with self._lock:
             self._pins.add(pin)
@@ -201,7 +201,7 @@ class BufferHandle:
             return self._spill is None and self._pins_need_spill()
 
     def keep_spill(self, spill: Spill) -> None:
-        """Have pins read this from the release on, where they need it."""
+        """Have pins read this spill from the release on, where they need it."""
         with self._lock:
             self._spill = spill
 
@@ -213,7 +213,7 @@ class BufferHandle:
             self.frozen_at = now
 
     def note_files(self, files: PersistedFiles) -> None:
-        """A committed version has the rows in these files."""
+        """Note the files in which a committed version has the rows."""
         with self._lock:
             self.state = self._after("note_files")
             self.files = files
@@ -238,7 +238,7 @@ class BufferHandle:
             self.state = self._after("abort_release")
 
     def release(self) -> None:
-        """Let the rows go. Only after :meth:`begin_release` said True."""
+        """Let the rows go. Only after :meth:`begin_release` returned True."""
         with self._lock:
             self.state = self._after("release")
             assert self.files is not None

@@ -36,10 +36,10 @@ class Open(Protocol):
     """Something open, which is ended before the interpreter is."""
 
     def leave(self) -> None:
-        """Begin to end; does not wait."""
+        """Begin to end this; does not wait."""
 
     def left(self, within_s: float) -> None:
-        """Wait so long for the end, then give up what is unfinished."""
+        """Wait up to ``within_s`` seconds for the end, then give up what is unfinished."""
 
 
 class Calls:
@@ -63,7 +63,7 @@ class Calls:
         """Do nothing: calls end by themselves."""
 
     def left(self, within_s: float) -> None:
-        """Wait so long for the calls to end."""
+        """Wait up to ``within_s`` seconds for the calls to end."""
         with self._ended:
             self._ended.wait_for(lambda: not self._count, within_s)
 
@@ -96,7 +96,7 @@ def check() -> None:
 
 
 def begin() -> None:
-    """A client is about to be made. Raises :class:`Forked`."""
+    """Note that a client is about to be made. Raises :class:`Forked`."""
     check()
     _State.used = True
 

@@ -119,7 +119,7 @@ class StreamThreads:
             self.work.notify_all()
 
     def left(self, within_s: float) -> None:
-        """Wait so long for the end, then stop; what was not answered has an unknown outcome."""
+        """Wait ``within_s`` seconds for the end, then stop: unanswered batches are unclear."""
         give_up_at = time.monotonic() + within_s
         with self.lock:
             threads = [self.sender, *self.readers]

@@ -52,7 +52,7 @@ class SyncStream:
         self._transaction: str | None = None
         """The name of the open transaction: another client's messages do not fit into it."""
         self._commit: int | None = None
-        """Its sequence, from when that is sent until the daemon is known to have it."""
+        """The transaction's sequence, from its sending until the daemon is known to have it."""
 
     def standing(self) -> SyncAnswer:
         """The origin's position; nothing is changed.
@@ -75,15 +75,15 @@ class SyncStream:
         begin: bool = False,
         sequence: int | None = None,
     ) -> SyncAnswer:
-        """One message, once it is taken; with a ``sequence`` it closes the transaction.
+        """Send one message until it is taken; with a ``sequence`` it closes the transaction.
 
         Args:
-            columns: what each of the batch's fields is.
+            columns: the role of each of the batch's fields.
             begin: forget what is open, also of another client.
 
         Returns:
-            Its ``first`` says that the daemon is not the one that took the message before: what was
-            open has to be sent again from its first message on.
+            The answer. Where its ``first`` is true, another daemon took the message before: what
+            was open has to be sent again from its first message on.
 
         Raises:
             InvalidRequest: the message, or the transaction, is no good; it is gone.

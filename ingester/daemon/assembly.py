@@ -263,7 +263,7 @@ class Runtime:
         return MetricsSink(self.metrics, self.rates, with_tracing(inner))
 
     def coalescer(self) -> Coalescer:
-        """Make what makes operations of small batches, for the log's thread."""
+        """Make the coalescer of small batches, for the thread that writes the log."""
         collector = EntryCollector(self.wal_sink)
         operations = OperationMaker(self.settings.flight.max_batch_bytes)
         return Coalescer(self._observed(collector), collector, operations, Portal().post)

@@ -26,7 +26,7 @@ WASTE_BYTES = 4 * 1024
 """The bytes that rows may keep besides a quarter of their own; with more they are copied."""
 
 SMALL_BYTES = 2 * 1024
-"""So little is copied in less time than it takes to find out where it lies."""
+"""The bytes that are copied sooner than it is found out where they lie."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -90,7 +90,7 @@ class MessageTemplate:
         return self._filled_in(numbers)
 
     def _learn(self, batch: pa.RecordBatch, numbers: _Numbers) -> IpcMessage:
-        """Serialise the first one, and take its metadata if they are understood."""
+        """Serialise the first batch, and take its metadata if they are understood."""
         message = IpcMessage.serialized(batch)
         whole = memoryview(message.body)
         size = _PREFIX_BYTES + _I32.unpack_from(whole, 4)[0]
@@ -102,7 +102,7 @@ class MessageTemplate:
         return message
 
     def understands(self, metadata: bytes, numbers: _Numbers, body_bytes: int) -> bool:
-        """Find the places of a batch's numbers; whether these, and nothing else, stand there."""
+        """Find the places of a batch's numbers; return whether just these stand there."""
         nodes = struct.Struct(f"<{len(numbers.nodes)}q")
         buffers = struct.Struct(f"<{len(numbers.buffers)}q")
         try:
@@ -215,7 +215,7 @@ def _places(metadata: bytes) -> _Places | None:
 
 
 def _followed(data: bytes, at: int) -> int:
-    """Follow the offset that stands there."""
+    """Follow the offset that stands at this place."""
     return at + int(_U32.unpack_from(data, at)[0])
 
 
@@ -230,7 +230,7 @@ def _field(data: bytes, table: int, index: int) -> int | None:
 
 
 def _vector(data: bytes, at: int, form: struct.Struct) -> tuple[int, ...] | None:
-    """Read the numbers of a vector of pairs; None where it has not as many."""
+    """Read a vector of pairs of 64-bit numbers; None where it has not as many as ``form``."""
     if _U32.unpack_from(data, at)[0] * 16 != form.size:
         return None
     return form.unpack_from(data, at + _U32.size)

@@ -23,4 +23,4 @@ class Part(NamedTuple):
     batch: pa.RecordBatch
     nbytes: int
     row_counts: RowCounts | None = None
-    """Whose the rows are in a coalesced batch, in their order; None for a single operation."""
+    """The row counts of a coalesced batch, in the rows' order; None for a single operation."""

@@ -155,7 +155,7 @@ class CopyOnWrite:
     ) -> SparseRows:
         """All rows; where those are too few for a file, behind those of files next to them.
 
-        No more of these than there is room for: in the next persist it may be others.
+        No more of these than there is room for: in the next flush it may be others.
         """
         bytes_per_row = self.bytes_per_row
         if bytes_per_row is None:

@@ -21,11 +21,11 @@ from ingester.memory.ledger import MemoryLedger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeAges:
-    """How old a buffer becomes before it is frozen."""
+    """The ages at which buffers are frozen."""
 
     max_age_s: float
     max_lag_s: float
-    """For a buffer that replication began."""
+    """The age of a buffer that replication began."""
 
 
 class FreezePolicy:
@@ -54,21 +54,21 @@ class FreezePolicy:
         self._memory_full = False
 
     def wake(self) -> None:
-        """A buffer was opened, or something else changed that a deadline depends on."""
+        """Look at the deadlines again: a buffer was opened, or something else has changed."""
         self._wake.set()
 
     def after_group(self) -> None:
-        """Operations were applied: look at the low watermark."""
+        """Look at the low watermark: operations were applied."""
         if self._ledger.used > self._ledger.watermarks.low:
             self._wake.set()
 
     def relieve_disk(self) -> None:
-        """The log's disk is full: only persisting gives room back."""
+        """Freeze for room on the log's disk, which is full: only flushes give it back."""
         self._disk_full = True
         self._wake.set()
 
     def relieve_memory(self) -> None:
-        """A batch found no room: whatever is not on its way to a file yet has to go now."""
+        """Freeze for a batch that found no room: what is not on its way to a file has to go now."""
         self._memory_full = True
         self._wake.set()
 
@@ -111,7 +111,7 @@ class FreezePolicy:
             self._freeze_largest()
 
     def _freeze_largest(self) -> None:
-        """Freeze the largest buffers until the rest, once they are persisted, is under ``low``.
+        """Freeze the largest buffers until the rest, once they are flushed, is under ``low``.
 
         At most half of ``low`` stays active: what is not a buffer comes on top of it.
         """

@@ -41,7 +41,7 @@ NOBODY: frozenset[Hashable] = frozenset()
 
 
 class Claim(Enum):
-    """Who takes the origin's writes into the table, as far as this daemon knows."""
+    """The state of an origin: who takes its writes into the table, as far as the daemon knows."""
 
     UNCLAIMED = "unclaimed"
     """No version gives them to this daemon, or the one that did has expired."""
@@ -52,7 +52,7 @@ class Claim(Enum):
 
 
 LOST = Claim.LOST
-"""Named here, as verdicts are: every write asks for it."""
+"""The member by itself: every write asks for it, and an enum's look-up takes longer."""
 
 
 class Event(Enum):

@@ -1,4 +1,4 @@
-"""What one answer holds: a manifest version, and how many rows of which buffers.
+"""A snapshot, which one answer holds: a manifest version, and the first rows of some buffers.
 
 Law of this file: a snapshot is taken under its table's lock, so it is everything acknowledged
 before it and nothing that comes later. It holds positions, not rows: buffers that are let go while
@@ -19,7 +19,7 @@ from persist.table import TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a keyed partition's files have become since a version."""
+    """The changes of a keyed partition's files since a version."""
 
     removed: tuple[Add, ...]
     """The files of the version that are there no more."""
@@ -96,7 +96,7 @@ def snapshot_buffered(
     persisted_since: Sequence[Add],
     before: TableState | None = None,
 ) -> Snapshot:
-    """Take buffers, and the files that this daemon's persists have added after ``version``.
+    """Take buffers, and the files that this daemon's flushes have added after ``version``.
 
     Args:
         before: that version of a keyed table, where it is not the newest.

@@ -102,7 +102,7 @@ class VersionTail:
             return persisted, None
         if before is None or not self._answers_for(table):
             return [], None
-        # A later persist, or a rewrite, replaces the files of an earlier one: what counts is what
+        # A later flush, or a rewrite, replaces the files of an earlier one: what counts is what
         # stands there now. Rows that the version had, too, are the same in it.
         now_there = table.state.partitions.items()
         return [

@@ -128,7 +128,7 @@ class Identities:
         self._checked = False
 
     def epochs(self) -> dict[str, list[int]]:
-        """Those of the log, per ingester id."""
+        """The epochs of the log's writers, per ingester id."""
         found: dict[str, list[int]] = {}
         for writer in self._writers:
             found.setdefault(writer.ingester_id, []).append(writer.epoch)

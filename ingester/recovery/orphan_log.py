@@ -51,11 +51,11 @@ class OrphanLog:
 
     @property
     def segments(self) -> int:
-        """How many there are."""
+        """The number of segments."""
         return len(self._facts)
 
     def writers(self) -> list[WriterIdentity]:
-        """Its writers, each once, by rising epoch; also those that left no operation."""
+        """The log's writers, each once, by rising epoch; also those that left no operation."""
         found = {_identity(facts) for facts in self._facts.values()}
         return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
 

@@ -2,7 +2,7 @@
 
 Law of this file: oldest first, through the same tree as live writes; parts that a committed
 manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
-hold: replay waits for persists, which run meanwhile. A crash in here changes nothing.
+hold: replay waits for flushes, which run meanwhile. A crash in here changes nothing.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Replay:
     ) -> bool:
         """Whether an operation is still this daemon's, of which ``left`` is not applied yet.
 
-        It is not where another process has taken its origin over. Nor is it where a persist has
+        It is not where another process has taken its origin over. Nor is it where a flush has
         passed over rows of it because its origin was elsewhere; that may have come back since, then
         whoever writes it sends the operation again.
         """

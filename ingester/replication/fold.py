@@ -137,7 +137,12 @@ def _codes(changes: Changes) -> tuple[Rows, Rows]:
 
 
 def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
-    """Find each row's first one of its chain; rows by chain and time; the place of each in that."""
+    """Find the chains, in which each row follows its ``before``; -1 begins one.
+
+    Returns:
+        The first row of each row's chain; all rows by chain and then time; each row's place
+        among these.
+    """
     chain = np.arange(len(before))
     step = np.where(before >= 0, before, chain)
     while True:

@@ -127,7 +127,7 @@ class Normaliser:
         """About how large a valid batch will be as the table keeps it, before it is made so.
 
         Args:
-            enough: so much need not be told apart from less.
+            enough: a bound of the size that is no larger than this is returned as it is.
         """
         total, rows = 0.0, batch.num_rows
         most = self.most_bytes(batch)

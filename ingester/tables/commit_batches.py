@@ -38,7 +38,7 @@ from persist.manifest import (
 log = structlog.get_logger(__name__)
 
 FilesOf = Mapping[PartitionKey, Sequence[Add] | None]
-"""Partitions that have to have these files still."""
+"""The partitions that have to have these files still."""
 NO_FILES: FilesOf = {}
 Commit = Callable[
     [TableBuffer, TableState, tuple[Action, ...], Claims, FilesOf], Awaitable[TableState]
@@ -50,13 +50,13 @@ class CommitBatches:
     """Commits batches. Loop only."""
 
     def __init__(self, claims: OriginClaims, writer: WriterIdentity, commit: Commit) -> None:
-        """``commit`` tries until the store has answered."""
+        """Commit by ``commit``, which tries until the store has answered."""
         self._claims = claims
         self._writer = writer
         self._commit = commit
 
     async def commit_all(self, table: TableBuffer, base: TableState, batch: Batch) -> TableState:
-        """One version with all that is not in files; its files stand for the whole buffers' too.
+        """Commit all that is not in files as one version, whose files stand for whole buffers.
 
         What an adoption has put into files meanwhile is left out, and so is what is not ours any
         more; whoever reads a buffer then goes on in the files that have all of it, which were
@@ -84,10 +84,10 @@ class CommitBatches:
     async def commit_keyed(
         self, table: TableBuffer, base: TableState, batch: Batch
     ) -> tuple[TableState, Batch]:
-        """One version with those that go in as they are, and who they are.
+        """Commit the flushes that can go in as they are; return the version, and these flushes.
 
-        The others are refused, and know what they have to be made anew without and on top of which
-        version at least; or they are left out with another one of their atomic flush.
+        The others are refused: they are made anew without the rows in ``left_out`` and on top of a
+        version that is noted in them. Or they are left out with another of their atomic flush.
         """
         while batch := whole(self._as_encoded(batch, base)):
             files = {flush.partition: flush.expected_files for flush in batch}
@@ -115,7 +115,7 @@ class CommitBatches:
         return await self._commit(table, base, actions, claims, files)
 
     def _as_encoded(self, batch: Batch, base: TableState) -> Batch:
-        """Those that were not refused, and whose files have what is ours and nothing else."""
+        """The flushes that were not refused, and whose files have what is ours and nothing else."""
         batch = [flush for flush in batch if flush.state is FlushState.DUE]
         for flush in self._with_other_rows(batch, base):
             flush.refuse(base)
@@ -126,7 +126,7 @@ class CommitBatches:
             flush.actions = await flush.remaker.encode_rest(flush)
 
     def _with_other_rows(self, batch: Batch, base: TableState) -> Batch:
-        """Those whose files have other rows than are ours; ``left_out`` says which are not."""
+        """The flushes whose files have other rows than ours; ``left_out`` is set to those rows."""
         left_out = self._claims.left_out(base, [flush.handle for flush in batch])
         changed = []
         for flush, not_ours in zip(batch, left_out, strict=True):
@@ -141,7 +141,7 @@ class CommitBatches:
         return self._note_covered(flush, exc)
 
     def _note_covered(self, flush: FinishedFlush, exc: PartlyCovered) -> bool:
-        """Whether the buffer is in files already up to an operation in its midst."""
+        """Note that the buffer is in files up to an operation in its midst; False if it is not."""
         upto = exc.covered.get(flush.applied_key(self._writer.ingester_id), -1)
         covered = flush.handle.first_seq <= upto < flush.handle.last_seq
         if covered:

@@ -24,13 +24,13 @@ from ingester.buffer import AtomicFlush, BufferHandle, FlushJob
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 
 ENOUGH = 128
-"""Files of a commit, about."""
+"""The flushes, about, that make a commit worth it."""
 ENOUGH_BYTES = 32 << 20
-"""Buffers' bytes of a commit, about: they stay in memory until then."""
+"""The bytes of buffers, about, that make a commit worth it: they stay in memory until then."""
 
 
 class CommitSchedule:
-    """Which finished flushes of one table go into its next commit."""
+    """Decides which finished flushes of one table go into its next commit."""
 
     def __init__(self, on_change: Callable[[FinishedFlush], None]) -> None:
         """``on_change`` is told each flush that has come to another state."""
@@ -42,16 +42,16 @@ class CommitSchedule:
         self._due: list[FinishedFlush] = []
 
     def expect(self, job: FlushJob) -> None:
-        """A buffer is frozen: those that are finished before it linger for it."""
+        """Expect a frozen buffer: flushes that are finished before it linger for it."""
         self._expected.add(job.handle)
 
     def withdraw(self, job: FlushJob) -> None:
-        """A buffer does not come, or not soon: nobody lingers for it."""
+        """Expect a buffer no longer, which does not come, or not soon: nobody lingers for it."""
         self._expected.discard(job.handle)
         self._end_linger_if_due()
 
     def finish(self, flush: FinishedFlush) -> None:
-        """A buffer's files are uploaded: it takes its place in the order of the table's commits."""
+        """Give a flush, whose files are uploaded, its place in the order of the table's commits."""
         self._expected.discard(flush.handle)
         self._lingering.append(flush)
         self._lingering_bytes += flush.handle.nbytes
@@ -59,7 +59,7 @@ class CommitSchedule:
         self._end_linger_if_due()
 
     def end_linger(self) -> None:
-        """The first of those that linger has waited long enough: all of them go on."""
+        """Let all lingering flushes go on: the first of them has waited long enough."""
         lingering, self._lingering, self._lingering_bytes = self._lingering, [], 0
         for flush in lingering:
             self.assemble(flush)
@@ -67,7 +67,7 @@ class CommitSchedule:
     def assemble(self, flush: FinishedFlush) -> None:
         """Make a flush due, with the rest of its atomic flush once all of that is here.
 
-        So comes again what a commit went without, made anew where it was refused.
+        A flush that was left out of a commit, or refused and made anew, comes here again.
         """
         atomic = flush.job.atomic
         if atomic is None or atomic.dissolved:
@@ -93,7 +93,7 @@ class CommitSchedule:
         return True
 
     def take(self, *, keyed: bool) -> list[FinishedFlush]:
-        """Those that the next commit tries to put into a version, in order; they stay due.
+        """The due flushes, in order, which the next commit tries to put into a version.
 
         Args:
             keyed: whether the table has a primary key. Where it has none, a commit also takes along
@@ -104,7 +104,7 @@ class CommitSchedule:
         return list(self._due)
 
     def settle(self, batch: list[FinishedFlush], committed: list[FinishedFlush]) -> None:
-        """The commit of a batch is over: what it has not committed and not refused was left out."""
+        """End the commit of a batch: flushes neither committed nor refused were left out."""
         for flush in batch:
             self._due.remove(flush)
         for flush in committed:
@@ -129,7 +129,7 @@ class CommitSchedule:
 
 
 def whole(batch: list[FinishedFlush]) -> list[FinishedFlush]:
-    """Those of a batch that lacks none that has to go into the same version."""
+    """The flushes of a batch whose atomic flush is complete in it."""
     here = {flush.handle for flush in batch}
     return [
         flush

@@ -1,9 +1,10 @@
 """Small batches that wait for the log at the same time become one operation: a coalesced batch.
 
     reader threads     arrival ─▶ log (as a draft) ┐      while the last group is written and synced
-    the log's thread                               └─▶ one coalesced batch per schema ─▶ next group
+    the log's writer                               └─▶ one coalesced batch per schema ─▶ next group
 
-One call into Arrow then serves all of them, and one record of the log.
+One call into Arrow then serves all of them, and one record of the log. The log's writer is its own
+thread, or that of a caller that finds nobody writing.
 
 Law of this file: every arrival is answered once, in the order of its stream; what is wrong with one
 of them is told to its own stream and to nobody else.
@@ -37,13 +38,13 @@ class Arrival(Draft):
     __slots__ = ("batch", "checked", "slot", "stream")
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
-        """``nbytes``: the bytes that were admitted for the batch; it has no more."""
+        """Take the ``nbytes`` that were admitted for the batch; it has no more."""
         super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
         self.slot = stream.reserve()
         self.checked: threading.Event | None = None
-        """Is set when it is known whether the batch is good."""
+        """The event of its being known whether the batch is good."""
 
     def answer(self, error: BaseException | None) -> None:
         """Refuse the batch, which did not become an operation. On the loop."""
@@ -71,7 +72,7 @@ class Unfit(LogError):
 
 
 class Coalescer:
-    """Makes operations of the batches that wait. In the log's thread only.
+    """Makes operations of the batches that wait. Only in the thread that writes the log.
 
     Args:
         sink: counts and traces operations on their way into ``collector``.

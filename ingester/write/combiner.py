@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Kind(NamedTuple):
-    """What batches have in common that can be checked in one call."""
+    """The kind of a batch: batches of one kind can be checked in one call."""
 
     table: tuple[str, str]
     schema_number: int
@@ -43,28 +43,28 @@ class Kind(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a batch before it is prepared.
+    """Facts that are known of a batch before it is prepared.
 
     Each call of Arrow that need not be made spares two changes of the thread that runs.
     """
 
     valid: bool = False
-    """Whether it was validated in full."""
+    """Whether the batch was validated in full."""
     partition: PartitionValues | None = None
-    """The partition of all of its rows."""
+    """The partition of all rows."""
     most_bytes: int | None = None
-    """A bound of its size in any form, which is within the limits."""
+    """A bound of the batch's size in any form, which is within the limits."""
 
 
 NOTHING = Known()
 Work = Callable[[Known], T]
-"""Prepares a batch."""
+"""A function that prepares a batch, given the facts that are known of it."""
 Then = Callable[[T | None, BaseException | None], None]
-"""Takes what the work returned, or what it raised. It may raise nothing but ``Stopping``."""
+"""A callback that takes the work's result or error. It may raise nothing but ``Stopping``."""
 
 SMALL_BYTES = 1 << 20
 LONG_S = 0.002
-"""Processor time: some ten times what a batch of :data:`SMALL_BYTES` in one partition takes."""
+"""A long processor time: some ten times that of :data:`SMALL_BYTES` in one partition."""
 ROUND = 32
 """The largest number of batches that are prepared in one round."""
 
@@ -201,7 +201,7 @@ def _run_all(requests: list[Request[object]]) -> None:
 
 
 def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
-    """What is true of all these batches; what may be wrong is found out one by one."""
+    """The facts that are true of all these batches; what may be wrong is found one by one."""
     if len(batches) == 1:
         return NOTHING
     try:

@@ -27,9 +27,9 @@ Outcome = PutAnswer | BaseException
 Slot = list[Outcome]
 """The place of a batch among its stream's answers: empty until its outcome is known."""
 Deliver = Callable[[list[Outcome]], None]
-"""Hands outcomes to the stream's own thread. Any thread calls it; it must not wait."""
+"""A callback that hands outcomes to the stream's own thread. Any thread; must not wait."""
 Post = Callable[..., None]
-"""Calls a function on the loop, soon and in order, without waiting for it."""
+"""A callback that runs a function on the loop, soon and in order, without waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class WritePath:
     """The newest sequence that is applied."""
 
     def relieve(self, refusal: BaseException) -> None:
-        """Have room made for what was refused for the want of it."""
+        """Has room made for a batch that was refused for the want of it."""
         if isinstance(refusal, DiskFull):
             self.relief.relieve_disk()
         elif isinstance(refusal, MemoryFull):
@@ -54,7 +54,7 @@ class WritePath:
 
 
 class WriteStream:
-    """One DoPut stream. Loop only, but for what says otherwise."""
+    """One DoPut stream. Loop only, but for methods that say otherwise."""
 
     def __init__(
         self,
@@ -73,12 +73,13 @@ class WriteStream:
         self.superseded: Superseded | None = None
         """The refusal of batches that come to the loop after a newer stream was opened."""
         self.session = OrderedSession()
-        """None of the stream's operations stands in the log behind a refused one."""
+        """The session of the stream: none of its operations follows a refused one in the log."""
         self._path = path
         self._latch = plan.table.write_latch if plan.table.definition.keyed else None
         self._deliver = deliver
         self._on_closed = on_closed
-        # One thread adds to it; the loop and the log's thread take from it, under the lock.
+        # One thread adds to it; the loop and the thread that writes the log take from it, under the
+        # lock.
         self._slots: deque[Slot] = deque()
         self._handing_out = threading.Lock()
         self._on_drained: Callable[[], None] | None = None
@@ -168,7 +169,7 @@ class WriteStream:
         self._path.wal_sink.offer(draft, here=here)
 
     def answered_here(self) -> None:
-        """To be called by who offered ``here``, when it has sent the answer."""
+        """Note that the caller, which offered ``here``, has sent the answer."""
         self._path.wal_sink.tell()
 
     def accept(self, slot: Slot, sequence: int) -> None:
@@ -252,7 +253,7 @@ def submit_for(
 ) -> None:
     """Send an operation on its way that was made of these batches, none of which has an origin.
 
-    They are answered in the log's thread, before the loop applies the operation.
+    They are answered in the thread that writes the log, before the loop applies the operation.
     """
     entry = operation.entry
     assert entry is not None, "it was made just now"

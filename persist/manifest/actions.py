@@ -42,8 +42,8 @@ class Add(
 ):
     """A data file becomes part of the table.
 
-    ``footer_crc32c``: of the file's end, from the first byte of the Parquet footer to the last of
-    the file; None in entries of before there was such a field.
+    ``footer_crc32c``: the checksum of the file from the first byte of its Parquet footer to its
+    last byte; None in entries that are older than this field.
     """
 
     path: str
@@ -63,17 +63,17 @@ class Add(
 
     @property
     def partition(self) -> PartitionKey:
-        """(spec id, values): where the file belongs."""
+        """The partition that the file belongs to: (spec id, values)."""
         return (self.spec_id, self.values)
 
     @property
     def applied_key(self) -> AppliedKey:
-        """Whose operations the file holds, of which partition."""
+        """The key of :class:`Applied` for the operations that the file holds."""
         return (self.writer, self.epoch, self.spec_id, self.values)
 
 
 class _Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
-    """What all other actions have in common: immutable, strict, tagged."""
+    """The root of all other actions: immutable, strict, tagged."""
 
 
 class Remove(_Action, frozen=True, tag="remove"):
@@ -131,7 +131,7 @@ class Applied(_Action, frozen=True, tag="applied"):
 
     @property
     def key(self) -> AppliedKey:
-        """Everything but the sequence."""
+        """The ingester, epoch and partition: everything but the sequence."""
         return (self.ingester_id, self.epoch, self.spec_id, self.values)
 
 
@@ -151,9 +151,9 @@ class OriginAhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An origin's sequences from ``first`` up to the next run's: who has taken them, how far.
+    """The sequences of an origin from ``first`` up to the next run's, and whose they are.
 
-    Nobody but this process commits them. Of the first run ``complete`` and ``ahead`` are those of
+    No other process commits them. Of the first run ``complete`` and ``ahead`` are those of
     the :class:`Origin` itself.
     """
 
@@ -165,10 +165,10 @@ class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Origin(_Action, frozen=True, tag="origin"):
-    """How far an origin is in files: wholly up to ``complete``, per partition further.
+    """An origin's progress in files: all up to ``complete``, and further per partition.
 
-    ``runs``: who has taken which sequences, where it went from one process to another; those below
-    the first run are in files. ``at``: when it was last written, by the store's clock.
+    ``runs``: the sequences of each process, where the origin went from one to another; those below
+    the first run are in files. ``at``: the time of the last write, by the store's clock.
     """
 
     name: str
@@ -226,7 +226,7 @@ Action = Add | OtherAction
 
 
 class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who commits: the name, this one run of the process, and its claimed epoch."""
+    """The process that commits: its name, this one run of it, and its claimed epoch."""
 
     ingester_id: str
     incarnation: str

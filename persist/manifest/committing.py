@@ -12,7 +12,7 @@ uid and bytes) may be made again: then a first request that arrives late does no
 is made only after another's commit holds the name, which the old one can never get any more.
 
 That holds as long as the caller keeps the ``Proposal`` object and tries with it again; what comes
-of a process that dies meanwhile is told by ``applied`` (persists), by the files to remove
+of a process that dies meanwhile is told by ``applied`` (flushes), by the files to remove
 (rewrites), by ``txn`` (foreign writers).
 """
 
@@ -44,7 +44,7 @@ Fence = Callable[[TableState, WriterIdentity], None]
 
 
 PATIENCE = StoreRetry(first_s=0.1, cap_s=2.0, attempts=5)
-"""How long one call goes on asking a store that gives no clear answer."""
+"""The time for which one call goes on asking a store that gives no clear answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _prepare(
 
 
 def _settle(manifest: Manifest, proposal: Proposal, patience: StoreRetry) -> TableState | None:
-    """Make the pending attempt, again if need be: its state, or None once it is lost for ever.
+    """Make the pending attempt, again if need be; return its state, or None once it is lost.
 
     Raises:
         CommitUnclear: The store does not say; the attempt stays pending.
@@ -172,7 +172,7 @@ def _settle(manifest: Manifest, proposal: Proposal, patience: StoreRetry) -> Tab
 
 
 def _create(manifest: Manifest, attempt: _Attempt) -> bool:
-    """Whether the attempt is its version. ``StoreUnavailable``: not known, ask again."""
+    """Create the attempt's commit; return whether it won. ``StoreUnavailable``: not known."""
     path = commit_path(manifest.folder, attempt.commit.version)
     try:
         manifest.store.create(path, attempt.data)

@@ -25,7 +25,7 @@ _FOLLOW_AT_MOST = 32
 
 
 class CommittedVersion(msgspec.Struct, frozen=True):
-    """What one version did, who committed it, and when by the store's clock."""
+    """One version: its actions, who committed it, and when by the store's clock."""
 
     version: int
     uid: str
@@ -125,7 +125,7 @@ class Manifest:
         return self.load()
 
     def changes(self, from_version: int, to_version: int) -> list[CommittedVersion]:
-        """What the versions after ``from_version``, up to and with ``to_version``, did, in order.
+        """The versions after ``from_version``, up to and with ``to_version``, in order.
 
         Raises:
             VersionNotKept: One of them is not kept, or does not exist yet.
@@ -156,8 +156,8 @@ class Manifest:
     def _load_in_full(self, commit: Commit) -> TableState:
         """The state that ``commit`` made, also while clean-up takes what is not needed any more.
 
-        Clean-up writes a snapshot before it deletes what that stands for, so a load that began
-        before it finds everything when it looks again.
+        Clean-up writes a snapshot before it deletes the changelogs that the snapshot replaces, so
+        a load that missed one of them finds the snapshot when it looks again.
         """
         try:
             return Loader(self.store, self.folder).load(commit)
@@ -216,7 +216,7 @@ class Manifest:
 
 
 def current_table_version(store: ObjectStore, folder: str) -> int:
-    """Which version of a table's folder counts: the highest under ``_current/`` says, else 1.
+    """The version of a table's folder that counts: the highest under ``_current/``, else 1.
 
     Raises:
         ManifestDamaged: That file cannot be read.

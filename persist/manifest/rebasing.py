@@ -1,22 +1,22 @@
-"""What becomes of a proposal on a state that it was not made for.
+"""Rebasing: a proposal on a state that it was not made for.
 
 Law of this file: pure. A proposal goes in as a whole or not at all, except for what is in the table
 already, which falls out:
 
     a rewrite or push that is in (an add of the same file, the same or a later txn)   nothing left
-    add of a persist, all of it in ``applied``                                        dropped
-    add of a persist, part of it in ``applied``                                       PartlyCovered
+    add of a flush, all of it in ``applied``                                          dropped
+    add of a flush, part of it in ``applied``                                         PartlyCovered
     any other add of a file that was uploaded before the state's ``horizon``          UploadExpired
-    its removes with it, where all adds of a persist are dropped                      dropped
+    its removes with it, where all adds of a flush are dropped                        dropped
     applied up to what is applied                                                     dropped
     remove of a file that is gone                                                     RewriteVoid
-    a keyed partition that has other files than the persist was made for        PartitionsChanged
+    a keyed partition that has other files than the flush was made for          PartitionsChanged
     schema, spec, properties, owner, writer, origin as they are now                   dropped
     a horizon that is not later than the state's                                      dropped
     the end of an origin that has been written since                                  dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
 
-A proposal holds persists, or a rewrite, or a push, and no mixture. Once a horizon is committed,
+A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
 clean-up deletes unlisted files from before it: an add that came later would list a file that is
 gone, so it is refused here, and repeated with a file of its own.
 """
@@ -82,7 +82,7 @@ def check_replaced(state: TableState, writer: WriterIdentity) -> None:
 
 
 def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """What of ``actions`` is still to be committed on top of ``state``; nothing: all is in.
+    """The ``actions`` that are still to be committed on top of ``state``; none where all are in.
 
     Raises:
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: See the module. The caller
@@ -124,7 +124,7 @@ def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
 def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
     """The usual rule, where these partitions have the files that they had.
 
-    A keyed persist has the rows of files that it replaces, and its keys are in no other file: one
+    A keyed flush has the rows of files that it replaces, and its keys are in no other file: one
     that somebody has added meanwhile may have them, too. So the rule that is returned raises
     :class:`PartitionsChanged` where a partition has other files by now.
     """
@@ -139,7 +139,7 @@ def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
 
 
 def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
-    """Whether a rewrite or push is in already; persists are told action by action."""
+    """Whether a rewrite or push is in already; flushes are told action by action."""
     if any(isinstance(action, Add) and action.kind == "persist" for action in actions):
         return False
     for action in actions:
@@ -162,7 +162,7 @@ def _check_removes(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
-    """Definitions that the proposal brings were made on top of the ones it knew."""
+    """Refuse definitions that were not made on top of the table's current ones."""
     schema, spec = state.current_schema, state.current_spec
     for action in actions:
         if isinstance(action, Schema):
@@ -211,7 +211,7 @@ def _check_uploads(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def _covered_persists(state: TableState, actions: Sequence[Action]) -> set[PartitionKey]:
-    """Partitions whose persists are in files already: alone, their removes would take rows away."""
+    """Partitions whose flushes are in files already: alone, their removes would take rows away."""
     covered: dict[PartitionKey, bool] = {}
     for action in actions:
         if isinstance(action, Applied) or (isinstance(action, Add) and action.kind == "persist"):
@@ -248,7 +248,7 @@ def _is_in(state: TableState, action: Action) -> bool:
 
 
 def live_owner(state: TableState) -> Owner | None:
-    """Who takes the writes of a keyed table now; None where anybody may claim them.
+    """The owner that takes a keyed table's writes now; None where anybody may claim them.
 
     A claim holds while the daemon that made it may still have rows of the table that are in no
     file: until it has closed, as a clean stop and an adoption of its log say. A later process under

@@ -53,8 +53,8 @@ NULL_COLUMNS = "null_columns"
 those of other columns are told by their statistics."""
 
 FEW_PROCESSORS = 2
-"""Up to which one of them is left to those who write meanwhile: on two, a persist with both takes a
-fifth less time and costs writers a tenth more at their 99th percentile."""
+"""The most processors of which one is left to those who write meanwhile: on two, a flush with both
+takes a fifth less time and costs writers a tenth more at their 99th percentile."""
 
 SAMPLE_ROWS = 4096
 REPEATS = 0.8

@@ -25,7 +25,7 @@ MAX_TAG_CARDINALITY = 65_536
 SAMPLE_ROWS = 8192
 
 ABSENT_BYTES, KEY_BYTES = 1 << 20, 8
-"""What sorting by columns that most rows lack may take, if the rows are not more; of each row."""
+"""The memory for sort keys that most rows lack, if the rows have no more; a key's bytes a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,10 @@ class Sorted:
         return self._arrived.pick(self.arrivals[start:stop])
 
     def fitting(self, start: int, rows: int, most_bytes: int) -> int:
-        """As many of so many rows as are not larger side by side, but for absent columns; or one.
+        """The number of rows from ``start``, up to ``rows``, that take at most ``most_bytes``.
 
-        Where all batches have the same columns it is all of them.
+        It is at least 1; absent columns do not count. Where all batches have the same columns, it
+        is ``rows``.
         """
         while rows > 1 and self._arrived.bytes_of(start, start + rows, self.arrivals) > most_bytes:
             rows = -(-rows // 2)

@@ -31,7 +31,7 @@ class TypeClash(Exception):
 
 
 class JsonTypes:
-    """The types so far. ``known`` are told, and in the form in which Arrow's reader has them."""
+    """The types so far. ``known`` are given types, in the form in which Arrow's reader has them."""
 
     def __init__(self, known: Types) -> None:
         self.known = {name: wire_type(kind) for name, kind in known.items()}
@@ -46,7 +46,7 @@ class JsonTypes:
         return bool(self._numbers)
 
     def add(self, text: bytes) -> pa.Table:
-        """See these lines, too, and give them with what is known so far.
+        """Count these lines in, and return them parsed with the types that are known so far.
 
         Raises:
             TypeClash, pa.ArrowException
@@ -101,7 +101,7 @@ class JsonTypes:
         return parsed(text, self.known | self.found) if changed else table
 
     def rounded(self, text: bytes, names: set[str]) -> Iterator[str]:
-        """Those of the names under which lines have a number that a double does not hold."""
+        """The ones of the names under which lines have a number that a double does not hold."""
         if not names:
             return
         keys = "|".join(key for name in names for key in _keys(name))
@@ -133,7 +133,7 @@ class JsonTypes:
 
 
 def merge(name: str, first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type of a column that has both.
+    """The type of a column that has values of both types.
 
     Raises:
         TypeClash: there is none.

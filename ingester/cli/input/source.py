@@ -97,7 +97,7 @@ class TextSource:
             self._nbytes, self.breaks_off = _whole_lines(Path(name))
 
     def open(self) -> Any:
-        """Its bytes from the first on, as UTF-8, unpacked; a file with ``read`` and ``close``."""
+        """The input's bytes from the first on, UTF-8 and unpacked; has ``read`` and ``close``."""
         raw = self._raw()
         if self._encoding in (None, "utf-8"):
             return raw
