@@ -26,7 +26,7 @@ class Backoff:
         self._ceiling_s = first_s
 
     def next_s(self) -> float:
-        """How long to wait before the next attempt, in seconds: uniform in [0, ceiling].
+        """The wait before the next attempt, in seconds: uniform in [0, ceiling].
 
         The ceiling doubles with every call until it meets the cap.
         """

@@ -31,7 +31,7 @@ def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
 
 
 def two_at_once(jobs: Iterator[Callable[[], T]]) -> Generator[T, None, None]:
-    """What the jobs return; the next one is done meanwhile, or while the caller has the last."""
+    """The jobs' results; the next one is done meanwhile, or while the caller has the last."""
     # They have the priority of the thread that starts them.
     with ThreadPoolExecutor(2, "two-at-once") as threads:
         running: deque[Future[T]] = deque()

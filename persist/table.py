@@ -1,4 +1,4 @@
-"""What a table is: schema, primary key, partition spec, sort order, timestamp unit.
+"""The definition of a table: schema, primary key, partition spec, sort order, timestamp unit.
 
 Law of this file: an immutable value with a round trip through manifest actions. Types never change
 and columns are only added, so that a batch that fitted an earlier definition fits every later one.
@@ -26,7 +26,7 @@ its key is gone. No table has a column of this name, and no file."""
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """Everything that writers, readers and files of a table have to agree on."""
+    """The facts that writers, readers and files of a table have to agree on."""
 
     schema: pa.Schema
     spec: PartitionSpec

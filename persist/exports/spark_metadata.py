@@ -27,7 +27,7 @@ def spark_log(state: TableState, data_url: str) -> bytes:
     """The log's one file.
 
     Args:
-        data_url: Of the table's version, in which the paths of files begin.
+        data_url: The URL of the table's version, in which the paths of files begin.
     """
     lines = [_line(add, data_url) for _, add in sorted(state.files.items())]
     return "\n".join([_HEADER, *lines]).encode()
@@ -46,7 +46,7 @@ def write_spark_log(manifest: Manifest, state: TableState) -> None:
 def lies_in_one_way(state: TableState) -> bool:
     """Whether all files lie by one partition spec.
 
-    Of folders of several Spark would refuse to make sense, or not look into the one above others.
+    Spark refuses folders of several specs, or does not look into the one above others.
     """
     if len(state.specs) < 2:
         return True

@@ -12,7 +12,7 @@ import trio
 
 
 class ByteBudget:
-    """The bytes. Loop only."""
+    """A number of bytes that jobs share. Loop only."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -28,7 +28,7 @@ class ByteBudget:
             self._spent += nbytes
 
     def give_back(self, nbytes: int) -> None:
-        """What was spent is free."""
+        """Free the bytes that were spent."""
         self._spent -= nbytes
         self._returned.set()
         self._returned = trio.Event()

@@ -1,4 +1,4 @@
-"""What can go wrong with a manifest, by who must act.
+"""The errors of a manifest, by who must act.
 
 The caller plans anew: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``, ``UploadExpired``,
 ``OriginMoved``, ``ProposalConflict``, ``ActionRefused``.

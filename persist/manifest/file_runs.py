@@ -24,12 +24,12 @@ class FileRuns(Sequence[Add]):
     __slots__ = ("_length", "runs")
 
     def __init__(self, runs: tuple[Run, ...] = ()) -> None:
-        """``runs``: none of them empty, each at least twice as long as the next."""
+        """Take ``runs`` that are not empty, each at least twice as long as the next."""
         self.runs = runs
         self._length = sum(map(len, runs))
 
     def and_then(self, adds: Iterable[Add]) -> FileRuns:
-        """These files, and those behind them."""
+        """The files of this sequence, and the given ones behind them."""
         last = tuple(adds)
         if not last:
             return self
@@ -39,7 +39,7 @@ class FileRuns(Sequence[Add]):
         return FileRuns((*runs, last))
 
     def without(self, paths: Collection[str]) -> FileRuns:
-        """These files but for some; walks all of them."""
+        """The files of this sequence but for some; walks all of them."""
         return FileRuns().and_then(add for add in self if add.path not in paths)
 
     def __iter__(self) -> Iterator[Add]:

@@ -87,7 +87,7 @@ class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ReadSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The same on its way in."""
+    """The body of a snapshot on its way in."""
 
     version: int
     uid: str
@@ -145,7 +145,7 @@ def _check_bound(lineage: Lineage, rest: bytes) -> None:
 
 
 def decode_changelog(data: bytes) -> Changelog:
-    """What :func:`encode_changelog` was given, or :class:`DamagedFile`."""
+    """The changelog that :func:`encode_changelog` was given, or :class:`DamagedFile`."""
     first, _, rest = data.partition(b"\n")
     body, _, last = rest.removesuffix(b"\n").rpartition(b"\n")
     if not rest.endswith(b"\n"):
@@ -180,7 +180,7 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(data: bytes) -> Commit:
-    """What :func:`encode_commit` was given, or :class:`DamagedFile`."""
+    """The commit that :func:`encode_commit` was given, or :class:`DamagedFile`."""
     try:
         return _commit.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -50,13 +50,13 @@ class Deleted(msgspec.Struct, frozen=True):
 
 
 class CleanUp(msgspec.Struct, frozen=True):
-    """What a clean-up did, or with ``dry_run`` would do.
+    """The outcome of a clean-up, or with ``dry_run`` the one that it would have.
 
     Attributes:
         oldest_before: The oldest version that could be asked for before; ``oldest``: afterwards.
         newest: The table's newest version at its end.
         horizon: The horizon that it committed; None where it needed none.
-        snapshot_version: Of which version it wrote a snapshot; None where it needed none.
+        snapshot_version: The version whose snapshot it wrote; None where it needed none.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""What clean-up of one table may delete.
+"""The plan of one table's clean-up: what it may delete.
 
     commits       … ─ 38 ─ 39 ─┊─ oldest=40 ─ 41 ─ … ─ head     ┊ kept: young, or of the last ten
     changelogs     base=36 ─ 37 ─ 38 ─ 39 ─ 40 ─ …              reading 40 begins at a snapshot: 36
@@ -45,8 +45,8 @@ _AT_ONCE = 64
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """What is kept: versions younger than ``retain_s``, at least ``keep_versions`` of them, and
-    files that no version lists for ``orphan_grace_s``.
+    """Limits of what is kept: versions younger than ``retain_s``, at least ``keep_versions`` of
+    them, and files that no version lists for ``orphan_grace_s``.
     """
 
     retain_s: float = 86400.0
@@ -64,7 +64,7 @@ class ManifestFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do for one clean-up; ``cleaning.carry_out`` does it.
+    """The steps of one clean-up; ``cleaning.carry_out`` does it.
 
     Attributes:
         state: The head that the plan was made for.
@@ -94,7 +94,7 @@ def plan_clean_up(
     known: TableState | None = None,
     removals: Removals | None = None,
 ) -> Plan:
-    """What of the table may go now.
+    """Plan a clean-up: what of the table may go now.
 
     Args:
         known: A state that one has; the head is found from there.
@@ -138,7 +138,7 @@ def plan_clean_up(
 
 
 def list_manifest(manifest: Manifest) -> ManifestFiles:
-    """What lies in the manifest's folder; foreign files are left out."""
+    """The objects in the manifest's folder by kind; foreign files are left out."""
     files = ManifestFiles({}, {}, {})
     for info in manifest.store.list(manifest.folder):
         entry = parse_entry(info.path)

@@ -135,7 +135,7 @@ def committed_lineage(manifest: Manifest, from_version: int, state: TableState) 
 
 
 class Removals:
-    """What was removed, and when. Used by one thread at a time."""
+    """The files that were removed, and when. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._removed_in: dict[str, int] = {}

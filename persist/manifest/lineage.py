@@ -149,7 +149,7 @@ class Loader:
         return own
 
     def _base(self, lineage: Lineage) -> tuple[TableState, Lineage]:
-        """What to start from, and the lineage to replay on it; walks back as far as it has to."""
+        """The state to start from, and the lineage to replay on it; walks back as far as needed."""
         tail: Lineage = ()
         while True:
             for place in self._snapshots_in(lineage):

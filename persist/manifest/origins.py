@@ -1,4 +1,4 @@
-"""Which of an origin's writes are in a table's files, and who may still commit others.
+"""An origin's writes: which are in a table's files, and who may still commit others.
 
     0 ─────── run 1 ───────┬─────── run 2 ───────┬─── run 3 ──▶        sequences of one origin
       taken by (a, 3)      │ taken by (b, 1)     │ taken by (b, 2)
@@ -45,14 +45,14 @@ Process = tuple[str, int]
 
 
 class Verdict(Enum):
-    """Where a sequence of an origin stands for one process."""
+    """The standing of an origin's sequence for one process."""
 
     NEW = "new"
     """No file has it, and the process may commit it."""
     DUPLICATE = "duplicate"
-    """It is durable, and was the process's to commit."""
+    """The sequence is durable, and was the process's to commit."""
     IN_FILES = "in files"
-    """It is durable, and was another process's to commit."""
+    """The sequence is durable, and was another process's to commit."""
     FOREIGN = "foreign"
     """No file has it, and another process may commit it."""
 
@@ -63,7 +63,7 @@ class Verdict(Enum):
 
     @property
     def own(self) -> bool:
-        """Whether it is, or was, the process's to commit."""
+        """Whether the sequence is, or was, the process's to commit."""
         return self is NEW or self is DUPLICATE
 
 

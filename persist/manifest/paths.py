@@ -28,7 +28,7 @@ _CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
 
 
 class Entry(NamedTuple):
-    """What a manifest file's name says; commits have no uid in theirs."""
+    """The parts of a manifest file's name; commits have no uid in theirs."""
 
     version: int
     kind: Literal["commit", "changelog", "snapshot"]
@@ -83,7 +83,7 @@ def after_folder(folder: str) -> str:
 
 
 def parse_entry(path: str) -> Entry | None:
-    """What a file in a manifest's folder is; None for a foreign one."""
+    """The parts of the name of a file in a manifest's folder; None for a foreign one."""
     match = _ENTRY.fullmatch(path.rsplit("/", 1)[-1])
     if match is None:
         return None

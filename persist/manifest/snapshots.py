@@ -40,7 +40,7 @@ def snapshot_due(state: TableState, bytes_since_last: int | None = None) -> bool
 
 
 def approximate_bytes(state: TableState) -> int:
-    """How large the state would be as changelog lines, from a sample of its files."""
+    """The size of the state as changelog lines, from a sample of its files."""
     sample = list(islice(state.files.values(), _SAMPLE))
     per_file = len(encode_changelog((), sample)) / len(sample) if sample else 0
     schemas = sum(len(schema.arrow) for schema in state.schemas.values())

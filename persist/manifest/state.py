@@ -42,7 +42,7 @@ ALL_APPLIED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Everything that is known of a table at one version.
+    """A table at one version: everything that is known of it.
 
     Two states with the same version and uid are equal whatever way they were read; ``lineage``,
     ``changelog_bytes`` and ``damaged_snapshots`` say how, and do not count.
@@ -83,7 +83,7 @@ class TableState:
 
     @property
     def parent_uid(self) -> str | None:
-        """What the next version names as its parent; None before version 1."""
+        """The uid that the next version names as its parent; None before version 1."""
         return self.uid or None
 
     def applied_to(self, ingester_id: str, epoch: int, spec_id: int, values: Values) -> int:

@@ -1,4 +1,4 @@
-"""Whether everything of a table that is kept is there and checks out.
+"""Verification that everything that is kept of a table is there and checks out.
 
     damage      a kept version cannot be read, or a file that it lists is missing or of another size
     weakness    a snapshot is damaged: it is read around, as long as what it stands for is there
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was looked at and what was found. ``data_files``: listed by any kept version."""
+    """The objects looked at, and the findings. ``data_files``: those of any kept version."""
 
     namespace: str
     table: str

@@ -24,7 +24,7 @@ def columns_with_values(
     """The columns of a row group that may have values, in the file's order.
 
     Args:
-        columns: none but these; all by default.
+        columns: the columns to look at; all by default.
     """
     group, found = footer.row_group(index), []
     asked = None if columns is None else frozenset(columns)
@@ -45,7 +45,7 @@ def sparse_rows(parquet: pq.ParquetFile, schema: pa.Schema | None = None) -> Spa
     """All rows of an open file.
 
     Args:
-        schema: what columns they are to have, in which types; the file's own by default.
+        schema: the columns of the rows, with their types; the file's own by default.
     """
     own = parquet.schema_arrow if schema is None else schema
     batches = [batch for table in _tables(parquet, own) for batch in table.to_batches()]

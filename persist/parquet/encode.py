@@ -75,7 +75,7 @@ class EncodedFile:
     rows: int
     stats: dict[str, ColumnStats]
     arrivals: npt.NDArray[np.uint32] | None
-    """Which of the rows given each of its rows is; ``None`` where no row has moved."""
+    """The number, among the given rows, of each row; ``None`` where no row has moved."""
 
 
 def encode_sorted(
@@ -241,7 +241,7 @@ def _write(
 
 
 def _typed_columns(table: pa.Table) -> list[str]:
-    """Parquet has no type for a column without any: it reads as null when the schema names it."""
+    """The columns that Parquet has a type for; a column without a type is read as null."""
     return [f.name for f in table.schema if not pa.types.is_null(f.type)]
 
 
@@ -261,7 +261,7 @@ def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWri
 
 
 def job_bytes(rows: int, nbytes: int, columns: int, mixed: bool) -> int:
-    """About what rows of so many bytes take while files are made of them, beside themselves.
+    """The bytes, about, that rows of this size take beside themselves while files are made.
 
     Args:
         columns: of the table; rows may lack most of them.
@@ -272,7 +272,7 @@ def job_bytes(rows: int, nbytes: int, columns: int, mixed: bool) -> int:
 
 
 def row_group_rows(rows: SparseRows) -> int:
-    """128 Ki, fewer where rows are wide: a reader decodes a group as a whole."""
+    """The rows of a group: 128 Ki, fewer where rows are wide, as readers decode a whole group."""
     there = average_bytes(rows)
     decoded = there + int(sum(null_bytes(field.type) for field in rows.absent))
     wide = max(WIDE_GROUP_ROWS, DECODED_BYTES // decoded)
@@ -285,7 +285,7 @@ def average_bytes(rows: SparseRows) -> int:
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:
-    """Columns whose values repeat: a dictionary of others takes longer than all else together."""
+    """The columns whose values repeat: a dictionary of others costs more than all else."""
     sample = table.slice(0, SAMPLE_ROWS)
     return [
         field.name

@@ -88,7 +88,7 @@ def open_checked(source: pa.NativeFile, file: DataFile, **options: Any) -> pq.Pa
 
 @contextmanager
 def told(path: str) -> Iterator[None]:
-    """What Arrow says of broken bytes, as :class:`FileDamaged`; what a store says, as it is.
+    """Raise Arrow's error of broken bytes as :class:`FileDamaged`, and a store's as it is.
 
     Arrow has the same class for both; an error of the system has a number.
     """

@@ -1,4 +1,4 @@
-"""Which files of a keyed partition a flush has to rewrite, their rows, and what goes with which.
+"""The files of a keyed partition that a flush rewrites, their rows, and what goes with which.
 
 Law of this file: a file whose key range cannot hold a touched key stays as it is; an unknown bound
 can hold anything. After the flush each key stands once in the partition's files, so whoever reads
@@ -91,7 +91,7 @@ def neighbour(
 ) -> Add | None:
     """A file to rewrite with those that are taken, so that what comes of them is not too small.
 
-    Next to them and the touched keys, in the order of a column of the key; the smaller one of two.
+    It lies next to them and the touched keys by a column of the key; of several it is the smallest.
     """
     others = [add for add in files if add not in taken]
     here = [touched.get(key), *(add.stats.get(key) for add in taken)]
@@ -128,14 +128,14 @@ class NewRows:
     """
 
     def __init__(self, rows: SparseRows, key: str) -> None:
-        """``key``: the first column of the table's key, by which groups are about apart."""
+        """Take ``key``, the first column of the table's key, by which groups are about apart."""
         self._rows = rows
         self._key = key
         self._values = _comparable(rows.column(key))
         self._gone = np.zeros(rows.num_rows, np.bool_)
 
     def share(self, group: Sequence[Add], next_: Add | None) -> SparseRows:
-        """What belongs to a group: rows below the next one, which no other has had.
+        """The rows of a group: those below the next one that no other group has had.
 
         Args:
             next_: the first file of the next group; None where there is none.
@@ -208,7 +208,7 @@ def _apart(lower: ColumnStats | None, upper: ColumnStats | None) -> bool:
 
 
 def _bound(value: object) -> tuple[float, str]:
-    """Texts and numbers in their order; no column has both."""
+    """A sort key of a bound, for texts or numbers; no column has both."""
     return (0.0, value) if isinstance(value, str) else (float(cast(float, value)), "")
 
 

@@ -1,4 +1,4 @@
-"""Which leaves of a Parquet file have statistics: none where a NaN may be.
+"""The leaves of a Parquet file that have statistics: none where a NaN may be.
 
 Law of this file: pure. Parquet's writers leave NaN out of min and max, while Spark and DuckDB hold
 it for greater than every number and equal to itself: they would skip ``3, NaN, 3`` where ``!= 3``
@@ -34,7 +34,7 @@ def leaves_without_nan(rows: SparseRows) -> list[str] | bool:
 
 
 def leaves_without_floats(schema: pa.Schema) -> list[str] | bool:
-    """The same of rows that nobody has seen yet, which may hold anything."""
+    """The paths of leaves without NaN in rows that nobody has seen yet, which may hold anything."""
     if not any(has_floats(field.type) for field in schema):
         return True
     found = _leaves_of(schema)
@@ -52,13 +52,13 @@ def has_floats(kind: pa.DataType) -> bool:
 
 
 def _leaves_of(schema: pa.Schema) -> list[Leaf]:
-    """All of a table, which has no rows."""
+    """The leaves of a schema, by a table without rows."""
     empty = schema.empty_table()
     return [leaf for field in schema for leaf in _leaves(field.name, empty[field.name])]
 
 
 def _leaves(path: str, column: pa.ChunkedArray) -> Iterator[Leaf]:
-    """What lies in a column, with the names that pyarrow gives to it in Parquet."""
+    """The leaves of a column, with the names that pyarrow gives to them in Parquet."""
     kind = column.type
     if pa.types.is_map(kind):
         for name, index in (("key", 0), ("value", 1)):

@@ -1,4 +1,4 @@
-"""How the pages of a Parquet file are written: codec, level, and leaves that have statistics."""
+"""The form of a Parquet file's pages: codec, level, and leaves that have statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Compression:
 
     @classmethod
     def parse(cls, text: str) -> Compression:
-        """``zstd``, ``zstd:9``, ``snappy``, ``gzip:6``, ``lz4``, ``none``.
+        """Read ``zstd``, ``zstd:9``, ``snappy``, ``gzip:6``, ``lz4``, ``none``.
 
         Raises:
             ValueError: no such codec, or no such level of it.
@@ -44,7 +44,7 @@ ZSTD = Compression()
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """How pages are written, and the leaves with statistics: :mod:`persist.parquet.leaf_stats`."""
+    """The form of pages, and the leaves with statistics: :mod:`persist.parquet.leaf_stats`."""
 
     compression: Compression = ZSTD
     statistics: list[str] | bool = True

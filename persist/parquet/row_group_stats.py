@@ -1,4 +1,4 @@
-"""What a footer says of one row group: bounds of its columns, and how large they will be.
+"""A footer's facts of one row group: bounds of its columns, and how large they will be.
 
 Law of this file: pure, on footers that were checked. A bound that cannot be had is unknown.
 """
@@ -20,7 +20,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 
 def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
-    """About how large some columns of a row group will be in memory.
+    """The size in memory, about, of some columns of a row group.
 
     Encoded sizes say little: a column of few texts takes fifty times as much decoded. Where a
     dictionary may hide the length of texts, the bounds tell it.

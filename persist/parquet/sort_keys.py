@@ -148,7 +148,7 @@ def _stable(codes: Codes, span: int) -> Codes:
 
 
 def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
-    """Which of the codes, in this order, are higher than the one before; all but the first."""
+    """A mask of the codes, but for the first, that rise above the one before in this order."""
     rises = np.empty(len(order) - 1, dtype=bool)
     # Piece by piece: no other copy of the codes is held.
     for start in range(0, len(rises), PIECE_ROWS):
@@ -158,7 +158,7 @@ def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
 
 
 def _falls(codes: Codes) -> int:
-    """How often a code is followed by a lower one."""
+    """The number of codes that a lower one follows."""
     return int(np.count_nonzero(codes[1:] < codes[:-1]))
 
 

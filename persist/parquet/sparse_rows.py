@@ -50,7 +50,7 @@ class SparseRows:
 
     Attributes:
         schema: All columns, in the order of a table that has them.
-        batches: Each with those that it has, in that order and of these types.
+        batches: Each has some of the columns, in that order and of these types.
     """
 
     schema: pa.Schema
@@ -67,7 +67,7 @@ class SparseRows:
 
     @classmethod
     def of_table(cls, rows: pa.Table | SparseRows) -> SparseRows:
-        """The same rows, if they are not in this form already."""
+        """The rows in this form; themselves where they have it already."""
         return rows if isinstance(rows, SparseRows) else cls.of(rows.to_batches(), rows.schema)
 
     @cached_property
@@ -108,7 +108,7 @@ class SparseRows:
         return self.table([name]).column(0)
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
-        """These columns, or all, of all rows; absent ones share their memory."""
+        """A table of these columns, or all, of all rows; absent ones share their memory."""
         schema = self.schema if names is None else self._fields(names)
         nulls = Nulls(schema)
         counts = [batch.num_rows for batch in self.batches]
@@ -166,7 +166,7 @@ def concatenated(rows: Sequence[SparseRows]) -> SparseRows:
 
 
 def null_bytes(kind: pa.DataType) -> float:
-    """About what a null of this type takes in an array of its own."""
+    """The bytes, about, that a null of this type takes in an array of its own."""
     if pa.types.is_struct(kind):
         return sum(null_bytes(kind.field(i).type) for i in range(kind.num_fields))
     try:

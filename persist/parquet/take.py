@@ -95,12 +95,12 @@ class RowPicker:
         return pa.Table.from_arrays(picked, names=self._names)
 
     def bytes_of(self, start: int, stop: int, numbers: Numbers | None) -> int:
-        """About what these rows take side by side, but for columns that none of them has.
+        """The bytes, about, of these rows side by side, but for columns that none of them has.
 
-        0 where all rows have the same columns: then it is the same for all.
+        It is 0 where all rows have the same columns: then it is the same for all.
 
         Args:
-            numbers: in which order, instead of as they lie.
+            numbers: the order of the rows, instead of as they lie.
         """
         if self._sizes is None:
             return 0

@@ -1,4 +1,4 @@
-"""What a partition's values say about the rows in it, as column bounds for pruning.
+"""Column bounds for pruning that a partition's values imply for the rows in it.
 
 Law of this file: pure; bounds are never narrower than the partition. Times are integers in the
 column's unit, as in the manifest's statistics.

@@ -113,7 +113,7 @@ class PartitionSpec:
         return cls(fields)
 
     def texts(self) -> tuple[str, ...]:
-        """What :meth:`parse` reads back."""
+        """The texts that :meth:`parse` reads back."""
         return tuple(str(field) for field in self.fields)
 
     @property

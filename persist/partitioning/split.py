@@ -62,7 +62,7 @@ def with_columns(batch: pa.RecordBatch, names: Iterable[str], schema: pa.Schema)
 def partition_values(
     batch: pa.RecordBatch, spec: PartitionSpec
 ) -> list[tuple[list[PartitionValue], npt.NDArray[np.int64]]]:
-    """What each field of a spec makes of the rows.
+    """The values that each field of a spec makes of the rows.
 
     Returns:
         Per field ``(distinct values, for each row the place of its own)``. Values may be longer

@@ -1,4 +1,4 @@
-"""What each transform of a partition spec makes of a column: codes, and the values they stand for.
+"""Transforms of a partition spec: a column becomes codes, and the values they stand for.
 
 Law of this file: a code is an int64, equal codes are equal partition values, and the smallest int64
 is null. The results are Iceberg's.

@@ -65,7 +65,7 @@ def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
 
 
 def _written(kind: pa.DataType) -> str:
-    """How a value of the type is written, where that is not plain to see."""
+    """The way to write a value of the type, where that is not plain to see."""
     if pa.types.is_date(kind):
         return "; write it as '2026-11-21'"
     if not pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""What every object store here promises, whatever it is made of.
+"""The promises of every object store here, whatever it is made of.
 
 - ``put`` and ``create`` are atomic and durable: a reader sees all of an object or none of it, and
   once the call returns the object survives a crash of either side.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PutInfo(NamedTuple):
-    """What was stored: its size in bytes, and when by the store's clock."""
+    """The size in bytes of what was stored, and its time by the store's clock."""
 
     bytes: int
     at: datetime

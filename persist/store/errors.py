@@ -1,4 +1,4 @@
-"""What a store can answer besides success, sorted by who has to act.
+"""The errors of a store, sorted by who has to act.
 
     StoreError
       NotFound            the caller: there is no such object

@@ -181,7 +181,7 @@ class LocalStore:
             os.unlink(self._target(path))
 
     def now(self) -> datetime:
-        """This machine's clock."""
+        """The time by this machine's clock."""
         return datetime.now(UTC)
 
     @contextmanager

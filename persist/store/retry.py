@@ -26,12 +26,12 @@ from persist.store.errors import StoreUnavailable
 T = TypeVar("T")
 
 Tell = Callable[[Exception, float], None]
-"""Is told each error that is waited for, and the seconds until the next attempt."""
+"""A callback that is told each error that is waited for, and the seconds to the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRetry:
-    """How long one caller goes on asking a store that is away. Without bounds it is for ever."""
+    """The time for which a caller goes on asking a store that is away; for ever without bounds."""
 
     first_s: float
     """The most that the first wait may take; the ceiling doubles with every further one."""
@@ -67,7 +67,7 @@ class Failures:
 
 
 def retry(call: Callable[[], T], policy: StoreRetry, tell: Tell | None = None) -> T:
-    """What ``call`` returns, tried again as ``policy`` says. Blocks this thread.
+    """The result of ``call``, tried again as ``policy`` says. Blocks this thread.
 
     Raises:
         Exception: The last error in ``policy.away`` once it gives up; any other error at once.
@@ -91,7 +91,7 @@ async def retry_async(
     *,
     sleep: Callable[[float], Awaitable[object]],
 ) -> T:
-    """As :func:`retry`, in the event loop that ``sleep`` belongs to, which may cancel the wait."""
+    """Retry as :func:`retry`, in the loop that ``sleep`` belongs to, which may cancel the wait."""
     failures = Failures(policy, time.monotonic(), Random())
     while True:
         try:

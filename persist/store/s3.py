@@ -147,7 +147,7 @@ class S3Store:
             self._call("delete_object", path, Key=self._key(path))
 
     def now(self) -> datetime:
-        """The server's clock, whole seconds."""
+        """The time by the server's clock, in whole seconds."""
         return _clock(self._call("head_bucket", None))
 
     def _head(self, path: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What an S3 server's answer means, whichever of several forms it comes in.
+"""The meaning of an S3 server's answer, whichever of several forms it comes in.
 
 Servers refuse a conditional create as 412 with or without the condition's name, as 409 while
 another is under way, or as a plain 400; s3fs turns these into ``FileExistsError``,
@@ -31,7 +31,7 @@ from persist.store.errors import (
 
 
 class Verdict(Enum):
-    """What an answer means for the caller."""
+    """The meaning of an answer for the caller."""
 
     MISSING = auto()  # no such key
     NO_BUCKET = auto()
@@ -82,7 +82,7 @@ _ERRORS: dict[Verdict, type[StoreError]] = {
 
 
 def verdict_of(exc: Exception) -> Verdict:
-    """What ``exc``, raised by a call through s3fs, means. Unknown things count as ``AWAY``."""
+    """The meaning of ``exc``, raised by a call through s3fs. Unknown things are ``AWAY``."""
     answer = _answer(exc)
     if answer is not None:
         by_code = _BY_CODE.get(str(answer.get("Error", {}).get("Code")))
