@@ -34,7 +34,7 @@ CHUNK_OVERHEAD_BYTES = 1024
 """A chunk's Python and C++ objects, beside its rows; counted against the memory limit."""
 
 OPERATION_BYTES = 16
-"""A buffer keeps this of each operation: its sequence and where its rows end."""
+"""The bytes that a buffer keeps of each operation: its sequence and where its rows end."""
 
 
 class Chunk(NamedTuple):
@@ -117,7 +117,7 @@ class BufferedRows:
         In any one thread, and only once no rows come any more. The size that is counted stays.
 
         Yields:
-            How many bytes have been copied in the step: what was let go of as well.
+            The number of bytes copied in the step, and let go of as well.
         """
         chunks, start = self._chunks, 0
         while start < len(chunks):
@@ -158,7 +158,7 @@ class BufferedRows:
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks the rows are in."""
+        """The number of chunks that the rows are in."""
         return len(self._chunks)
 
     def _smaller_than(self, level: int) -> int:

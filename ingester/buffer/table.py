@@ -39,7 +39,7 @@ class TableBuffer:
         self.replicated_epoch = -1
         """The epoch of the last operation that replication brought."""
         self.refreshed_at = 0.0
-        """When the newest version was last looked for, on the monotonic clock."""
+        """The time when the newest version was last looked for, on the monotonic clock."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 
@@ -66,7 +66,7 @@ class TableBuffer:
         return partition
 
     def statistics(self) -> TableStatus:
-        """How many of the table's rows are in buffers, and how many in files."""
+        """The numbers of the table's rows in buffers and in files."""
         opened = min((handle.opened_at for handle in self.handles()), default=None)
         return TableStatus(
             namespace=self.namespace,

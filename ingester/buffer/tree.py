@@ -27,7 +27,7 @@ from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
 
 Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop"]
-"""Why a buffer is frozen."""
+"""The reason why a buffer is frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class TreeHooks:
     """Observers of buffers. All are called on the loop, and must not wait."""
 
     on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
-    """A buffer is frozen, and has to be flushed."""
+    """Is told each buffer that is frozen, and has to be flushed."""
     on_first_row: Callable[[], None] = lambda: None
-    """A buffer is opened that is the oldest one now."""
+    """Is called when a buffer is opened that is the oldest one now."""
     on_released: Callable[[int], None] = lambda nbytes: None
-    """So many bytes of a buffer are let go of."""
+    """Is told the number of bytes of a buffer that is let go of."""
 
 
 class BufferTree:
@@ -77,7 +77,7 @@ class BufferTree:
         self._limits = limits
         self._hooks = hooks
         self._segments: Counter[int] = Counter()
-        """How many buffers have their first row in each log segment."""
+        """The number of buffers that have their first row in each log segment."""
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Apply at once and answer. Atomic: no await until every part is in its buffer."""
@@ -85,7 +85,7 @@ class BufferTree:
         answer(operation, None)
 
     def statistics(self) -> Buffered:
-        """How much is in the buffers of all tables."""
+        """The amounts that are in the buffers of all tables."""
         tables = self.tables.values()
         return Buffered(
             rows=sum(table.rows for table in tables),
@@ -106,7 +106,7 @@ class BufferTree:
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Apply operations of different tables so that nobody sees one of them without the others.
 
-        In a table at once, as any operation; and who finds it in one finds it in all from then on.
+        Each shows in its table at once; a reader who finds one of them finds all from then on.
         """
         applied = [(self.tables[operation.table], operation) for operation in operations]
         with ExitStack() as locks:
@@ -190,7 +190,7 @@ class BufferTree:
         return next(job for job in jobs if job.handle is asked)
 
     def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
-        """Before any part of an operation is in a buffer: a set has all of it or nothing."""
+        """Begin an epoch before any part of an operation is buffered: a set has all or nothing."""
         if table.replicated_epoch == epoch:
             return
         table.replicated_epoch = epoch

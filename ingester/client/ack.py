@@ -22,7 +22,7 @@ class Ack:
     __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "watch")
 
     def __init__(self, watch: Callable[[], float]) -> None:
-        """``watch`` gives up on a daemon that is silent for too long, or says when to ask again."""
+        """Take ``watch``, which gives up on a daemon silent for too long, or says when to ask."""
         self._answer: Answer | None = None
         self._error: ClientError | None = None
         # Made by the first who waits: most answers are awaited by nobody in particular.
@@ -76,7 +76,7 @@ class Ack:
         return self._awaited().__await__()
 
     async def _awaited(self) -> Answer:
-        """The result in asyncio, for which no thread waits."""
+        """Await the result in asyncio; no thread waits for it."""
         import asyncio  # not needed by threads, and slow to import
 
         try:

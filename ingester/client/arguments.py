@@ -59,7 +59,7 @@ def integer(what: str, value: Any, least: int, most: int = MAX_SEQUENCE) -> int 
 
 
 def seconds(what: str, value: Any) -> float:
-    """A span of time."""
+    """A span of time in seconds, checked."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise InvalidRequest(f"{what}={value!r}: expected seconds, as {what}=30.0")
     return float(value)

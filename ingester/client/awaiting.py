@@ -57,7 +57,7 @@ _AwaitedCall = Callable[Concatenate[Awaited[C], P], Coroutine[Any, Any, T]]
 
 
 def _awaited(call: _Call[C, P, T], note: str = "") -> _AwaitedCall[C, P, T]:
-    """``call`` in a worker thread. Its docstring has ``note`` after the first paragraph."""
+    """A method that makes ``call`` in a thread; ``note`` follows its docstring's first part."""
 
     @wraps(call)
     async def awaited(self: Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> T:

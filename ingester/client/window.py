@@ -77,12 +77,12 @@ class SendWindow:
         return len(self) < self._limits.batches and self._bytes + nbytes <= self._limits.bytes
 
     def append(self, pending: Pending) -> None:
-        """Add the newest."""
+        """Add the newest batch."""
         self._unsent.append(pending)
         self._bytes += pending.nbytes
 
     def take(self, now: float) -> Pending:
-        """The oldest unsent, which counts as sent at ``now`` from here on."""
+        """The oldest unsent batch, which counts as sent at ``now`` from here on."""
         pending = self._unsent.popleft()
         pending.times_sent += 1
         pending.sent_at = now
@@ -90,7 +90,7 @@ class SendWindow:
         return pending
 
     def answered(self) -> Pending | None:
-        """Let the oldest sent go and return it; None when nothing was sent."""
+        """Let the oldest sent batch go and return it; None when nothing was sent."""
         if not self._sent:
             return None
         pending = self._sent.popleft()
@@ -98,7 +98,7 @@ class SendWindow:
         return pending
 
     def answered_up_to(self, up_to: int) -> list[Pending]:
-        """Let those sent up to the sequence ``up_to`` go, oldest first."""
+        """Let the batches sent up to the sequence ``up_to`` go, oldest first."""
         gone = []
         while self._sent and (self._sent[0].sequence or 0) <= up_to:
             gone.append(self._sent.popleft())
@@ -110,12 +110,12 @@ class SendWindow:
         return self._sent[0].sent_at if self._sent else None
 
     def rewind(self) -> None:
-        """Everything is unsent again, in its order."""
+        """Make everything unsent again, in its order."""
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
 
     def keep(self, pending: Pending, durable: int | None) -> None:
-        """Hold on to an answered one until it is in object storage, and let go of what is."""
+        """Hold on to an answered batch until it is in object storage, and let go of what is."""
         self._kept.append(pending)
         while self._kept and durable is not None and (self._kept[0].sequence or 0) <= durable:
             self._kept.popleft()
@@ -133,7 +133,7 @@ class SendWindow:
             self._bytes += pending.nbytes
 
     def drain(self) -> list[Pending]:
-        """Take everything out, oldest first."""
+        """Take all batches out, oldest first."""
         everything = [*self._sent, *self._unsent]
         self._sent.clear()
         self._unsent.clear()

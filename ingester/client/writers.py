@@ -65,7 +65,7 @@ class Writers:
     def write_all(
         self, namespace: str, table: str, data: Data, who: WhoWrites, *, deletes: bool = False
     ) -> WriteResult:
-        """The result, once all of ``data`` is acknowledged; see ``Client.write``."""
+        """Write ``data``; return the result once all is acknowledged. See ``Client.write``."""
         who.check()
         schema, given, drawn, held = batches_of(data, TABLE_BATCH_BYTES)
         if who.first_sequence is not None and not drawn:
@@ -159,7 +159,7 @@ class Writers:
 
 
 def _write_each(writer: Writer, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write all; what cannot be is told when it is known what became of those before."""
+    """Write all batches; a refusal is raised once the fate of the batches before it is known."""
     try:
         for batch in batches:
             writer.write(batch)

@@ -1,4 +1,4 @@
-"""Everything a running daemon consists of, put together in one place.
+"""The assembly of all parts of a running daemon, in one place.
 
 Law of this file: who holds whom, and who is told of what, is visible here and nowhere else. A part
 is made with those that it needs; where one that comes later is told of something, a function
@@ -77,7 +77,7 @@ Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """Records that a new segment of the log begins with: the kind and the parts of each."""
 
 SETTLE_S = 0.01
-"""How long a query waits for what was acknowledged just now to be applied, before it goes by way of
+"""The time that a query waits for fresh acknowledged rows to be applied, before it goes by way of
 the loop: the loop is on its way, and back from there is farther."""
 
 
@@ -321,7 +321,7 @@ class Runtime:
         self.fenced.set()
 
     def _make_room(self) -> None:
-        """Let go of what can be had again: a batch has found no room."""
+        """Let go of caches, which can be had again: a batch has found no room."""
         self.row_groups.shrink()
         self.replication.drop_idle()
 

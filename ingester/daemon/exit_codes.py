@@ -1,4 +1,4 @@
-"""How ``ingester serve`` ends, as a number that systemd and scripts can act on.
+"""Exit codes of ``ingester serve``, which systemd and scripts can act on.
 
 Law of this file: one way from what went wrong to the code, with one line in the log that says it.
 """

@@ -1,4 +1,4 @@
-"""What the daemon has done, counted: for the metrics, the rates and the status of persists.
+"""Counts of what the daemon has done: for the metrics, the rates and the status of flushes.
 
 Law of this file: it counts, and changes nothing else. What an event sets going is the business of
 whoever is told of it first (:mod:`ingester.daemon.assembly`). Loop only, but for what is said of
@@ -77,12 +77,12 @@ class Instrumentation:
         self._last_persists = [run, *self._last_persists][:LAST_PERSISTS]
 
     def persist_failed(self) -> None:
-        """Count an attempt to persist that has failed; it is repeated."""
+        """Count a flush that has failed; it is repeated."""
         self._failed_attempts += 1
         self._metrics.persist_failed()
 
     def persists(self, queue: PersistStatus) -> PersistStatus:
-        """Return what was persisted so far, beside what is on its way."""
+        """Return the status of flushes: those done so far, beside what is on its way."""
         return msgspec.structs.replace(
             queue,
             persisted=self._persisted,

@@ -1,4 +1,4 @@
-"""The way down: refuse, drain, persist, close.
+"""The way down: refuse, drain, flush, close.
 
 Law of this file: a stop that is in time leaves a log without operations; one that is not leaves
 everything in it.
@@ -24,7 +24,7 @@ LISTS_S = 5.0
 
 
 async def drain_and_stop(runtime: Runtime) -> int:
-    """Refuse, drain, persist, close. The log keeps whatever the deadline cuts off."""
+    """Refuse writes, drain, flush, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
     runtime.gate.stop()

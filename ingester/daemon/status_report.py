@@ -1,4 +1,4 @@
-"""What the daemon says about itself: ``/api/status``, readiness, gauges.
+"""The daemon's report of itself: ``/api/status``, readiness, gauges.
 
 Law of this file: it puts together what each part tells about itself. It reads and never changes;
 everything that it needs is on the loop.

@@ -37,7 +37,7 @@ class TableResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the demo found; ``disagreements`` is empty when every number agrees."""
+    """The demo's findings; ``disagreements`` is empty when every number agrees."""
 
     seconds: float
     rows_per_s: float

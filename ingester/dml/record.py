@@ -6,7 +6,7 @@
 Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
 once per segment, under its schema number, in a record that the log puts before the first operation
 that needs it.
-A coalesced batch is one such record; its parts say whose their rows are.
+A coalesced batch is one such record; its parts have the row counts of its operations.
 Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
 Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
@@ -142,7 +142,7 @@ def split_rows(
 
     Args:
         owned: the batch was made here, of memory that holds nothing else.
-        most_bytes: what it has at most, where that is known.
+        most_bytes: a bound of the batch's bytes, where one is known.
     """
     whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
     messages = []
@@ -222,7 +222,7 @@ def make_operation(
 
 
 def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -> Operation:
-    """Make an operation without a record; its share of one has so many bytes."""
+    """Make an operation without a record; ``nbytes`` is its share of another's."""
     return Operation(
         table=rows.schema.table,
         parts=rows.parts,

@@ -13,7 +13,7 @@ from typing import Protocol
 from ingester.dml.operation import Operation
 
 Answer = Callable[[Operation, BaseException | None], None]
-"""Is called once per operation: with None when it is durable and visible, else with the reason."""
+"""A callback, called once per operation: with None when durable and visible, else the reason."""
 
 
 class DmlSink(Protocol):

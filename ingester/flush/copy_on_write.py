@@ -31,9 +31,9 @@ to write it anew with."""
 GROUP_BYTES = 512 << 20
 """Older rows, in memory, that are rewritten at once. A larger file is rewritten by itself."""
 GROUP_SHARE = 16
-"""They are no more than the memory's limit divided by this."""
+"""The divisor of the memory's limit: rewritten rows are no more than that."""
 ENCODED_TO = 4
-"""Before a file is read its rows are taken to have so many times its bytes in memory."""
+"""The factor by which a file's rows are taken to be larger in memory, before it is read."""
 
 
 class OlderRows:
@@ -62,7 +62,7 @@ class OlderRows:
 
 @dataclass(frozen=True, slots=True)
 class RewriteLimits:
-    """How large files become, and how much of older ones is held at once."""
+    """Limits of a rewrite: how large files become, and how much of older ones is held at once."""
 
     target_file_bytes: int
     group_bytes: int = GROUP_BYTES
@@ -87,7 +87,7 @@ class CopyOnWrite:
         state: TableState,
         limits: RewriteLimits,
     ) -> None:
-        """``rows``: those to flush, in order of arrival, with marks where some of them delete."""
+        """Take the ``rows`` to flush, in order of arrival, with marks where some of them delete."""
         self._store = store
         self._folder = flushed.folder
         self._rows = rows
@@ -102,7 +102,7 @@ class CopyOnWrite:
 
     @property
     def bytes_per_row(self) -> float | None:
-        """The average of the partition's files; None where it has none."""
+        """The average bytes of a row in the partition's files; None where it has none."""
         if not self._there:
             return None
         return sum(add.bytes for add in self._there) / max(1, sum(add.rows for add in self._there))
@@ -143,7 +143,7 @@ class CopyOnWrite:
             first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
-        """How many of the next two files have room beside what is held; one if that is nothing."""
+        """The number of the next two files that fit beside what is held; one if nothing is held."""
         room, count = self._group_bytes - held, 0
         for add in files[:2]:
             room -= int(add.rows * row_bytes)
@@ -153,9 +153,9 @@ class CopyOnWrite:
     def _with_neighbours(
         self, rows: SparseRows, room: int, row_bytes: float, hold: Callable[[int], None]
     ) -> SparseRows:
-        """All rows; where those are too few for a file, behind those of files next to them.
+        """All rows; where they are too few for a file, behind the rows of neighbouring files.
 
-        No more of these than there is room for: in the next flush it may be others.
+        Only files that there is room for are taken: in the next flush it may be others.
         """
         bytes_per_row = self.bytes_per_row
         if bytes_per_row is None:
@@ -180,6 +180,6 @@ class CopyOnWrite:
         return rows
 
     def _behind(self, older: list[SparseRows], rows: SparseRows) -> SparseRows:
-        """The rows of files, and behind them these."""
+        """The rows of files, and behind them the given rows."""
         behind = (SparseRows.of(each.batches, rows.schema) for each in older)
         return concatenated([SparseRows(rows.schema, ()), *behind, rows])

@@ -32,7 +32,7 @@ FEW_CHUNKS = 256
 CHUNK_BYTES = 4 << 20
 """More chunks than the first are made into about as many as the second, none smaller than this."""
 TRIM_BYTES = 128 << 20
-"""Memory goes back to the system whenever so much has been let go of meanwhile."""
+"""The bytes let go of after which memory goes back to the system."""
 
 
 class Upload(NamedTuple):
@@ -42,9 +42,9 @@ class Upload(NamedTuple):
     replaced: tuple[Add, ...]
     """Files of a keyed table whose rows these have too."""
     applied: Applied
-    """How far the partition's log is in files with them."""
+    """The position up to which the partition's log is in files with these."""
     base: TableState
-    """The version that they were made for."""
+    """The version that the files were made for."""
 
     def actions(self, reason: str) -> tuple[Action, ...]:
         """The actions that commit the files; ``reason`` says why they replace others."""
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     rows: SparseRows
     order: Sorted
     files: int
-    """The number of files that they become."""
+    """The number of files that the rows become."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +68,10 @@ class Ordered:
     flushed: RowsToFlush
     definition: TableDefinition
     state: TableState
-    """The version that they are for."""
+    """The version that the rows are ordered for."""
     first_seq: int
     replaced: tuple[Add, ...]
-    """Files whose rows they have too."""
+    """The files whose rows these stretches have, too."""
     stretches: Iterable[Stretch]
     """One stretch; in a keyed table as many as its files need. Each is made when the one before has
     gone, so they can be put once."""

@@ -45,9 +45,9 @@ class FlushHooks:
     """Observers of flushes."""
 
     persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] = lambda *_: None
-    """A buffer's rows are in these committed files, after seconds in the queue and at work."""
+    """Is told of a flushed buffer, its files, and its seconds in the queue and at work."""
     failed: Callable[[], None] = lambda: None
-    """An attempt to upload a buffer has failed."""
+    """Is called when an attempt to upload a buffer has failed."""
 
 
 class Flusher:
@@ -65,7 +65,7 @@ class Flusher:
         self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
         self.pool = WorkerPool(file_writer, ledger, hooks.failed, workers=workers)
         self.released = trio.Event()
-        """Set, and made anew, when buffers have been released."""
+        """The event that buffers are released: it is set, and made anew."""
         self._hooks = hooks
         self._ledger = ledger
         ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes)
@@ -82,7 +82,7 @@ class Flusher:
         return self.queue.queued_bytes + self._behind_bytes
 
     def statistics(self) -> PersistStatus:
-        """How many buffers are on their way to files now."""
+        """The number of buffers that are on their way to files now."""
         return PersistStatus(
             queued_jobs=self.queue.queued_jobs,
             queued_bytes=self.queued_bytes,
@@ -173,7 +173,7 @@ class Flusher:
             )
 
     async def _upload(self, begun: Begun) -> FinishedFlush:
-        """A buffer's first upload, with a place among those that wait for their commit."""
+        """Make a buffer's first upload, with a place among those that wait for their commit."""
         upload = await self.pool.finish(begun)
         actions = upload.actions(REASON)
         await self._commits.admit(begun.job)

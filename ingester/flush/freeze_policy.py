@@ -1,4 +1,4 @@
-"""When a partition's buffer is frozen: by its age, and where memory or a disk is full.
+"""The policy of freezing a partition's buffer: by its age, and where memory or a disk is full.
 
 The tree itself freezes a buffer that is large enough.
 

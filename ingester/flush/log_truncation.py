@@ -1,4 +1,4 @@
-"""Which segments of the log nobody needs any more, and their removal.
+"""Truncation of the log: which segments nobody needs any more, and their removal.
 
     kept from ── the oldest of: the segment that replay has reached
                                 the first segment of any buffer that is not in committed files
@@ -39,7 +39,7 @@ class LogTruncation:
         self._replaying: int | None = 0
 
     def note_replaying(self, segment: int | None) -> None:
-        """Replay has reached this segment, or is over."""
+        """Note that replay has reached this segment, or is over."""
         self._replaying = segment
 
     def keep_from(self) -> int:

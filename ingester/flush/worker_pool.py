@@ -60,9 +60,9 @@ class Begun:
     job: FlushJob
     nbytes: int
     at: float
-    """When its flush began, in seconds of the monotonic clock."""
+    """The time when the flush began, in seconds of the monotonic clock."""
     ordered: Ordered | None = None
-    """Its rows in the order of their files; None where that is left to the end."""
+    """The rows in the order of their files; None where that is left to the end."""
 
 
 class WorkerPool:
@@ -106,7 +106,7 @@ class WorkerPool:
         return begun
 
     async def finish(self, begun: Begun) -> Upload:
-        """A buffer's first upload.
+        """Make a buffer's first upload.
 
         Raises:
             CannotEncode: no file can be made of it now.
@@ -117,7 +117,7 @@ class WorkerPool:
             self.drop(begun)
 
     def drop(self, begun: Begun) -> None:
-        """Give its room back."""
+        """Give the room of a begun upload back."""
         begun.ordered = None
         self._ledger.jobs -= begun.nbytes
         self._budget.give_back(begun.nbytes)
@@ -134,7 +134,7 @@ class WorkerPool:
         """Upload a buffer, or what is left of it, as the table is at ``base``, or now.
 
         Args:
-            ordered: what is to be uploaded of it, where that is done already.
+            ordered: the buffer's rows in order, where that is done already.
 
         Raises:
             CannotEncode: no file can be made of it now.

@@ -69,7 +69,7 @@ class GarbageCollector:
         self._random = Random()
 
     def statistics(self) -> CleanUpStatus:
-        """What this daemon's clean-ups did since it started."""
+        """The totals of this daemon's clean-ups since it started."""
         return self._done
 
     async def run(self) -> None:

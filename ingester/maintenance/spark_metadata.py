@@ -20,7 +20,7 @@ from persist.store import StoreError
 log = structlog.get_logger(__name__)
 
 LOOKS_EVERY = 10
-"""Others' versions are looked for once in so many times ``manifest.refresh``: nobody waits."""
+"""The periods of ``manifest.refresh`` between two looks for others' versions: nobody waits."""
 
 
 class SparkMetadata(VersionFollower):

@@ -1,4 +1,4 @@
-"""Which allocator holds rows, when it gives memory back, and where messages decompress.
+"""The allocator that holds rows, when it gives memory back, and where messages decompress.
 
 Law of this file: one allocator for everything that Arrow allocates and keeps. Some of Arrow takes
 the one that Python chose and some its own default, which is settled when pyarrow is imported; two

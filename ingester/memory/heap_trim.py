@@ -15,9 +15,9 @@ import trio
 TRIM_BYTES = 32 << 20
 PAUSE_S = 0.1
 QUIET_S = 2.0
-"""The rest is given back when nothing was let go for so long."""
+"""The time without anything let go after which the rest is given back."""
 BETWEEN_S = 10.0
-"""Under a steady load what was let go is taken again at once."""
+"""The time between two trims: under a steady load what was let go is taken again at once."""
 
 # Only in glibc. Others give memory back by themselves.
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,4 +1,4 @@
-"""How many bytes the daemon holds, by kind, and where its watermarks are.
+"""A ledger of the bytes that the daemon holds, by kind, and its watermarks.
 
 Law of this file: what the event loop owns is counted with plain additions on the loop; what other
 threads own (the row group cache, answers on the way) is read through a callback. Everything that
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Bytes: over ``low`` the daemon persists, over ``high`` it refuses writes."""
+    """Watermarks in bytes: over ``low`` the daemon flushes, over ``high`` it refuses writes."""
 
     limit: int
     low: int
@@ -41,9 +41,9 @@ class MemoryLedger:
         self.buffered = 0
         """Bytes of live buffers that are not frozen."""
         self.frozen = 0
-        """Bytes of frozen buffers, in the persist queue or waiting for their release."""
+        """Bytes of frozen buffers, in the flush queue or waiting for their release."""
         self.jobs = 0
-        """Bytes of sorted copies and encoded files of persists under way."""
+        """Bytes of sorted copies and encoded files of flushes under way."""
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, kind: str, read: Callable[[], int]) -> None:

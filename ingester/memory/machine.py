@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's RAM, or less where a control group says so.
+"""The memory that this process may use: the machine's RAM, or less by a control group's limit.
 
 A container sees all of the machine's RAM in ``sysconf`` while its control group kills it far below,
 so the smallest limit on the way up the group tree counts.

@@ -1,4 +1,4 @@
-"""What every write adds to, and a scrape reads: plain additions, no lock and no label to look up.
+"""Counters that every write adds to: plain additions, with no lock and no label to look up.
 
 Law of this file: the event loop alone adds; any thread may collect, and sees each figure as it was
 at some moment of the collection. What is shown is what ``prometheus_client``'s own counters and
@@ -45,7 +45,7 @@ class WrittenTables(Collector):
         return self._tables.setdefault((namespace, table), Written())
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """One family for each of the three."""
+        """The families of operations, rows and bytes."""
         families = self.describe()
         for labels, written in list(self._tables.items()):
             figures = (written.operations, written.rows, written.nbytes)
@@ -80,7 +80,7 @@ class Timings(Collector):
         registry.register(self)
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        """Count one of them, or several that took as long."""
+        """Count one timing, or several that took as long."""
         self._counts[bisect_left(self._bounds, seconds)] += times
         self._sum += seconds * times
 

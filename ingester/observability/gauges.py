@@ -1,4 +1,4 @@
-"""How full everything is at one moment: the gauges of a scrape.
+"""The gauges of a scrape: how full everything is at one moment.
 
 Law of this file: what already is a number in the daemon is not counted again. Gauges are read from
 one ``Gauges`` per scrape, so that they agree with each other; it is made on the loop, which owns
@@ -17,7 +17,7 @@ from ingester.observability.status import Buffered, LogStatus, Memory, PersistSt
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts of the daemon tell about themselves, as far as gauges show it."""
+    """The figures of the daemon's parts that gauges show."""
 
     memory: Memory
     buffered: Buffered

@@ -211,7 +211,7 @@ class Metrics:
         self._folded_rows.inc(rows)
 
     def persist_finished(self, queued_s: float, active_s: float) -> None:
-        """Observe one committed persist."""
+        """Observe one committed flush."""
         self._queued.observe(queued_s)
         self._active.observe(active_s)
         self._total.observe(queued_s + active_s)

@@ -18,7 +18,7 @@ State = Literal["starting", "ready", "stopping", "fenced", "failed"]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this daemon is and where it can be reached."""
+    """The identity of this daemon, and where it can be reached."""
 
     ingester_id: str
     incarnation: str
@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why writes are refused; ``code`` is one of the codes that Flight errors carry."""
+    """A reason why writes are refused; ``code`` is one of the codes that Flight errors carry."""
 
     code: str
     message: str
@@ -79,7 +79,7 @@ class RateSpans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Buffered(msgspec.Struct, frozen=True, kw_only=True):
-    """What queries read from memory."""
+    """The rows that queries read from memory."""
 
     rows: int = 0
     bytes: int = 0
@@ -87,7 +87,7 @@ class Buffered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Persisted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in committed files."""
+    """The rows that are in committed files."""
 
     rows: int = 0
     bytes: int = 0
@@ -107,7 +107,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished persist of one partition; ``total_s`` runs from the freeze to the commit."""
+    """One finished flush of one partition; ``total_s`` runs from the freeze to the commit."""
 
     at: str
     namespace: str
@@ -140,13 +140,13 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     open_segment: int | None = None
     syncs: int = 0
     last_sync_s: float | None = None
-    """How long the last sync took."""
+    """The seconds that the last sync took."""
     pending: int = 0
     """Operations that wait for their sync."""
 
 
 class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What this daemon's clean-ups did since it started; each table cleaned is a run."""
+    """The clean-ups of this daemon since it started; each table cleaned is a run."""
 
     runs: int = 0
     failed_runs: int = 0
@@ -154,11 +154,11 @@ class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
     deleted_bytes: int = 0
     last_run_at: str | None = None
     last_run_s: float | None = None
-    """How long the last one took, whatever came of it."""
+    """The seconds that the last clean-up took, whatever came of it."""
 
 
 class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one origin's writes have come; null where nothing is known."""
+    """The progress of one origin's writes; null where nothing is known."""
 
     origin: str
     memory_sequence: int | None = None

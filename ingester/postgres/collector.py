@@ -25,7 +25,7 @@ class NoKey(ValueError):
 
 
 class SyncMessage(NamedTuple):
-    """What is sent at once."""
+    """A message that is sent at once."""
 
     table: str
     columns: tuple[SyncColumn, ...]
@@ -96,10 +96,10 @@ class _Rows:
 
 
 class Collector:
-    """What has been read and not sent yet."""
+    """Collects the changes that were read and not sent yet."""
 
     def __init__(self, keys: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
-        """``keys``: the primary key of each table by (schema, name)."""
+        """Take ``keys``, the primary key of each table by (schema, name)."""
         self._keys = keys
         self._relations: dict[int, Relation] = {}
         self._done: list[_Rows] = []
@@ -118,7 +118,7 @@ class Collector:
         return sum(rows.rows for rows in (*self._done, *self._rows.values()))
 
     def relation(self, relation: Relation) -> None:
-        """A table is so from now on."""
+        """Note a table as it is from now on."""
         known = self._relations.get(relation.oid)
         self._relations[relation.oid] = relation
         if known != relation and relation.oid in self._rows:
@@ -129,7 +129,7 @@ class Collector:
         return self._relations[oid]
 
     def add(self, change: Change) -> None:
-        """A row of the transaction that is being read.
+        """Add a row of the transaction that is being read.
 
         Raises:
             NoKey
@@ -151,7 +151,7 @@ class Collector:
         self.upto = end_lsn
 
     def take(self) -> Iterator[SyncMessage]:
-        """Everything, as messages; to be asked for when no transaction is here in part."""
+        """Take everything out as messages. Only when no transaction is here in part."""
         waiting = [*self._done, *self._rows.values()]
         self._done, self._rows, self.upto = [], {}, None
         for rows in waiting:

@@ -41,7 +41,7 @@ def copied(
 
 
 def _cleared(table: SourceTable, client: Client, namespace: str) -> Iterator[SyncMessage]:
-    """What deletes all rows that a table has here."""
+    """The messages that delete all rows that a table has here."""
     name = table_name(table.relation)
     try:
         found = client.query(namespace, name, columns=list(table.key))

@@ -48,7 +48,7 @@ class Relation(NamedTuple):
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
-    """What the changes of rows say of old ones; all columns under REPLICA IDENTITY FULL."""
+    """The columns that changes have of old rows; all of them under REPLICA IDENTITY FULL."""
 
 
 class Commit(NamedTuple):

@@ -1,4 +1,4 @@
-"""From the source to the daemon, over restarts of both: each change once, and nothing lost.
+"""The replicator: from the source to the daemon, over restarts of both, each change once.
 
     ask where the origin stands ─▶ copy, if that is not done ─▶ stream from the slot
             ▲                                                       │ what it has is left out
@@ -39,7 +39,7 @@ class Restarted(Exception):
 
 
 class Progress(NamedTuple):
-    """What has been done since the start; positions are of the source's log."""
+    """The progress since the start; positions are of the source's log."""
 
     changes: int
     transactions: int
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 
 @dataclass
 class Plan:
-    """What is replicated, from where to where."""
+    """The plan of a replication: what goes from where to where."""
 
     dsn: str
     namespace: str
@@ -87,7 +87,7 @@ class Replicator:
         self._changes = self._transactions = 0
         self._sent: int | None = None
         self._tried: int | None = None
-        """No daemon can have more than this of the origin's."""
+        """The highest sequence of the origin that any daemon can have."""
         self._singly_upto = -1
         self._durable: int | None = None
         self._asked_at = 0.0
@@ -147,7 +147,7 @@ class Replicator:
     def _copy(
         self, source: Source, tables: list[SourceTable], slot: Slot, standing: SyncAnswer
     ) -> None:
-        """Sequences of a copy lie below any position in a log; its last one is the slot's."""
+        """Copy the tables under sequences below any log position; the last one is the slot's."""
         assert slot.snapshot is not None
         sequence = (standing.memory_sequence or 0) + 1
         waiting: SyncMessage | None = None
@@ -214,7 +214,7 @@ class Replicator:
     def _learn(
         self, source: Source, relation: Relation, keys: dict[tuple[str, str], tuple[str, ...]]
     ) -> None:
-        """A table may have come after the start."""
+        """Learn the keys anew: a table may have come after the start."""
         if (relation.schema, relation.name) not in keys:
             keys.update(keys_of(source.tables()))
 

@@ -18,7 +18,7 @@ COPY_ROWS = 20_000
 _FILTERS_SINCE = 150_000
 """The server's version, as libpq says it."""
 _TEXTS = "-c datestyle=iso -c timezone=utc -c extra_float_digits=3 -c bytea_output=hex"
-"""How the server writes values, whatever the database or the role has set."""
+"""The settings by which the server writes values, whatever the database or the role has set."""
 
 
 class SourceTable(NamedTuple):
@@ -47,7 +47,7 @@ def keys_of(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]
 
 @contextmanager
 def told() -> Iterator[None]:
-    """PostgreSQL's own errors, but for a lost connection, as :class:`SourceFailed`."""
+    """Raise PostgreSQL's own errors, but for a lost connection, as :class:`SourceFailed`."""
     import psycopg2
 
     try:
@@ -132,7 +132,7 @@ class Source:
         return [self._table(oid, schema, name) for oid, schema, name, _ in found]
 
     def _check_whole(self) -> None:
-        """A copy of what is left out later would never be right."""
+        """Refuse a publication that leaves something out: a copy of it would never be right."""
         for inserts, updates, deletes in self._asked(
             "SELECT pubinsert, pubupdate, pubdelete FROM pg_publication WHERE pubname = %s",
             self._publication,

@@ -1,4 +1,4 @@
-"""What readers in the middle of a released buffer still need, on local disk.
+"""Spills of released buffers, for readers in the middle of one, on local disk.
 
     RowsFile      a keyed table's rows, in log order, cut into parts as they are sent
     OrderFile     which row of the buffer each row of its files is: four bytes a row

@@ -1,4 +1,4 @@
-"""How many answers are worked on at a time: the others wait here, not for the interpreter lock.
+"""The scheduler of answers: a few are worked on, others wait here and not for the interpreter.
 
 Law of this file: whoever has a turn computes; whoever waits for a disk, a store or another thread
 gives it back meanwhile. First come, first served: a turn that is given back is handed to whoever
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 TURN_S = 0.01
-"""How long an answer is worked on before others have a turn, where no part comes of it."""
+"""The time that an answer is worked on before others have a turn, where no part comes of it."""
 _MOMENT_S = 0.0002
-"""A waiting thread gets the interpreter lock in this time."""
+"""The time in which a waiting thread gets the interpreter lock."""
 
 
 class FairScheduler:

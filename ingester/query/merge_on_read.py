@@ -16,7 +16,7 @@ from persist.predicate.predicate import Predicate
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 JOINED_BYTES = 16 << 20
-"""Small batches are joined until they are so large."""
+"""The size up to which small batches are joined."""
 
 
 class MergeOnRead:

@@ -1,4 +1,4 @@
-"""What all that reads for one answer shares: what is asked for, and where it is read from.
+"""The context that all readers of one answer share: what is asked for, and where it is read.
 
 Law of this file: it holds no rows. Each use of a row group goes through the cache, which knows the
 answer by its context and leases the group to it.
@@ -22,7 +22,7 @@ OPERATION = "_op"
 
 
 class AnswerPart(NamedTuple):
-    """What is sent at once: rows of one partition, and where they came from."""
+    """A part of an answer, sent at once: rows of one partition, and where they came from."""
 
     batch: pa.RecordBatch
     partition: str
@@ -32,7 +32,7 @@ class AnswerPart(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which rows and columns of a snapshot are asked for."""
+    """The selection of a snapshot's rows and columns that is asked for."""
 
     schema: pa.Schema
     """The answer's columns, without metadata."""

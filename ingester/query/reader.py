@@ -35,7 +35,7 @@ class PartReader:
         self._slicer = self._context.slicer
         self._scan = RowGroupScan(self._context)
         self._ahead = 0
-        """How many row groups are worth decoding before they are asked for."""
+        """The number of row groups that are worth decoding before they are asked for."""
 
     def parts(self) -> Generator[AnswerPart, None, None]:
         """Give all parts with at least one row, up to the limit."""

@@ -46,7 +46,7 @@ class ResultSpill:
         self.nbytes = 0
         """The bytes that answers hold in memory."""
         self.files = 0
-        """How many files answers have on disk."""
+        """The number of files that answers have on disk."""
         self.file_bytes = 0
         """The bytes of these files, at most."""
         self._on_written = on_written

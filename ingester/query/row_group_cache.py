@@ -36,11 +36,11 @@ log = structlog.get_logger(__name__)
 CACHE_BYTES = 128 << 20
 MAX_FOOTERS = 4096
 LEASE_S = 0.5
-"""A reader that does not come back for the next part in this time has stalled, or has left."""
+"""The time after which a reader that does not come back has stalled, or has left."""
 ROOM_PATIENCE_S = 1.0
-"""How long a group waits for those that are being read."""
+"""The time that a group waits for those that are being read."""
 IDLE_S = 5.0
-"""What nobody has asked for in this time is forgotten, however much room there is."""
+"""The time after which a group that nobody asked for is forgotten, whatever room there is."""
 
 AHEAD_THREADS = 2
 MAX_AHEAD = 3

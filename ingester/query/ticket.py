@@ -1,4 +1,4 @@
-"""What a query asks for: the JSON ticket of DoGet, and its filter checked against the table.
+"""The ticket of a query: the JSON of DoGet, and its filter checked against the table.
 
 Law of this file: pure; unknown fields and impossible combinations are refused by name before any
 work is done.

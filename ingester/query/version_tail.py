@@ -56,7 +56,7 @@ class VersionTail:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
     async def buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
-        """What is in buffers or was persisted by this daemon after version ``asked``.
+        """The rows in buffers, or flushed by this daemon after version ``asked``.
 
         Raises:
             InvalidRequest, StaleVersion, StoreAway

@@ -133,5 +133,5 @@ def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str
 
 
 def rows_of(parts: Iterable[list[OrphanPart]]) -> int:
-    """How many rows they are."""
+    """The number of rows of these operations."""
     return sum(part.batch.num_rows for run in parts for part in run)

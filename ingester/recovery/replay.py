@@ -42,7 +42,7 @@ class LogOfAnotherTime(Exception):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """How much replay has found."""
+    """The amounts that replay has found."""
 
     operations: int = 0
     rows: int = 0
@@ -54,7 +54,7 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """The memory that replay may use, and what makes the daemon persist."""
+    """The memory that replay may use, and what makes the daemon flush."""
 
     ledger: MemoryLedger
     relieve: Callable[[], None]
@@ -115,7 +115,7 @@ class Replay:
         return self.report
 
     def _begin_segment(self, segment: int) -> None:
-        """Schemas are numbered anew in each segment."""
+        """Begin a segment, which numbers its schemas anew."""
         self._segment = segment
         self._schemas.clear()
 
@@ -171,7 +171,7 @@ class Replay:
         table: TableBuffer,
         logged: LoggedOperation,
     ) -> Operation | None:
-        """What files lack of the record's operation of this number, or of its coalesced batch."""
+        """The share of a record's operation of this number, or coalesced batch, that files lack."""
         header, epoch, seq = logged.header, record.epoch, record.first_seq + number
         parts = tuple(
             part

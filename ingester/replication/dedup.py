@@ -1,4 +1,4 @@
-"""Which tables of a transaction lack it: a sequence is applied once in each.
+"""Deduplication of transactions: a sequence is applied once in each table.
 
 Law of this file: a transaction is under way in all of its tables or in none; whoever waits for one
 of its sequences hears of its fate. Loop only.

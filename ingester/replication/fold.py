@@ -44,7 +44,7 @@ class Changes:
 
     @property
     def nbytes(self) -> int:
-        """The memory that they take."""
+        """The memory that the changes take."""
         columns = self.old.nbytes + self.new.nbytes + self.values.nbytes
         return int(columns) + sum(flags.nbytes for flags in self.changed.values())
 
@@ -56,7 +56,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What changes come to: a row for each key that is there afterwards, and keys that are not."""
+    """Folded changes: a row for each key that is there afterwards, and the keys that are not."""
 
     keys: pa.RecordBatch
     """Keys that are there afterwards, each once."""

@@ -28,7 +28,7 @@ Role = Literal["old_pk", "new_pk", "value", "changed"]
 
 
 class SyncColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a field of the batch is."""
+    """The role and name of a field of the batch."""
 
     role: Role
     name: str

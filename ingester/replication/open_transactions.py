@@ -59,7 +59,7 @@ class TableChanges:
 
 
 class OpenTransaction:
-    """What an origin has sent since its last transaction. Immutable: another one follows it."""
+    """The messages of an origin since its last transaction. Immutable: another one follows it."""
 
     __slots__ = ("_all", "_count", "_definitions", "name", "nbytes")
 

@@ -27,7 +27,7 @@ from persist.table import TableDefinition
 JOINED = 16
 """The number of parts whose rows are held with all of their nulls."""
 FEW = 256
-"""Up to so many keys are looked for by value, more between the lowest and the highest of them."""
+"""The most keys that are looked for by value; more are between the lowest and the highest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ from ingester.write.admission import AdmissionControl
 from persist.table import TableDefinition, TableKey
 
 IDLE_S = 60.0
-"""How long a client may leave its transaction alone before others may have its room."""
+"""The time that a client may leave its transaction alone before others may have its room."""
 
 
 class Standing(NamedTuple):
-    """How far an origin has come, as it is told."""
+    """The standing of an origin, as clients are told it."""
 
     sequence: int
     duplicate: bool

@@ -101,7 +101,7 @@ class CsvRows:
         return passes.second()
 
     def _check_same(self, texts: pa.RecordBatch, before: int) -> None:
-        """See that the types that the first rows have hold these, too, without loss."""
+        """See that the types of the first rows hold these texts, too, without loss."""
         for name, column in zip(self._dialect.names, texts.columns, strict=True):
             decided = self._types[name]
             if name in self._given or is_text(decided):

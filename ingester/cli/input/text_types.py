@@ -44,12 +44,12 @@ class Numbers:
         self.in_int64 = True
         self.in_double = True
         self.plain = True
-        """Whether all are without exponents and none is NaN, so that a decimal may hold them."""
+        """Whether no number has an exponent or is NaN, so that a decimal may hold all."""
         self.whole_digits = 0
         self.scale = 0
 
     def add(self, texts: pa.Array) -> bool:
-        """Whether all of these are numbers; if so, they are counted."""
+        """Count these texts if all are numbers; return whether they are."""
         # A failing cast looks at all values: only what has begun as integers is tried as such.
         if self.whole and self.in_int64 and readable_as(texts.slice(0, _HEAD), pa.int64()):
             try:
@@ -69,7 +69,7 @@ class Numbers:
         return True
 
     def type(self) -> pa.DataType:
-        """The narrowest that holds all of them without loss."""
+        """The narrowest type that holds all numbers without loss."""
         if self.whole and self.plain and self.in_int64:
             return pa.int64()
         if self.whole and self.plain and self.whole_digits <= _MOST_DIGITS:
@@ -128,7 +128,7 @@ class TextColumn:
         self._words = False
 
     def add(self, texts: pa.Array) -> None:
-        """See these, too. Nulls say nothing."""
+        """Count these texts in. Nulls say nothing."""
         if self.kind is TextKind.TEXT:
             return
         texts = texts.drop_null()
@@ -141,7 +141,7 @@ class TextColumn:
             self.kind = TextKind.TEXT
 
     def type(self) -> pa.DataType:
-        """The type that holds all of them; null where there was none."""
+        """The type that holds all texts; null where there was none."""
         if self.kind is TextKind.NOTHING:
             return pa.string() if self._words else pa.null()
         if self.kind is TextKind.NUMBER:
@@ -156,7 +156,7 @@ class TextColumn:
         }[self.kind]
 
     def _adds(self, texts: pa.Array) -> bool:
-        """Whether they go with what was seen before."""
+        """Whether these texts go with what was seen before."""
         known = self.kind
         if known in (TextKind.NOTHING, TextKind.NUMBER) and self._add_numbers(texts):
             self.kind = TextKind.NUMBER
@@ -212,7 +212,7 @@ def _survive(texts: pa.Array, values: pa.Array) -> bool:
 
 
 def _might_be(pattern: str, texts: pa.Array, comma: bool) -> bool:
-    """Whether the first few match: most texts that are no numbers show it there."""
+    """Whether the first few texts match: most texts that are no numbers show it there."""
     head = texts.slice(0, _HEAD).to_pylist()
     return all(re.match(pattern, text.replace(",", ".") if comma else text) for text in head)
 

@@ -44,7 +44,7 @@ def shortened(text: str | None) -> str:
 
 
 def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -> pa.Array:
-    """The values that the texts say, a comma for the point in ``1,5`` if wanted; nulls stay.
+    """The values of the texts, with a comma for the point in ``1,5`` if wanted; nulls stay.
 
     Raises:
         Unreadable: the first text that is no value of the type.
