@@ -46,7 +46,7 @@ class _TooMany(Exception):
 
 
 def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
-    """About how many bytes ``column`` takes once it is of the type that the table keeps.
+    """The bytes, about, that ``column`` takes once it is of the type that the table keeps.
 
     Infinite where there are more inner values than can be looked at.
     """

@@ -17,8 +17,8 @@ from persist.table import TableDefinition
 def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Schema:
     """The columns of a sent schema as a table would keep them.
 
-    Left out are those of which, in whole or in part, the type is null: a batch that has values in
-    one is refused by :class:`Normaliser`.
+    Columns whose type is null, in whole or in part, are left out: a batch that has values in one is
+    refused by :class:`Normaliser`.
 
     Raises:
         InvalidRequest: a name or a type that no table takes.
@@ -115,7 +115,7 @@ class Normaliser:
         )
 
     def most_bytes(self, batch: pa.RecordBatch) -> float | None:
-        """No less than :meth:`plain_bytes`, from sizes alone, of a batch that may be not valid.
+        """A bound of :meth:`plain_bytes`, from sizes alone, of a batch that may be not valid.
 
         None where values decide: dictionaries and the like.
         """
@@ -124,7 +124,7 @@ class Normaliser:
         return float(batch.get_total_buffer_size() + batch.num_rows * self._fixed_row)
 
     def plain_bytes(self, batch: pa.RecordBatch, enough: float = 0.0) -> float:
-        """About how large a valid batch will be as the table keeps it, before it is made so.
+        """The size, about, that a valid batch will have in the table's form, before it is made so.
 
         Args:
             enough: a bound of the size that is no larger than this is returned as it is.
@@ -210,7 +210,7 @@ class Normaliser:
             ) from exc
 
     def _check_timestamps(self, column: pa.Array, field: pa.Field) -> None:
-        """Nanoseconds have to be whole microseconds in a table of microseconds."""
+        """Refuse nanoseconds that are not whole microseconds in a table of microseconds."""
         if column.type.unit != "ns" or field.type.unit != "us":
             return
         ticks = column.view(pa.int64())

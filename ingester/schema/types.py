@@ -191,7 +191,7 @@ def _is_found(name: str) -> bool:
 
 
 def _remedy(kind: pa.DataType) -> str:
-    """Say what to send instead of a type that no table keeps; empty where nothing helps."""
+    """A hint what to send instead of a type that no table keeps; empty where nothing helps."""
     found = next((text for is_kind, text in _REMEDIES if is_kind(kind)), "")
     return found and f"; {found.format(kind=kind)}"
 

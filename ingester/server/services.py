@@ -1,4 +1,4 @@
-"""What a protocol needs of the daemon, and no more.
+"""Services of the daemon that protocols need, and no more.
 
 Law of this file: values only. The daemon makes the struct (:mod:`ingester.daemon.assembly`), so
 that no protocol imports it.

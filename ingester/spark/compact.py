@@ -144,7 +144,7 @@ def asked_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def job_of(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
-    """What is to be called for each table."""
+    """The function to be called for each table."""
     if not asked.rewrite:
         return compact
     names = asked.sort_by.split(",") if asked.sort_by else None

@@ -1,4 +1,4 @@
-"""What can keep a table from being read with Spark, by who must act.
+"""The errors that keep a table from being read with Spark, by who must act.
 
 The caller installs or asks for something else: ``PySparkMissing``, ``RequestRefused``,
 ``ReaderUnsuitable``, ``StreamUnsuitable``, ``WriteRefused``.
@@ -30,7 +30,7 @@ class ReaderUnsuitable(ValueError):
 
 
 class StreamUnsuitable(ValueError):
-    """This table, or what is kept of it, cannot be streamed from here."""
+    """The table, or what is kept of it, cannot be streamed from here."""
 
 
 class WriteRefused(ValueError):

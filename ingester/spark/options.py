@@ -1,4 +1,4 @@
-"""What the data source is told in options, checked.
+"""The options of the data source, checked.
 
     url, namespace, table      which table; or one path, <url>/<namespace>/<table>
     version | as_of            which version of it, the newest by default
@@ -161,7 +161,7 @@ class SourceOptions:
 
     @property
     def filter(self) -> str | None:
-        """Which rows are wanted; None for all."""
+        """The filter of the wanted rows; None for all."""
         return self.given.get("filter")
 
     @property
@@ -183,7 +183,7 @@ class SourceOptions:
         return text == "true"
 
     def txn(self) -> tuple[str | None, int | None]:
-        """Who writes which version of its own, or neither."""
+        """The writer's name and its own version, or neither."""
         app_id, version = self.given.get("txn_app_id"), self.number("txn_version")
         if (app_id is None) != (version is None):
             raise RequestRefused("options txn_app_id and txn_version: both, or neither")

@@ -1,4 +1,4 @@
-"""What PySparks from 4.0 on differ in, as far as the data source needs it.
+"""The differences of PySpark's versions from 4.0 on, as far as the data source needs them.
 
 Law of this file: whatever came after 4.0 is taken from here. Where a version lacks it, something
 that does exactly the same stands in, or there is a flag here by which the option is refused.

@@ -11,7 +11,7 @@ from ingester.tables.commit_schedule import CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 
 LINGER_S = 5.0
-"""A store on which 128 uploads take longer than this makes no more than 12 versions a minute."""
+"""The longest wait for others: a store slower than this makes at most 12 versions a minute."""
 
 
 class CommitGate:

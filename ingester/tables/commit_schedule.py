@@ -1,4 +1,4 @@
-"""When a finished flush is committed, and with whom: the one place where that is decided.
+"""The schedule of commits: when a finished flush is committed, and with which others.
 
     finish ─▶ LINGERING ──┬─ nothing else of the table is on its way      ┐
                           ├─ they are enough, in number or in bytes       ├─▶ ASSEMBLING or DUE
@@ -33,7 +33,7 @@ class CommitSchedule:
     """Decides which finished flushes of one table go into its next commit."""
 
     def __init__(self, on_change: Callable[[FinishedFlush], None]) -> None:
-        """``on_change`` is told each flush that has come to another state."""
+        """Tell ``on_change`` each flush that has come to another state."""
         self._on_change = on_change
         self._expected: set[BufferHandle] = set()
         self._lingering: list[FinishedFlush] = []

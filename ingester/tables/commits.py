@@ -81,7 +81,7 @@ class Commits:
     ) -> None:
         self.store = store
         self.followers: list[Callable[[TableBuffer], None]] = []
-        """They are told of each version that a table answers from, and of each table opened."""
+        """Callbacks that are told each version that a table answers from, and each table opened."""
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
@@ -166,7 +166,7 @@ class Commits:
             ) from exc
 
     def show(self, table: TableBuffer, state: TableState) -> None:
-        """Answer from this version, which came while no buffer was persisted. Hold the gate.
+        """Answer from this version, which came while no buffer was flushed. Hold the gate.
 
         Raises:
             StoreAway: it has rows that are in buffers here, too, and on their way to files.
@@ -178,7 +178,7 @@ class Commits:
         self.tell_followers(table)
 
     def tell_followers(self, table: TableBuffer) -> None:
-        """The table answers from another version, or was opened."""
+        """Tell the followers that the table answers from another version, or was opened."""
         for follower in self.followers:
             follower(table)
 

@@ -21,22 +21,22 @@ from persist.manifest import Action, Add, AppliedKey, PartitionKey, TableState
 
 
 class FlushState(Enum):
-    """How far an uploaded buffer is on its way into a version."""
+    """The state of an uploaded buffer on its way into a version."""
 
     UPLOADED = "uploaded"
-    """Its files are in the store."""
+    """The buffer's files are in the store."""
     LINGERING = "lingering"
-    """It waits for other buffers of its table that are on their way."""
+    """The flush waits for other buffers of its table that are on their way."""
     ASSEMBLING = "assembling"
-    """It waits for the rest of its atomic flush."""
+    """The flush waits for the rest of its atomic flush."""
     DUE = "due"
-    """The next commit takes it."""
+    """The next commit takes the flush."""
     REFUSED = "refused"
-    """The table does not take its files: they have to be made anew."""
+    """The table does not take the files: they have to be made anew."""
     LEFT_OUT = "left out"
-    """The commit went without it, because another one of its atomic flush was refused."""
+    """The commit went without this, because another one of its atomic flush was refused."""
     COMMITTED = "committed"
-    """A version has its files and is installed, and its buffer is released."""
+    """A version with the files is installed, and the buffer is released."""
 
 
 TRANSITIONS: dict[FlushState, frozenset[FlushState]] = {
@@ -54,7 +54,7 @@ class Remaker(Protocol):
     """The uploader of a buffer, which can do so again while the table's gate is held."""
 
     async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
-        """Upload what of the buffer is ours to commit and in no file yet; what commits that."""
+        """Upload what is ours to commit and in no file yet; return the actions that commit it."""
 
     async def upload_again(self, flush: FinishedFlush) -> None:
         """Put the whole buffer up anew, and change the flush so that it names the new files."""
@@ -66,7 +66,7 @@ class FinishedFlush:
 
     job: FlushJob
     began: float
-    """When its flush began, in seconds of the monotonic clock."""
+    """The time when the flush began, in seconds of the monotonic clock."""
     files: PersistedFiles
     actions: tuple[Action, ...]
     base: TableState
@@ -109,7 +109,7 @@ class FinishedFlush:
         self.state = state
 
     def refuse(self, base: TableState | None = None) -> None:
-        """Have it made anew, on top of version ``base`` at least where that is given."""
+        """Have the files made anew, on top of version ``base`` at least where that is given."""
         self.become(FlushState.REFUSED)
         if base is not None:
             self.base = base

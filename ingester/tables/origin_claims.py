@@ -42,11 +42,11 @@ Seen = dict[str, Origin | None]
 
 
 class Claims(NamedTuple):
-    """What a commit says of origins."""
+    """The claims of a commit: what it says of origins."""
 
     actions: tuple[Action, ...]
     seen: Seen
-    """What the version before has to say of them, or the actions do not hold."""
+    """The origins as the version before has to have them, or the actions do not hold."""
 
 
 NO_CLAIMS = Claims((), {})
@@ -74,7 +74,7 @@ class OriginClaims:
     def of(
         self, state: TableState, handles: Collection[BufferHandle], adds: Iterable[Action]
     ) -> Claims:
-        """What a commit of these buffers says of origins, on top of ``state``."""
+        """The claims of a commit of these buffers, on top of ``state``."""
         marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
             for tenure, last in handle.origins.items():
@@ -161,7 +161,7 @@ class OriginClaims:
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]
     ) -> tuple[Action, ...]:
-        """Make what forgets the origins that were not written to for long, now and then.
+        """Make the actions that forget origins not written to for long, now and then.
 
         The time is the store's: that of the newest upload among ``actions``.
         """

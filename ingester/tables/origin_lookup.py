@@ -1,4 +1,4 @@
-"""What is known of origins: by this daemon's log and memory, and by the manifests of all tables.
+"""Look-up of origins: in this daemon's log and memory, and in the manifests of all tables.
 
 Law of this file: a table that nobody has opened is read for its origins when one is asked for that
 is not known here, as after the loss of the disk; its files are not kept in memory for that.
@@ -56,7 +56,7 @@ class KnownOrigins:
         return [facts for facts in self.statistics() if name in (None, facts.origin)]
 
     def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
-        """Up to where everything of an origin is known to be in a table, and all marks.
+        """The sequence up to which all of an origin is known to be in a table, and all marks.
 
         Between two marks, and up to the first, all sequences stand alike in every partition: a
         client that puts its rows into other batches than before ends one at each mark.

@@ -30,16 +30,16 @@ class VersionOverlap:
         self._replayed: dict[TableBuffer, set[BufferHandle]] = {}
 
     def note_replayed(self, table: TableBuffer, handle: BufferHandle) -> None:
-        """A buffer of the table has operations that other logs may have."""
+        """Note a buffer of the table with operations that other logs may have."""
         self._replayed.setdefault(table, set()).add(handle)
 
     def freeze_behind(
         self, table: TableBuffer, state: TableState, besides: Collection[BufferHandle] = ()
     ) -> list[BufferHandle]:
-        """The buffers that keep a version from being installed; they are on their way now.
+        """Freeze and return the buffers that keep a version from being installed.
 
         Args:
-            besides: those that are released with it.
+            besides: the buffers that are released with it.
         """
         behind = [h for h in self._replayed_into(table) if self._has_rows_of(state, h)]
         if state.origins is not table.state.origins:

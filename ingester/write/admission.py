@@ -24,11 +24,11 @@ from ingester.memory.ledger import MemoryLedger
 RETRY_S = 0.25
 DISK_RETRY_S = 1.0
 FREE_HOLDS_S = 0.02
-"""How long a look at the disk's free space holds; the log itself refuses in between."""
+"""The time that a look at the disk's free space holds; the log itself refuses in between."""
 OTHERS_HOLD_S = 0.005
-"""How long a look at the memory of other threads holds: every batch asks for it."""
+"""The time that a look at the memory of other threads holds: every batch asks for it."""
 CLEAR_HOLDS_S = 0.005
-"""How long after a look at everything batches are let in without one, as long as they have no more
+"""The time after a full look in which batches are let in without one, as long as they have no more
 than a part of the space that was found: a look costs as much as all else that the gate does."""
 CLEAR_PART = 8
 RECORD_OVERHEAD_BYTES = 64 * 1024
@@ -77,10 +77,10 @@ class DiskRoom:
 
 
 class AdmissionControl:
-    """Lets batches in as far as memory, the persist queue and the disk allow. Any thread.
+    """Lets batches in as far as memory, the flush queue and the disk allow. Any thread.
 
     Args:
-        queued_bytes: how many bytes wait to be persisted; no more than ``queue_bytes`` may.
+        queued_bytes: gives the bytes that wait to be flushed; no more than ``queue_bytes`` may.
         clock: gives the seconds by which a look grows old.
     """
 

@@ -28,14 +28,14 @@ _Key = tuple[TableKey, type[Normaliser], int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """How batches of one schema become operations of one table."""
+    """The plan by which batches of one schema become operations of one table."""
 
     table: TableBuffer
     normalise: Normaliser
     schema: LoggedSchema
     """The schema of the batches that ``normalise`` makes."""
     kind: Kind = field(init=False)
-    """What the batches have in common for the combiner."""
+    """The kind of the batches, for the combiner."""
 
     def __post_init__(self) -> None:
         # Rows can be split by the columns that were sent only if these keep their types.

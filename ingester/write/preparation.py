@@ -24,7 +24,7 @@ from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Post, Slot, WriteStream
 
 SMALL_BYTES = 96 << 10
-"""Batches that cannot become larger than this are coalesced: who does that serves all."""
+"""The size of a small batch: one that cannot become larger is coalesced with others."""
 
 
 class Preparation:
@@ -38,7 +38,7 @@ class Preparation:
         self._operations = operations
         self._post = post
         self.small_bytes = min(SMALL_BYTES, operations.max_batch_bytes)
-        """Batches that cannot become larger are coalesced."""
+        """The size that a coalesced batch cannot exceed."""
         self._pace = Pace()
         self._last: Request[Operation] | None = None
         # Written by the combiner's thread, read by the reader's when it has settled.

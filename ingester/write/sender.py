@@ -29,13 +29,13 @@ ARRIVAL_BYTES = 1 << 10
 
 
 class Awaits(Enum):
-    """What whoever sends a batch waits for, before it reads the next one."""
+    """The event that a sender of a batch waits for, before it reads the next one."""
 
     NOTHING = auto()
     CHECK = auto()
-    """It waits until the batch is known to be good, or refused."""
+    """The sender waits until the batch is known to be good, or refused."""
     ANSWER = auto()
-    """It has nothing else to do before the answer."""
+    """The sender has nothing else to do before the answer."""
 
 
 class Sender:

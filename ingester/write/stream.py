@@ -69,7 +69,7 @@ class WriteStream:
         self.origin_table: OriginTable | None = None
         """The origin's sequences into the table; None until the first batch with a sequence."""
         self.refusal: BaseException | None = None
-        """Why a batch of this stream failed: nothing later from it is applied."""
+        """The error of a batch of this stream that failed: nothing later from it is applied."""
         self.superseded: Superseded | None = None
         """The refusal of batches that come to the loop after a newer stream was opened."""
         self.session = OrderedSession()
@@ -140,7 +140,7 @@ class WriteStream:
         its session.
 
         Args:
-            slot: what was reserved for it.
+            slot: the slot that was reserved for the batch.
         """
         slot = self.reserve() if slot is None else slot
         if self.origin is None:
@@ -218,7 +218,7 @@ class WriteStream:
         self._on_closed(self)
 
     def _ended_by(self) -> BaseException | None:
-        """Why batches that the loop has not seen yet are refused; those on their way go on."""
+        """The error that refuses batches not seen by the loop yet; those on their way go on."""
         table = self.origin_table
         if self.superseded is None and table is not None:
             return table.refusal

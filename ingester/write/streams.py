@@ -21,7 +21,7 @@ from persist.table import TableDefinition, TableKey
 
 
 class Target(NamedTuple):
-    """Where the batches of a stream go."""
+    """The target of a stream's batches."""
 
     namespace: str
     table: str

@@ -19,14 +19,14 @@ from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
 
 Fate = Callable[[BaseException | None], None]
-"""Is called once: with None when it is durable and visible, else with why it is not."""
+"""A callback, called once: with None when all is durable and visible, else with the error."""
 
 
 class Innermost(DmlSink, Protocol):
     """The innermost sink, which takes transactions as well as operations."""
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
-        """Make all of them visible at once."""
+        """Make all operations visible at once."""
 
 
 class WalSink:

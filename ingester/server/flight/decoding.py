@@ -30,7 +30,7 @@ from ingester.server.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
 WAIT_S = 2.0
-"""How long a stream that sends compressed batches waits for space before its next one is read."""
+"""The time that a stream of compressed batches waits for space before its next one is read."""
 LOOK_S = 0.005
 STILL_S = 0.05
 """The time in which a batch is decompressed, checked and copied out, at the most."""

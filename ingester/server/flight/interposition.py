@@ -119,7 +119,7 @@ def _loaded(name: str) -> Path:
 
 
 def _is_writable(address: int) -> bool:
-    """Whether it can be written: some tables are made read-only when they are filled in."""
+    """Whether the place can be written: some tables are made read-only when they are filled in."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         where, rights, *_ = line.split()
         first, last = (int(each, 16) for each in where.split("-"))

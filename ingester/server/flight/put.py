@@ -45,7 +45,7 @@ PATIENCE = 16
 MAX_TURNS = 256
 """The most batches between two looks whether the client sends ahead."""
 READER_LEAVES_S = 0.02
-"""How long a refused client may take to send on by itself before it gets an answer."""
+"""The time that a refused client may take to send on by itself before it gets an answer."""
 
 
 class _Back:

@@ -71,8 +71,8 @@ TRAILER = "ingester-error-bin"
 would make a Flight error of Arrow's own errors in C++ and Python."""
 
 HEAD_BYTES, TAIL_BYTES = 500, 250
-"""What is kept of a long message. gRPC's clients drop an answer of more than 8 KiB of trailers,
-status and all, and a message stands in them up to four times, escaped."""
+"""The bytes that are kept of a long message. gRPC's clients drop an answer of more than 8 KiB of
+trailers, status and all, and a message stands in them up to four times, escaped."""
 
 
 def flight_error(error: BaseException) -> Exception:

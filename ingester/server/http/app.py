@@ -47,7 +47,7 @@ _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class StatusSource(Protocol):
-    """What the daemon tells about itself; each call is quick and does not block."""
+    """The source of what the daemon tells of itself; each call is quick and does not block."""
 
     @property
     def registry(self) -> CollectorRegistry:

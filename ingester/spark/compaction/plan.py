@@ -1,4 +1,4 @@
-"""Which files of a table become which: small ones that lie together become few of the target size.
+"""The plan of a compaction: small files that lie together become few of the target size.
 
 Law of this file: pure, and a function of the state alone. A group has the rows of its files and no
 others, so groups are independent of each other, and of what daemons add. It lies in one partition,
@@ -51,7 +51,7 @@ def plan_compaction(
     Files of an earlier partition spec are in groups in any case.
 
     Args:
-        wanted: Which files are looked at.
+        wanted: Says of a file whether it is looked at.
     """
     definition = TableDefinition.of_state(state)
 

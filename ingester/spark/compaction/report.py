@@ -1,4 +1,4 @@
-"""What a rewrite says of itself, and the sizes that it goes by.
+"""The report of a rewrite, and the sizes that it goes by.
 
 Law of this file: values only; both halves of compaction, the one with PySpark and the one without,
 take them from here.
@@ -19,7 +19,7 @@ ROUNDS = 10
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What was done. Bytes are those of files.
+    """The outcome of a rewrite. Bytes are those of files.
 
     Attributes:
         version: The table's newest version afterwards.
@@ -46,4 +46,4 @@ class CompactionReport:
 
 
 Progress = Callable[[CompactionReport, int, int], None]
-"""Called after each wave with what was done so far, the groups done, and those planned."""
+"""A callback after each wave: told the report so far, the groups done, and those planned."""

@@ -47,7 +47,7 @@ Planner = Callable[[TableState, int, Callable[[Add], bool]], list[FileGroup]]
 
 @dataclass(slots=True)
 class Rewriting:
-    """One call."""
+    """One call of a rewrite."""
 
     spark: SparkSession
     url: str

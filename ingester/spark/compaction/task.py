@@ -44,11 +44,11 @@ decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """What executors need to know beside a group; it is pickled.
+    """The job of a compaction, which executors need beside a group; it is pickled.
 
     Attributes:
-        root: Where in the store the table's version lies.
-        definition: How the new files are sorted, and by which spec they are laid out.
+        root: The folder in the store of the table's version.
+        definition: The table, by whose order and spec the new files are made.
     """
 
     url: str
@@ -112,7 +112,7 @@ class CompactionJob:
 
 
 def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.RecordBatch:
-    """Apart from the closure, which is pickled with what it names: no encoder can be."""
+    """Encode a group's answer, apart from the closure: that is pickled, and no encoder can be."""
     columns = [
         pa.array([number], pa.int64()),
         pa.array([_encode(adds)], pa.binary()),

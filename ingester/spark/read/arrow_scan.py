@@ -35,7 +35,7 @@ TASK_BYTES = 128 * 1024 * 1024
 # What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
 _OPEN_COST_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS, _BATCH_BYTES = 32 * 1024, 64 << 20
-"""What a batch has at most; Spark is given all columns that it asks for, also null ones."""
+"""The limits of a batch; Spark is given all columns that it asks for, also null ones."""
 _COUNTED_ROWS = 1 << 20
 """The rows of a batch that has no column of the file."""
 
@@ -53,7 +53,7 @@ class FileToRead(NamedTuple):
         return cls(DataFile.of(add, root), add.partition, add.rows)
 
     def values_in(self, definition: TableDefinition) -> PartitionValues | None:
-        """What the partition columns of all its rows are; None where only the rows can tell.
+        """The partition columns' values of all its rows; None where only the rows can tell.
 
         Whoever planned the read may have had an older definition of the table, or a newer one.
         """
@@ -64,10 +64,10 @@ class FileToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What executors need to know beside a task's files; it is pickled.
+    """The plan of a scan, which executors need beside a task's files; it is pickled.
 
     Attributes:
-        rows: What does not match all of these is left out; over the columns as they are carried.
+        rows: The predicates that rows have to match, over the columns as they are carried.
     """
 
     url: str
@@ -88,7 +88,7 @@ def read_files(
     """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
 
     Args:
-        root: Where in the store the paths of ``adds`` begin.
+        root: The folder in the store where the paths of ``adds`` begin.
         adds: At least one.
         rows: See :class:`ScanPlan`.
     """

@@ -43,7 +43,7 @@ _TRANSFORMED = {
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of a table are read, and in which types they travel.
+    """The columns of a table that are read, and the types in which they travel.
 
     Attributes:
         definition: The table.
@@ -148,7 +148,7 @@ def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
 
 
 def _columns(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """These columns of the batch; those that it lacks share their nulls."""
+    """The batch's columns of these names; those that it lacks share their nulls."""
     nulls, found = Nulls(pa.schema(fields)), []
     for field in fields:
         index = batch.schema.get_field_index(field.name)

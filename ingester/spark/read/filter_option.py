@@ -34,7 +34,7 @@ _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def said(text: str, definition: TableDefinition) -> Predicate:
-    """What a filter's text stands for, over the table's columns and those of its partition spec.
+    """The predicate of a filter's text, over the table's columns and those of its partition spec.
 
     Raises:
         ValueError: It cannot be understood; the message says where.
@@ -46,14 +46,14 @@ def said(text: str, definition: TableDefinition) -> Predicate:
 
 
 def pruning(predicate: Predicate, columns: Columns) -> Pruning:
-    """What need not be read where only rows that match are wanted."""
+    """The pruning by a predicate, where only rows that match are wanted."""
     kinds = {field.name: field.type for field in columns.fields()}
     carried = [[_carried(t, kinds[t.column]) for t in terms] for terms in predicate.conjunctions]
     return Pruning(columns, (predicate,), (Predicate(carried),))
 
 
 def condition(predicate: Predicate, columns: Columns) -> Column:
-    """The same for Spark, over columns as they are carried."""
+    """The condition of a predicate for Spark, over columns as they are carried."""
     kinds = {field.name: field.type for field in columns.fields()}
     either = [_all(terms, kinds) for terms in predicate.conjunctions]
     return reduce(Column.__or__, either)

@@ -1,4 +1,4 @@
-"""What of a version need not be read: files by what the manifest knows, rows by looking at them.
+"""Pruning of what need not be read: files by what the manifest knows, rows by looking at them.
 
 Law of this file: pure. A file is left out only if none of its rows is wanted.
 """
@@ -28,7 +28,7 @@ class Pruning:
     rows: tuple[Predicate, ...] = ()
 
     def and_also(self, other: Pruning) -> Pruning:
-        """What is left by both."""
+        """The pruning that leaves what both leave."""
         return Pruning(self.columns, self.files + other.files, self.rows + other.rows)
 
     def may_match(self, add: Add) -> bool:

@@ -23,7 +23,7 @@ from ingester.spark.errors import RequestRefused, TailStale, TailUnavailable
 def read_tail(
     endpoint: str, namespace: str, table: str, version: int, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """What the daemon holds beyond a version: its rows in log order, in its own types.
+    """The rows that the daemon holds beyond a version, in log order and its own types.
 
     Args:
         endpoint: ``grpc://host:port``, as a client of the daemon is told it.

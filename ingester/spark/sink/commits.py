@@ -27,11 +27,11 @@ from persist.store import StoreRetry, StoreUnavailable, retry
 COMMIT_RETRY = StoreRetry(
     first_s=0.1, cap_s=5.0, away=(StoreUnavailable, CommitUnclear), for_s=120.0
 )
-"""How long a driver asks a store that gives no clear answer."""
+"""The time for which a driver asks a store that gives no clear answer."""
 
 
 def identity(name: str) -> WriterIdentity:
-    """Who commits: one run of something on Spark. No daemon has such a name; it fences nobody."""
+    """The committing writer: one run on Spark. No daemon has such a name; it fences nobody."""
     return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
 
 

@@ -44,11 +44,11 @@ class FileSink:
     """Files for one table. One thread.
 
     Attributes:
-        root: Where in the store the table's version lies.
-        kind: What the manifest calls the files.
-        writer: Who the manifest says has written them.
+        root: The folder in the store of the table's version.
+        kind: The kind of the files in the manifest.
+        writer: The writer of the files in the manifest.
         target_bytes: A file is cut where its rows would have more in memory.
-        compression: Where the number of files is said.
+        compression: The codec of the files, where their number is given.
     """
 
     store: ObjectStore
@@ -74,7 +74,7 @@ class FileSink:
         """Write all rows of a task.
 
         Returns:
-            What a commit has to list.
+            The files that a commit has to list.
 
         Raises:
             WriteRefused: A value that the table does not take.
@@ -113,7 +113,7 @@ class FileSink:
         """Rows of one partition, in the table's columns.
 
         Args:
-            files: How many they become; as many as the target asks for by default.
+            files: The number of files; as many as the target asks for by default.
 
         Raises:
             StoreError: The store does not take one of them.

@@ -45,7 +45,7 @@ class Staging:
     """The folder in which one write puts its rows until they are committed.
 
     Attributes:
-        root: Where in the store the table's version lies.
+        root: The folder in the store of the table's version.
         marked: Whether a column ``_op`` says of each row what becomes of its key.
     """
 
@@ -115,7 +115,7 @@ def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.Rec
 
 
 def forget(store: ObjectStore, paths: Iterable[str]) -> None:
-    """Delete what was handed over."""
+    """Delete the files that were handed over."""
     for path in paths:
         try:
             store.delete(path)

@@ -33,7 +33,7 @@ from persist.table import TableDefinition
 MESSAGE_BYTES = 8 << 20
 """The rows of one message; a quarter of what the daemon takes, as a batch may be larger there."""
 PATIENCE_S = 120.0
-"""How long a daemon may be away, or too busy, before the write fails."""
+"""The time that a daemon may be away, or too busy, before the write fails."""
 
 
 class UpsertSink:

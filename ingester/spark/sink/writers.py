@@ -37,7 +37,7 @@ class Sink(Protocol[T]):
     """The place that rows go to: what tasks do with them, and what makes them visible."""
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Sequence[T]:
-        """What one task's rows became. On an executor."""
+        """Write one task's rows and return what they became. On an executor."""
         ...
 
     def commit(self, parts: Sequence[T], write: WriteId | None) -> None:
@@ -46,7 +46,7 @@ class Sink(Protocol[T]):
 
 
 class Written(WriterCommitMessage, Generic[T]):
-    """What one task's rows became, and the streaming query that they are of."""
+    """The outcome of one task's rows, and the streaming query that they are of."""
 
     def __init__(self, parts: Sequence[T], query_id: str | None) -> None:
         self.parts = tuple(parts)

@@ -1,4 +1,4 @@
-"""How many rows a table has, as a data source's answer: option ``count``.
+"""The number of a table's rows, as a data source's answer: option ``count``.
 
 Spark counts a Python data source's rows by having all of them, even where they have no column. The
 manifest knows how many there are; where a filter is said, a task counts those of its files.
@@ -33,14 +33,14 @@ class CountReader(TableReader):
     """One version's rows, or those that a filter leaves, counted."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for all, or tasks that have to look into files."""
+        """The tasks: one for all that is known, or several that have to look into files."""
         if self._plan.rows:
             return super().partitions()
         return [Counted(sum(add.rows for add in self._wanted()))]
 
     @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One row. On an executor."""
+        """The count of a task, as one row. On an executor."""
         rows = 0  # also where Spark asks once although there is nothing to read
         if isinstance(partition, Counted):
             rows = partition.rows

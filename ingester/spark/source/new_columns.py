@@ -15,7 +15,7 @@ from persist.table import read_schema
 
 
 class NewColumns:
-    """Which files have columns that a stream would leave out.
+    """Finds the files with columns that a stream would leave out.
 
     Attributes:
         known: The columns that the stream has; None where it was told which ones it wants.

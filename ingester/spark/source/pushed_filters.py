@@ -56,7 +56,7 @@ class _Kind(NamedTuple):
 
 
 def pushed(filters: Iterable[Filter], columns: Columns) -> Pruning:
-    """What follows from all of the filters together."""
+    """The pruning that follows from all of the filters together."""
     kinds = _kinds(columns)
     terms = [term for one in filters for term in _terms(one, kinds)]
     exact = [term for term in terms if not pa.types.is_floating(kinds[term.column].type)]

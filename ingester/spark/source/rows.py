@@ -24,12 +24,12 @@ from persist.table import TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """What is asked of a table, and how its rows become an answer. Executors have it, too.
+    """The rows asked of a table, and how they become an answer. Executors have it, too.
 
     Attributes:
-        columns: What has to be read, and how it is carried.
-        names: Of the answer, in its order.
-        pruning: What of it is wanted.
+        columns: The columns to be read, and how they are carried.
+        names: The columns of the answer, in its order.
+        pruning: The predicates of the wanted rows.
     """
 
     columns: Columns
@@ -40,7 +40,7 @@ class SourceRows:
     def all(
         cls, state: TableState, names: Sequence[str] | None, filter_: str | None = None
     ) -> SourceRows:
-        """These columns, or all of the table and then those of its partition spec.
+        """The rows with these columns, or all of the table's and then those of its partition spec.
 
         Args:
             filter_: See :mod:`ingester.spark.read.filter_option`.

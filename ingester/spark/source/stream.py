@@ -84,7 +84,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start.plain()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say of one batch."""
+        """The limit that the options set for one batch."""
         return self._limit
 
     @plainly
@@ -187,7 +187,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             skipped = 0
 
     def _order(self, add: Add) -> tuple[float, str, str]:
-        """Event times rise from file to file, so that a watermark takes few rows for late ones."""
+        """Files in the order of event times, so that a watermark takes few rows for late ones."""
         stats = None if self._time is None else add.stats.get(self._time)
         low = None if stats is None else stats.min
         return (float(low) if isinstance(low, int) else -math.inf, add.at, add.path)
@@ -233,7 +233,7 @@ def _event_time(definition: TableDefinition) -> str | None:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """What is told to Spark where there can be no stream, when it asks for the first batch."""
+    """A stream that cannot be, which Spark is told when it asks for the first batch."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

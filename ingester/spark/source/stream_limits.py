@@ -1,4 +1,4 @@
-"""How much one batch of a stream has at most: what the options say, and what that lets in.
+"""The limit of one batch of a stream: what the options say, and what that lets in.
 
 Law of this file: pure. A batch takes its first file whatever its size, so that it goes on.
 """

@@ -1,4 +1,4 @@
-"""Where a stream of a table's files stands.
+"""Offsets: the place where a stream of a table's files stands.
 
     {"snapshot": 41, "files": 3}     the first 3 files of version 41, nothing else yet
     {"version": 41, "files": 2}      all up to and with version 41, and the first 2 that 42 adds
@@ -33,9 +33,9 @@ class Offset(NamedTuple):
 
 
 BEGINNING = Offset(0, 0, snapshot=True)
-"""Nothing yet; the version that is current then comes whole, and what follows it."""
+"""The offset before everything: the version current then comes whole, and what follows it."""
 FROM_NOW = Offset(-1, 0)
-"""Nothing that is there when the stream begins."""
+"""The offset behind everything that is there when the stream begins."""
 
 
 def beginning(options: SourceOptions) -> Offset:
