@@ -1,10 +1,12 @@
 """The assembly of all parts of a running daemon, in one place.
 
-Law of this file: who holds whom, and who is told of what, is visible here and nowhere else. A part
-is made with those that it needs; where one that comes later is told of something, a function
-looks it up. The file is long because it names every part once. The write path, from outside in:
+Law of this file: who holds whom is visible here, and who is told of what by a hook; only version
+followers put themselves on the list of those whom ``Commits`` tells. A part is made with those that
+it needs; where one that comes later is told of something, a function looks it up. The file is long
+because it names every part once. The write path, with tracing where somebody collects spans:
 
-    AdmissionControl ┊ MetricsSink ─ DedupSink ─ WalSink ─ BufferTree
+    AdmissionControl ┊ MetricsSink ─ (TracingSink) ─ DedupSink ─ WalSink ─ log ─▶ apply ─ BufferTree
+    small batches    ┊ log ─ Coalescer ─ MetricsSink ─ (TracingSink) ─ EntryCollector ─▶ log
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """DoPut: one stream of batches, answered in order.
 
-A client that waits for each answer is served by the call's own thread, in turns:
+A client that waits for each answer is served by the call's own thread, one step after another:
 
     read ─ hand over, or log ─ wait ─ answer
 
 A client that sends ahead has two threads:
 
-    reader      read ─ hand over ─▶ log ─┐
-    handler     answer ◀── outcomes, in order ◀── loop (apply)
+    reader      read ─ hand over ─▶ log ─▶ the thread that writes it ┐  without an origin
+                                        └▶ the loop (apply)          ┤  with one
+    handler     answer ◀── outcomes, in order ◀──────────────────────┘
 
 By which way a batch goes to the log is chosen in :mod:`ingester.write.sender`.
 
