@@ -45,7 +45,7 @@ class FileSource:
         return self._size
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Up to `length` bytes at `offset`; the view is good until the next read.
+        """A view of up to `length` bytes at `offset`, good until the next read.
 
         Raises:
             FileShrank: the file ends before it did when it was opened.

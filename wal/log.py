@@ -270,7 +270,7 @@ class Log:
         return self._segments.reserved_bytes - self._groups.queue.unbooked_bytes
 
     def statistics(self) -> LogStatistics:
-        """The log at this moment."""
+        """The statistics of the log at this moment."""
         pending, applies = self._groups.queue.pending, self._groups.applies
         return LogStatistics(
             **self._segments.statistics(),

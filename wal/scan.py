@@ -49,7 +49,7 @@ class Source(Protocol):
         """Length in bytes."""
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Up to `length` (at most `READ_BYTES`) bytes; fewer only at the end.
+        """A view of up to `length` (at most `READ_BYTES`) bytes; fewer only at the end.
 
         The view is good until the next read.
         """

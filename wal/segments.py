@@ -213,7 +213,7 @@ class SegmentSet:
         return time.monotonic() - self._written_at < BUSY_S
 
     async def prepare_ahead(self) -> None:
-        """Preallocate the next from the moment the open segment is half full. Runs for ever."""
+        """Preallocate the next segment once the open one is half full. Runs for ever."""
         files = self._preallocation
         await files.keep_ready(lambda: None if self.open is None else self._next_number)
 

@@ -93,7 +93,7 @@ class PersistedFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRows:
-    """A pin's rows in files."""
+    """The rows of a pin, where they are in files."""
 
     adds: tuple[Add, ...]
     total_rows: int

@@ -19,7 +19,7 @@ _ADDRESS = "as in 'grpc://127.0.0.1:8082'"
 
 
 def text(what: str, value: Any) -> str:
-    """``value``, which is text."""
+    """The ``value``, refused unless it is text."""
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{what}: expected a name, not {value!r}")
     return value

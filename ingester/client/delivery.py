@@ -122,7 +122,7 @@ class Delivery:
         return gone
 
     def answered_up_to(self, position: int) -> list[Pending]:
-        """The batches that the daemon has, up to its ``position``, though no answer has come."""
+        """Settle the batches that the daemon has, up to its ``position``, though unanswered."""
         gone = self.window.answered_up_to(position)
         self._count_all(gone, Answer(accepted=True, memory_sequence=position))
         return gone

@@ -38,7 +38,7 @@ class QueryStream:
         lifetime.end_at_exit(self)
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, BatchSource]]:
-        """Each batch with its partition and whether it came from a buffer or a file.
+        """Iterate over batches, each with its partition and its source, a buffer or a file.
 
         Raises:
             ClientError: the answer broke off; what came before is a part of the snapshot.

@@ -48,7 +48,7 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
-    """All of an operation but its rows. Fields are only ever added at the end."""
+    """The header of an operation: all but its rows. Fields are only ever added at the end."""
 
     schema_number: int
     namespace: str

@@ -72,7 +72,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RateSpans(msgspec.Struct, frozen=True, kw_only=True):
-    """The same rates over a short span and a longer one."""
+    """Rates over a short span and a longer one."""
 
     last_10s: Rates = Rates()
     last_60s: Rates = Rates()

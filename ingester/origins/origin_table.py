@@ -44,9 +44,9 @@ class Claim(Enum):
     """The state of an origin: who takes its writes into the table, as far as the daemon knows."""
 
     UNCLAIMED = "unclaimed"
-    """No version gives them to this daemon, or the one that did has expired."""
+    """No version gives the origin's writes to this daemon, or the one that did has expired."""
     OURS = "ours"
-    """This daemon takes them."""
+    """This daemon takes the origin's writes."""
     LOST = "lost"
     """Another daemon has taken the origin over, and its writes are refused here."""
 

@@ -54,7 +54,7 @@ class ResultSpill:
 
     @contextmanager
     def held(self, nbytes: int) -> Iterator[None]:
-        """Count these bytes meanwhile."""
+        """Count these bytes as held inside the block."""
         self.count(nbytes)
         try:
             yield

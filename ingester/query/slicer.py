@@ -28,7 +28,7 @@ from persist.predicate.predicate import Predicate
 
 VIEW_BYTES = 8 << 20
 LOOK_TIMES = 16
-"""Up to so many times a part's rows are looked at for one part, where few match."""
+"""The most times a part's rows that are looked at for one part, where few match."""
 
 
 class Views:

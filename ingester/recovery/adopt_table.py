@@ -60,7 +60,7 @@ ADOPTION_RETRY = StoreRetry(
     first_s=0.2, cap_s=3.0, away=(StoreUnavailable, CommitUnclear), attempts=9
 )
 PLANS = 100
-"""Each new plan means that somebody else has committed the same rows or files: it has an end."""
+"""The most plans: each new one means that somebody else has committed the same rows or files."""
 
 
 class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class TableAdoption:
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
     def take(self, operation: OrphanOperation) -> int:
-        """Keep the operation's rows for the next :meth:`flush`; the bytes they have."""
+        """Keep the operation's rows for the next :meth:`flush`, and return their bytes."""
         header = operation.logged.header
         for part in operation.logged.parts:
             key = OrphanKey(operation.writer, header.spec_id, part.values)
@@ -185,7 +185,7 @@ class TableAdoption:
             self._state = patiently(partial(self._manifest.refresh, self._state))
 
     def _upload(self, left: Pending) -> tuple[dict[OrphanKey, tuple[Add, ...]], list[Action]]:
-        """Put the rows of each key into files; the files, and the actions that commit them."""
+        """Put the rows of each key into files; return the files, and the actions to commit them."""
         files: dict[OrphanKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():

@@ -1,4 +1,4 @@
-"""Table definitions from what clients ask for, or from what they first send.
+"""Table definitions, made by a client's request or from the batch that it first sends.
 
 Law of this file: pure; a definition that comes out can be kept by every part of the daemon, and
 what cannot be is refused here with the name of the culprit.

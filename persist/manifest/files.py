@@ -175,7 +175,7 @@ def _check_lineage(lineage: Lineage) -> None:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """One JSON object, for one conditional create."""
+    """Encode a commit as one JSON object, for one conditional create."""
     return _json.encode(commit)
 
 

@@ -1,4 +1,4 @@
-"""Which versions there are: the head, what comes after a version, and what does not count.
+"""The versions that there are: the head, what follows a version, and what does not count.
 
 Law of this file: only commits count, and they are contiguous from the oldest kept one to the head.
 Clean-up deletes them in ascending order, so a commit below a gap was made by a writer that slept

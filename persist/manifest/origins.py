@@ -48,13 +48,13 @@ class Verdict(Enum):
     """The standing of an origin's sequence for one process."""
 
     NEW = "new"
-    """No file has it, and the process may commit it."""
+    """The sequence is in no file, and the process may commit it."""
     DUPLICATE = "duplicate"
     """The sequence is durable, and was the process's to commit."""
     IN_FILES = "in files"
     """The sequence is durable, and was another process's to commit."""
     FOREIGN = "foreign"
-    """No file has it, and another process may commit it."""
+    """The sequence is in no file, and another process may commit it."""
 
     @property
     def durable(self) -> bool:

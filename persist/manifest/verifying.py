@@ -96,7 +96,7 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
 
 @dataclass
 class _Check:
-    """The versions looked at so far, in ascending order, and what came of it."""
+    """The versions looked at so far, in ascending order, and their findings."""
 
     manifest: Manifest
     count_rows: CountRows | None

@@ -39,7 +39,7 @@ ROW_GROUP_BYTES = 32 << 20
 BLOCK_BYTES = 16 << 20
 """Rows that are put into order at a time, unless one row group has more."""
 MIXED_BYTES = 64 << 20
-"""No block has more where rows differ in their columns: side by side they have those of all."""
+"""The bytes of a block where rows differ in their columns: side by side they have all."""
 DECODED_BYTES, WIDE_GROUP_ROWS = 256 << 20, 32 * 1024
 """A row group with its absent columns as nulls, as many readers decode it, has no more bytes, or no
 more rows: what a file says of each column of each group takes room, too."""

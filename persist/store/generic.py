@@ -37,7 +37,7 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeModified", "
 
 
 class FsspecStore:
-    """See the module."""
+    """Objects in a file system of fsspec; see the module."""
 
     def __init__(self, fs: AbstractFileSystem, root: str, url: str) -> None:
         """Keep objects below ``root``, a path of ``fs``; ``url`` names the store in messages.

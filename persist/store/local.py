@@ -52,7 +52,7 @@ _NAME = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno
 
 
 class LocalStore:
-    """See the module; the folder is made by the first write."""
+    """Objects as files below one folder, which the first write makes; see the module."""
 
     def __init__(self, root: Path) -> None:
         """Keep objects below ``root``, an absolute path."""

@@ -31,7 +31,7 @@ class RangeFile:
         self.closed = False
 
     def read(self, count: int = -1) -> bytes:
-        """Up to ``count`` bytes from where the file stands, fewer only at its end."""
+        """Read up to ``count`` bytes from where the file stands, fewer only at its end."""
         start = self._at
         end = self._size if count < 0 else min(start + count, self._size)
         if start >= end:

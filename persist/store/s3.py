@@ -37,7 +37,7 @@ CONFLICT_ATTEMPTS = 5
 
 
 class S3Store:
-    """See the module. The bucket has to exist."""
+    """Objects in a bucket, which has to exist; see the module."""
 
     def __init__(self, bucket: str, prefix: str, client: S3Client) -> None:
         """Keep objects in ``bucket`` below ``prefix`` ("" or parts joined by '/')."""
