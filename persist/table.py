@@ -17,7 +17,7 @@ from persist.manifest import Action, Properties, Schema, Spec, TableState
 from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_folder_names
 
 TableKey = tuple[str, str]
-"""(namespace, table)"""
+"""The key of a table: (namespace, table)."""
 
 DELETED = "_deleted"
 """A column that rows of a keyed table may have on their way to files, true where a row says that
@@ -36,7 +36,7 @@ class TableDefinition:
     schema_id: int = 1
     spec_id: int = 1
     other_specs: tuple[tuple[int, PartitionSpec], ...] = ()
-    """(spec id, spec) of those that are not current: files, buffers and logs may have them."""
+    """Specs that are not current, each (spec id, spec): files, buffers and logs may have them."""
 
     def spec_of(self, spec_id: int) -> PartitionSpec:
         """The partition spec that files, buffers or logged rows of this id are laid out by.

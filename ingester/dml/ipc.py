@@ -70,7 +70,7 @@ class _Places(NamedTuple):
 
 
 class MessageTemplate:
-    """Makes messages of batches of one schema. Any thread; what two of them make is the same."""
+    """Makes messages of batches of one schema. Any thread; two of them make the same."""
 
     def __init__(self) -> None:
         self._metadata: bytes | None = None

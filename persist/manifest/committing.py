@@ -71,7 +71,7 @@ class Proposal:
 
     @property
     def pending(self) -> tuple[int, str] | None:
-        """(version, uid) of the attempt that was made last and is not known to have failed."""
+        """The newest attempt that is not known to have failed, as (version, uid)."""
         attempt = self._attempt
         return (attempt.commit.version, attempt.commit.uid) if attempt is not None else None
 

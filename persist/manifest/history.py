@@ -120,7 +120,7 @@ def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Ste
 
 
 def committed_lineage(manifest: Manifest, from_version: int, state: TableState) -> Lineage:
-    """(version, uid) of all versions from ``from_version`` up to that of ``state``.
+    """The (version, uid) of all versions from ``from_version`` up to that of ``state``.
 
     Takes one read for each snapshot that was written in between, and none below it.
 

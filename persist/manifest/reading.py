@@ -170,7 +170,7 @@ class Manifest:
                 raise
 
     def _follow(self, known: TableState, up_to: int) -> TableState | None:
-        """``known`` and what was committed on top of it; None when that does not link up."""
+        """The state from ``known`` and what follows it; None when that does not link up."""
         commits: list[Commit] = []
         uid = known.uid
         for version in range(known.version + 1, up_to + 1):

@@ -105,7 +105,7 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
 
 
 def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
-    """``then``, where the origins are as they were ``seen``.
+    """A rule that goes on with ``then`` where the origins are as they were ``seen``.
 
     What a proposal says of an origin stands for the whole of it: made from an older version, it
     would take back what was said since. So the rule that is returned raises
@@ -122,7 +122,7 @@ def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
 
 
 def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
-    """The usual rule, where these partitions have the files that they had.
+    """A rule as usual, where these partitions have the files that they had.
 
     A keyed flush has the rows of files that it replaces, and its keys are in no other file: one
     that somebody has added meanwhile may have them, too. So the rule that is returned raises

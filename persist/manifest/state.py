@@ -110,7 +110,7 @@ class TableState:
         return replace(self, lineage=kept, changelog_bytes=int(self.changelog_bytes * share))
 
     def actions(self) -> Iterator[Action]:
-        """The shortest actions that make this state from nothing; what a snapshot holds.
+        """The shortest actions that make this state from nothing, as a snapshot holds them.
 
         Files of a partition come in the order in which they were committed.
         """

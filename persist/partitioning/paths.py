@@ -52,7 +52,7 @@ def check_folder_names(spec: PartitionSpec) -> None:
 
 
 def folder_of(spec: PartitionSpec, values: PartitionValues) -> str:
-    """``time_day=2026-11-21/host_bucket=3``, or the empty string for an unpartitioned table."""
+    """A folder as ``time_day=2026-11-21/host_bucket=3``; empty for an unpartitioned table."""
     return "/".join(
         f"{encode_name(field.name)}={encode_value(value)}"
         for field, value in zip(spec.fields, values, strict=True)

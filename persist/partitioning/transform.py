@@ -63,13 +63,13 @@ def _or_null(decode: Callable[[int], PartitionValue]) -> Decode:
 
 @lru_cache(maxsize=1024)
 def day_text(days: int) -> str:
-    """``2026-11-21`` of the days since 1970."""
+    """The text ``2026-11-21`` of days since 1970."""
     # numpy and not datetime: a timestamp may lie beyond the year 9999.
     return str(np.datetime64(days, "D"))
 
 
 def hour_text(hours: int) -> str:
-    """``2026-11-21-15`` of the hours since 1970."""
+    """The text ``2026-11-21-15`` of hours since 1970."""
     return f"{day_text(hours // 24)}-{hours % 24:02d}"
 
 

@@ -27,7 +27,7 @@ from .values import csv_cells, json_values, quoted_text
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
 TABLE_ROWS = 1000
-"""The most rows of a table, which is for people; what is longer is cut, and said to be."""
+"""The most rows of a table, which is for people; a longer one is cut, and said to be."""
 _BY_EXTENSION = {
     ".csv": "csv",
     ".jsonl": "jsonl",

@@ -70,7 +70,7 @@ class StatusSource(Protocol):
 def create_app(source: StatusSource) -> Starlette:
     """Give the ASGI application that answers for ``source``."""
     page, policy = _load_page()
-    # One after another: scrapers that come together must not take the threads that persists need.
+    # One after another: scrapers that come together must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
 
     async def live(_: Request) -> Response:

@@ -142,7 +142,7 @@ class Rewriting:
     def _wave(
         self, state: TableState, groups: list[FileGroup], report: CompactionReport
     ) -> tuple[TableState, int]:
-        """Run the groups and commit what can be; how many could not."""
+        """Run the groups and commit what can be; return the number that could not."""
         definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
         found = self.run_groups(definition, groups)
         results = [(group, adds) for group, adds, refused in found if refused is None]
