@@ -1,7 +1,7 @@
 """A durable, ordered log of opaque records.
 
 The log takes entries, makes them durable in groups, hands them on in order, and gives them back
-after a restart. It knows nothing of what they mean. One folder, one process, one writing task::
+after a restart. It knows nothing of what they mean. One folder, one process, one writer at a time::
 
     with DirectoryLock(data_dir):
         log = Log(data_dir / "wal", LogSettings(), carry=origins.to_records)

@@ -223,7 +223,7 @@ class Runtime:
             relief=self.freeze_policy,
             on_group=self._group_applied,
         )
-        self.gate = AdmissionControl(
+        self.admission = AdmissionControl(
             self.ledger,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
             queued_bytes=lambda: self.flusher.queued_bytes,
@@ -232,7 +232,7 @@ class Runtime:
         # One number for each schema that rows come in, whoever writes them.
         self._schema_numbers = itertools.count(1)
         path = WritePath(
-            gate=self.gate,
+            admission=self.admission,
             sink=self._observed(
                 DedupSink(self.origins, self.wal_sink, shrink, self.tree.definition_of)
             ),
@@ -256,7 +256,7 @@ class Runtime:
             self.instrumentation.transaction_logged,
         )
         self.replication = Replication(
-            self.catalog, self.known_origins, self.gate, commit, self.open_transactions
+            self.catalog, self.known_origins, self.admission, commit, self.open_transactions
         )
         self.ledger.gauge("transactions", lambda: self.open_transactions.nbytes)
 
@@ -317,7 +317,7 @@ class Runtime:
     # What the parts tell each other
 
     def _fenced(self, fence: Fenced) -> None:
-        self.gate.fence()
+        self.admission.fence()
         self.state = "fenced"
         self.fence = fence
         self.fenced.set()

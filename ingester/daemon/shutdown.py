@@ -27,7 +27,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
     """Refuse writes, drain, flush, close. The log keeps whatever the deadline cuts off."""
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.gate.stop()
+    runtime.admission.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
         # Polled, once in a daemon's life: an event here would cost every write, in three places.

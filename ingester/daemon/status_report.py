@@ -163,7 +163,7 @@ def _admission(runtime: Runtime) -> Admission:
 def _refusals(runtime: Runtime) -> list[Reason]:
     return [
         Reason(code=kind_of(error).code, message=error.message, retry_after_s=error.retry_after_s)
-        for error in runtime.gate.reasons()
+        for error in runtime.admission.reasons()
     ]
 
 

@@ -60,14 +60,14 @@ class Replication:
         self,
         catalog: Catalog,
         known: KnownOrigins,
-        gate: AdmissionControl,
+        admission: AdmissionControl,
         commit: TransactionCommit,
         open_transactions: OpenTransactions,
     ) -> None:
         self._catalog = catalog
         self._known = known
         self._origins = known.origins
-        self._gate = gate
+        self._admission = admission
         self._commit = commit
         self._open = open_transactions
         self._committing = 0
@@ -200,7 +200,7 @@ class Replication:
     def _grown(self, message: Message) -> OpenTransaction:
         """Make the origin's transaction with the rows of a message, which are let in now."""
         assert message.rows is not None
-        reasons = self._gate.reasons(message.rows.nbytes)
+        reasons = self._admission.reasons(message.rows.nbytes)
         if reasons:
             raise reasons[0]
         grown = self._open.grown(message.identity, message.rows)
@@ -273,7 +273,7 @@ class Replication:
             self._origins.get(origin).open_streams -= 1
 
     def _check_not_stopping(self) -> None:
-        if self._gate.stopping:
+        if self._admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
     @asynccontextmanager

@@ -1,11 +1,11 @@
-"""The admission gate lets a batch in or refuses it, with the reason and when to come back.
+"""Admission control lets a batch in or refuses it, with the reason and when to come back.
 
 Law of this file: limits are bytes, and an empty daemon takes any batch that is not larger than
 ``flight.max_batch_bytes``: nothing is so large that it can never pass. A refused batch leaves
-nothing behind. Queries go on whatever this gate says.
+nothing behind. Queries go on whatever it says.
 
-The gate stands before the event loop: the thread that has read a batch asks, and so knows the
-verdict before it reads the next one. What is let in counts until its answer.
+It stands before the event loop: the thread that has read a batch asks, and so knows the verdict
+before it reads the next one. What is let in counts until it is applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OTHERS_HOLD_S = 0.005
 """The time that a look at the memory of other threads holds: every batch asks for it."""
 CLEAR_HOLDS_S = 0.005
 """The time after a full look in which batches are let in without one, as long as they have no more
-than a part of the space that was found: a look costs as much as all else that the gate does."""
+than a part of the space that was found: a look costs as much as all else that admission does."""
 CLEAR_PART = 8
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """The bytes that a batch may cost in the log beside its rows: headers, padding, a schema."""

@@ -36,7 +36,7 @@ Post = Callable[..., None]
 class WritePath:
     """The way of a batch into the log and the buffers, which all streams of a daemon share."""
 
-    gate: AdmissionControl
+    admission: AdmissionControl
     sink: DmlSink
     wal_sink: WalSink
     origins: Origins
@@ -94,7 +94,7 @@ class WriteStream:
         """
         if self._is_known(sequence):
             nbytes = 0
-        elif (refusal := self._path.gate.enter(nbytes)) is not None:
+        elif (refusal := self._path.admission.enter(nbytes)) is not None:
             raise refusal
         if self._latch is not None:
             self._latch.enter()
@@ -102,7 +102,7 @@ class WriteStream:
 
     def leave(self, nbytes: int, batches: int = 1) -> None:
         """Stop counting what was admitted: it is applied, or never will be."""
-        self._path.gate.leave(nbytes)
+        self._path.admission.leave(nbytes)
         if self._latch is not None:
             self._latch.leave(batches)
 
@@ -112,7 +112,7 @@ class WriteStream:
         Raises:
             IngesterError
         """
-        if not self._is_known(sequence) and (reasons := self._path.gate.reasons(nbytes)):
+        if not self._is_known(sequence) and (reasons := self._path.admission.reasons(nbytes)):
             raise reasons[0]
 
     def _is_known(self, sequence: int | None) -> bool:

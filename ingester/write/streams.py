@@ -67,7 +67,7 @@ class Writes:
             Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
         namespace, name, origin, deletes = target
-        if self._path.gate.stopping:
+        if self._path.admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
         if checked is not None:
             self._check_room(checked)
@@ -98,7 +98,7 @@ class Writes:
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
     def _check_room(self, nbytes: int) -> None:
-        if reasons := self._path.gate.reasons(nbytes):
+        if reasons := self._path.admission.reasons(nbytes):
             self._path.relieve(reasons[0])
             raise reasons[0]
 

@@ -1,8 +1,8 @@
 """The log stands as a sink before the buffer tree: nothing reaches the tree that is not on disk.
 
 Law of this file: operations enter the tree in log order, each group in one step of the event loop
-right after its sync, and every submitter is answered after that. What cannot be applied was refused
-before it came here.
+right after its sync. Who has an origin is answered after that; who has none may be told as soon as
+its entry is synced. What cannot be applied was refused before it came here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
 
-Fate = Callable[[BaseException | None], None]
+Done = Callable[[BaseException | None], None]
 """A callback, called once: with None when all is durable and visible, else with the error."""
 
 
@@ -69,7 +69,7 @@ class WalSink:
         entry.tag, entry.on_done = operation, done
         return entry
 
-    def submit_together(self, transaction: Transaction, answer: Fate) -> None:
+    def submit_together(self, transaction: Transaction, answer: Done) -> None:
         """Queue a transaction for the next group commit; answered as one operation is."""
         entry = transaction.entry
         assert entry is not None, "a transaction is encoded before it is submitted"
@@ -81,7 +81,7 @@ class WalSink:
         entry.tag, entry.on_done = transaction, done
         self.offer(entry)
 
-    def submit_note(self, note: Entry, answer: Fate) -> None:
+    def submit_note(self, note: Entry, answer: Done) -> None:
         """Queue a record that is no operation; answered when it is durable."""
         note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
         self.offer(note)

@@ -57,7 +57,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     plan = WritePlan(table, normalise, schema)
     gate, log = Gate(), Log()
     path = WritePath(
-        gate=cast(AdmissionControl, gate),
+        admission=cast(AdmissionControl, gate),
         sink=log,
         wal_sink=cast(Any, None),
         origins=Origins(),

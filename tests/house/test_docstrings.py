@@ -1,0 +1,37 @@
+"""Docstrings are about a thing in the code: none is a fragment that leaves it out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAGMENTS = {"For", "Its", "Of", "That", "Their", "Those", "Whose"}
+"""Words that a docstring does not begin with: the thing that it is about is left out."""
+
+
+def _docstrings(path: Path) -> list[tuple[int, str]]:
+    """Line and text of the docstrings of classes, functions and attributes, not of the module."""
+    found = []
+    module = ast.parse(path.read_text())
+    for node in ast.walk(module):
+        body = getattr(node, "body", ())
+        for child in body if isinstance(body, list) else ():
+            if child is module.body[0] or not isinstance(child, ast.Expr):
+                continue
+            if isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+                found.append((child.lineno, child.value.value.strip()))
+    return found
+
+
+@pytest.mark.parametrize("package", ["ingester", "persist", "wal"])
+def test_no_docstring_is_a_fragment(package: str) -> None:
+    fragments = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, text in _docstrings(path)
+        if text.partition(" ")[0] in FRAGMENTS
+    ]
+    assert not fragments
