@@ -31,8 +31,8 @@ A batch, from ``Writer.write`` to its answer:
 
 A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
 another database go through a ``sync_stream``. ``awaiting`` makes an awaited client of the blocking
-one, ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC
-against forks and the interpreter's end, and ``errors`` turns what pyarrow raises into ours.
+one, ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC against forks and the
+interpreter's end, and ``errors`` turns what pyarrow raises into ours.
 
 This library never imports the daemon, its log or its settings. Start reading at ``client`` for
 calls, at ``writer`` for writing.
@@ -58,6 +58,7 @@ from .errors import (
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy
+from .sync_stream import SyncAnswer, SyncColumn, SyncStream
 from .wire import (
     Answer,
     BatchSource,
@@ -96,6 +97,9 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "SnapshotInfo",
+    "SyncAnswer",
+    "SyncColumn",
+    "SyncStream",
     "TableDescription",
     "TableSummary",
     "TimedOut",
