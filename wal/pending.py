@@ -60,8 +60,8 @@ class PendingEntries:
 
     def make(self, make: Make) -> None:
         """Make entries of what was drawn. Without the lock: this is what takes time."""
-        for are_drafts, items in groupby(self._drawn, lambda item: isinstance(item, Draft)):
-            if are_drafts:
+        for kind, items in groupby(self._drawn, type):
+            if issubclass(kind, Draft):
                 self._made += make(cast(list[Draft], list(items)))
                 continue
             for item in cast(Iterable[Entry], items):

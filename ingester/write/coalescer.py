@@ -139,7 +139,8 @@ class Coalescer:
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
         submit_for([(each.stream, each.slot) for each in arrivals], operation, self._sink)
         for arrival in arrivals:
-            arrival.note_checked()
+            if arrival.checked is not None:
+                arrival.note_checked()
 
 
 def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:

@@ -117,8 +117,8 @@ class WriteStream:
 
     def _is_known(self, sequence: int | None) -> bool:
         """Whether the batch is known to be written already. Raises what has ended the stream."""
-        refusal = self._ended_by() or self.refusal
-        if refusal is not None:
+        ended_by = self.superseded if self.origin_table is None else self._ended_by()
+        if (refusal := ended_by or self.refusal) is not None:
             raise refusal
         return (
             self.origin is not None

@@ -35,6 +35,7 @@ from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.combiner import Combiner
+from ingester.write.metadata import NO_METADATA
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.sender import Awaits, Sender
@@ -242,7 +243,9 @@ class PutCall:
         in_room = self._reading.holds_batch()
         if in_room:
             self._operations.check_size(batch)
-        metadata = metadata_of(chunk, stream.origin)
+        metadata = NO_METADATA
+        if chunk.app_metadata is not None:
+            metadata = metadata_of(chunk, stream.origin)
         if in_room:
             # What is refused anyway is not copied.
             stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)
