@@ -176,7 +176,7 @@ class Flusher:
         """Make a buffer's first upload, with a place among those that wait for their commit."""
         upload = await self.pool.finish(begun)
         actions = upload.actions(REASON)
-        await self._commits.admit(begun.job)
+        await self._commits.take_place(begun.job)
         return FinishedFlush(begun.job, begun.at, upload.files, actions, upload.base, self)
 
     def _finish(self, flush: FinishedFlush) -> None:

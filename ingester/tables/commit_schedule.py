@@ -103,7 +103,7 @@ class CommitSchedule:
             self.end_linger()
         return list(self._due)
 
-    def settle(self, batch: list[FinishedFlush], committed: list[FinishedFlush]) -> None:
+    def end_commit(self, batch: list[FinishedFlush], committed: list[FinishedFlush]) -> None:
         """End the commit of a batch: flushes neither committed nor refused were left out."""
         for flush in batch:
             self._due.remove(flush)

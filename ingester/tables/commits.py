@@ -188,7 +188,7 @@ class Commits:
         """The table's gate; its schedule is told of each flush."""
         return self._gates[key]
 
-    async def admit(self, job: FlushJob) -> None:
+    async def take_place(self, job: FlushJob) -> None:
         """Wait for a place among the flushes that wait for their commit; it gives the place back.
 
         A job of replication, which may wait for others of its atomic flush, needs none: it would
@@ -231,7 +231,7 @@ class Commits:
             behind = self.overlap.freeze_behind(table, state, {flush.handle for flush in batch})
             further = await gate.take_further(batch) if behind else []
         await self._install(table, state, batch)
-        gate.schedule.settle(batch, batch)
+        gate.schedule.end_commit(batch, batch)
 
     async def _commit_keyed(self, table: TableBuffer, gate: CommitGate) -> None:
         batch = gate.schedule.take(keyed=True)
@@ -242,7 +242,7 @@ class Commits:
             for flush in committed:
                 self.dismiss(flush.job)
             await self._install(table, state, committed)
-        gate.schedule.settle(batch, committed)
+        gate.schedule.end_commit(batch, committed)
 
     def dismiss(self, job: FlushJob) -> None:
         """Give a flush's place back: it is committed, or cannot be made anew for now."""

@@ -56,7 +56,7 @@ class OperationMaker:
         Raises:
             InvalidRequest: what is wrong with it.
         """
-        split = self.split(plan.normalise, batch, known)
+        split = self.split(plan.normaliser, batch, known)
         rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
         if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
@@ -85,8 +85,8 @@ class OperationMaker:
         counts = [batch.num_rows for batch in batches]
         validate_fully(batches)
         known = Known(valid=True, most_bytes=most_bytes)
-        kept = self._kept(plan.normalise, pa.concat_batches(batches), known)
-        split, row_counts = _split_coalesced(kept, counts, plan.normalise.definition.spec)
+        kept = self._kept(plan.normaliser, pa.concat_batches(batches), known)
+        split, row_counts = _split_coalesced(kept, counts, plan.normaliser.definition.spec)
         rows = split_rows(
             plan.schema, plan.spec_id, split, owned=len(batches) > 1, most_bytes=most_bytes
         )

@@ -31,22 +31,22 @@ class WritePlan:
     """The plan by which batches of one schema become operations of one table."""
 
     table: TableBuffer
-    normalise: Normaliser
+    normaliser: Normaliser
     schema: LoggedSchema
-    """The schema of the batches that ``normalise`` makes."""
+    """The schema of the batches that ``normaliser`` makes."""
     kind: Kind = field(init=False)
     """The kind of the batches, for the combiner."""
 
     def __post_init__(self) -> None:
         # Rows can be split by the columns that were sent only if these keep their types.
-        spec = self.normalise.definition.spec if self.normalise.keeps_types else None
+        spec = self.normaliser.definition.spec if self.normaliser.keeps_types else None
         kind = Kind(self.table.key, self.schema.number, spec)
         object.__setattr__(self, "kind", kind)
 
     @property
     def spec_id(self) -> int:
         """The partition spec by which batches are split."""
-        return self.normalise.definition.spec_id
+        return self.normaliser.definition.spec_id
 
 
 class Plans:
@@ -66,17 +66,17 @@ class Plans:
         table: TableBuffer,
         definition: TableDefinition,
         sent: pa.Schema,
-        kind: type[Normaliser],
+        normaliser_type: type[Normaliser],
     ) -> WritePlan:
         """The plan for batches of the schema ``sent``.
 
         Args:
             definition: that of the table, by the partition spec that rows are split by.
-            kind: makes the rows of the table.
+            normaliser_type: makes the rows of the table.
         """
-        normalise = kind(definition, sent)
+        normaliser = normaliser_type(definition, sent)
         ids = (definition.schema_id, definition.spec_id)
-        key = (table.key, kind, *ids, sent.serialize().to_pybytes())
+        key = (table.key, normaliser_type, *ids, sent.serialize().to_pybytes())
         plan = self._plans.get(key)
         if plan is None:
             nbytes = PLAN_BYTES + len(key[-1])
@@ -84,6 +84,6 @@ class Plans:
             if self._nbytes > MAX_BYTES:
                 self._plans.clear()
                 self._nbytes = nbytes
-            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normalise.schema)
-            plan = self._plans[key] = WritePlan(table, normalise, schema)
+            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normaliser.schema)
+            plan = self._plans[key] = WritePlan(table, normaliser, schema)
         return plan

@@ -65,11 +65,11 @@ class Preparation:
             ahead: the stream may have more to read meanwhile. Otherwise a batch is passed on only
                 if it would have to wait here as well.
         """
-        normalise = self._stream.plan.normalise
+        normaliser = self._stream.plan.normaliser
         return (
             self._stream.origin is None
-            and normalise.keeps_types
-            and normalise.most_bytes(batch) is not None
+            and normaliser.keeps_types
+            and normaliser.most_bytes(batch) is not None
             and self._combiner.takes(batch, self._pace)
             and (ahead or self._combiner.busy)
         )

@@ -69,7 +69,7 @@ class Sender:
         """
         stream, preparation = self._stream, self._preparation
         if stream.origin is None and metadata is NO_METADATA:
-            most = stream.plan.normalise.most_bytes(batch)
+            most = stream.plan.normaliser.most_bytes(batch)
             if most is not None and most <= preparation.small_bytes:
                 return preparation.settle() and self._offer(batch, int(most), awaits)
         self._sequences.check(metadata.sequence)

@@ -105,7 +105,7 @@ def commit(
         StoreUnavailable: Likewise.
     """
     if proposal._attempt is not None:
-        if (done := _settle(manifest, proposal, patience)) is not None:
+        if (done := _finish_attempt(manifest, proposal, patience)) is not None:
             return done
         base = _newest(manifest, base)  # whose commit took the name is not in it yet
     state = base if base is not None else _newest(manifest, None)
@@ -117,7 +117,7 @@ def commit(
         attempt = _prepare(manifest, state, actions, writer)
         # From here on the commit may exist, also when this thread ends or the answer is lost.
         proposal._attempt = attempt
-        if (done := _settle(manifest, proposal, patience)) is not None:
+        if (done := _finish_attempt(manifest, proposal, patience)) is not None:
             return done
         state = _newest(manifest, state)
 
@@ -151,7 +151,9 @@ def _prepare(
     return _Attempt(record, state, encode_commit(record))
 
 
-def _settle(manifest: Manifest, proposal: Proposal, patience: StoreRetry) -> TableState | None:
+def _finish_attempt(
+    manifest: Manifest, proposal: Proposal, patience: StoreRetry
+) -> TableState | None:
     """Make the pending attempt, again if need be; return its state, or None once it is lost.
 
     Raises:

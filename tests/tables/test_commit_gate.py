@@ -76,7 +76,7 @@ def test_a_flush_that_a_commit_takes_along_lingers_no_more() -> None:
         async def take() -> None:
             await trio.sleep(1)
             batch = gate.schedule.take(keyed=False)
-            gate.schedule.settle(batch, batch)
+            gate.schedule.end_commit(batch, batch)
 
         began = trio.current_time()
         async with trio.open_nursery() as nursery:

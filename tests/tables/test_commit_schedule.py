@@ -73,7 +73,7 @@ class Table(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 flush.refuse()
         taken = whole([flush for flush in batch if flush.state is FlushState.DUE])
-        self._check_told(lambda: self.schedule.settle(batch, taken))
+        self._check_told(lambda: self.schedule.end_commit(batch, taken))
         assert {flush.state for flush in batch} <= {
             FlushState.COMMITTED,
             FlushState.REFUSED,

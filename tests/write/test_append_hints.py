@@ -25,7 +25,7 @@ class Stream:
     def __init__(self) -> None:
         self.session = OrderedSession()
         self.origin = None
-        self.plan = SimpleNamespace(normalise=SimpleNamespace(most_bytes=lambda batch: 8))
+        self.plan = SimpleNamespace(normaliser=SimpleNamespace(most_bytes=lambda batch: 8))
         self.offered: list[tuple[Arrival, bool]] = []
 
     def reserve(self) -> list[Any]:

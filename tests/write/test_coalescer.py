@@ -125,13 +125,13 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
     assert made.entry is not None
     assert made.entry.operations == len(found)
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
-    logged = decode_operation(payload, {1: plan.normalise.schema}, len(found))
+    logged = decode_operation(payload, {1: plan.normaliser.schema}, len(found))
     assert [(part.values, part.batch.to_pylist(), part.row_counts) for part in logged.parts] == [
         (part.values, part.batch.to_pylist(), part.row_counts) for part in made.parts
     ]
     if made.parts:
         with pytest.raises(DamagedRecord):
-            decode_operation(payload, {1: plan.normalise.schema}, made.parts[0].row_counts[-1][0])  # type: ignore[index]
+            decode_operation(payload, {1: plan.normaliser.schema}, made.parts[0].row_counts[-1][0])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_members_that_cannot_be_are_damage(row_counts: Any, operations: int) -> 
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
     with pytest.raises(DamagedRecord):
-        decode_operation(payload, {1: plan.normalise.schema}, operations)
+        decode_operation(payload, {1: plan.normaliser.schema}, operations)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=6))
