@@ -2,12 +2,15 @@
 
 Four ways lead through it; each room's own page tells the rest. A room is one of the packages below.
 
-    write     ``server/flight`` ─▶ ``write`` ─▶ (`wal`) ─▶ ``buffer``
-              A gRPC thread receives a batch, which is let in by its bytes, checked, split by
-              partition and encoded; small ones are made one operation. One thread writes and syncs
-              all that waits as a group: the log's own, or that of a caller who finds nobody
-              writing. A batch without an origin is answered then; the event loop applies the group
-              to the buffers in log order, and answers for those with an origin.
+    write     ``server/flight`` ─▶ ``write`` (─▶ ``tables``, at a first write or sequence)
+              ─▶ (`wal`) ─▶ ``buffer``
+              A gRPC thread receives a batch. It is checked, split by partition and encoded, and let
+              in by its bytes, before that where another thread prepares it. Small batches of one
+              schema that wait together become one record, each with its own sequence. One thread
+              writes and syncs what waits, up to some MiB, as a group: the log's own, or that of a
+              caller who finds nobody writing. The outcome of a batch without an origin is known
+              then. The event loop applies the group to the buffers in log order, and then knows
+              the outcomes of those with an origin. The stream's own thread sends them as answers.
 
     flush     ``buffer`` ─▶ ``flush`` ─▶ (`persist`) ─▶ ``tables`` ─▶ ``buffer``
               A partition's buffer is frozen when it is old or large, or when memory is short.
@@ -21,10 +24,12 @@ Four ways lead through it; each room's own page tells the rest. A room is one of
               in every buffer. The client pulls the rows part by part, wherever they lie by then.
 
     restart   ``daemon`` ─▶ (`wal`), (`persist`) ─▶ ``recovery`` ─▶ ``tables``, ``buffer``
-              A start checks the log and claims a new epoch in the store, which fences whoever ran
-              under this name before. Replay registers the epoch with every table that the log
-              names, and brings back what no file has. A log whose daemon will not come back can be
-              adopted into the tables from outside.
+              A start checks the log and claims a new epoch in the store. Replay commits that epoch
+              to every table the log names, and the first write does so to any other: from then on
+              whoever ran under this name before can commit nothing to that table. Replay brings
+              back what no file has. ``ingester wal adopt``, a process of its own, brings the log of
+              a daemon that will not come back into the tables, under the old identity: it makes
+              files by ``flush`` and commits them by `persist` itself.
 
 The rooms, from the top: ``cli`` and ``demo`` are for people; ``daemon`` puts one process together
 and runs it; ``server`` speaks the protocols; ``replication`` and ``recovery`` stand on the four

@@ -1,10 +1,11 @@
 """From frozen rows to Parquet files that a table's manifest lists, and back to rows.
 
-**The way of rows into files.** A frozen buffer stands in line in ``jobs``: one worker for each
-partition, and a number of bytes for all. Its rows are told apart by ``partitioning``, whose specs
-also name the folders. ``parquet`` puts them into order, drops what a later row of the same primary
-key replaced, and encodes them with bounds of their columns. ``store`` puts each file once, under a
-name of its own. Until then nobody sees it.
+**The way of rows into files.** Rows are told apart by ``partitioning`` before they are buffered;
+its specs also name the folders. A frozen buffer stands in line in ``jobs``: a fixed number of
+workers, a partition always at the same one, and a number of bytes for all. ``parquet`` puts its rows into
+order, drops what a later row of the same primary key replaced, and encodes them with bounds of
+their columns. ``store`` puts each file once, under a name of its own. Nobody sees it before the
+commit.
 
 **The commit.** ``manifest`` is the list of a table's files, in versions: a changelog of actions,
 and a commit that only one of any number of writers can create. A reader has one version and sees

@@ -10,8 +10,9 @@ not write: while the queue is held, after a failed group until the loop has answ
 while the open segment has no room for what is queued. Whoever changes one of these learns whether
 the writer has to be woken, and exactly one caller does.
 
-There is no fixed delay: a group is whatever is pending when the one before it is written, and those
-who were answered with that one, if they come back at once (`wal.commit_delay`).
+There is no fixed delay: a group is what is pending when the one before it is written, and those who
+were answered with that one, if they come back at once (`wal.commit_delay`). It ends after some MiB
+(`group_bytes`: 1.25 to 16) or at the segment's end, and the rest waits for the next one.
 """
 
 from __future__ import annotations

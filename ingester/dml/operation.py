@@ -1,7 +1,8 @@
 """An operation is a batch of one table, split by partition, on its way into the buffers.
 
-Small batches that wait for the log at the same time become one operation, a *coalesced batch*: one
-record of the log, one chunk of a buffer. Each of them keeps a sequence of its own.
+Small batches of one schema that wait for the log together become a *coalesced batch*: one record of
+the log that stands for many operations, each with a sequence of its own. It travels as one object
+of the class below.
 
 A transaction is operations of several tables that go as one record and become visible together.
 
@@ -45,7 +46,7 @@ class Operation:
     epoch: int = 0
     segment: int = 0
     admitted_bytes: int = 0
-    """The bytes that it counts for at the admission gate until it is answered."""
+    """The bytes that it counts for in admission control until it is applied, or refused."""
     duplicate: bool = False
 
     @property

@@ -19,8 +19,8 @@ Answer = Callable[[Operation, BaseException | None], None]
 class DmlSink(Protocol):
     """Takes operations in order, and never blocks.
 
-    It is called on the event loop. Operations without an origin, which nothing has to be known of,
-    may also come in the one thread that has all of their stream.
+    With an origin it is called on the event loop. Without one it is called in the thread that has
+    prepared the operation: a reader's, the combiner's or the log's writer's.
     """
 
     def submit(self, operation: Operation, answer: Answer) -> None:

@@ -15,6 +15,7 @@ matches into parts (``parts``), which ``ingester.server.flight.get`` sends. In a
 merged rows on disk until they are sent. ``read_context`` is what these readers of one answer
 share.
 
-A reader holds positions and no rows between two parts. Nothing here writes, and a client that
+A reader holds positions and no rows between two parts; one of a keyed table also holds the keys of
+its buffered rows, in memory. Nothing here writes, and a client that
 stands still holds nobody up. Start reading at ``queries``, then ``reader``.
 """

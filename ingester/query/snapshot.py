@@ -1,8 +1,10 @@
 """A snapshot, which one answer holds: a manifest version, and the first rows of some buffers.
 
-Law of this file: a snapshot is taken under its table's lock, so it is everything acknowledged
-before it and nothing that comes later. It holds positions, not rows: buffers that are let go while
-it is read are replaced by their files or a spill (:mod:`ingester.buffer.handle`).
+Law of this file: a snapshot with buffers is taken under its table's lock, so it is everything
+applied before it and nothing that comes later; its caller sees to it that this is all that was
+acknowledged. One of a single version has no buffers and takes no lock. It holds positions, not
+rows: buffers that are let go while it is read are replaced by their files or a spill
+(:mod:`ingester.buffer.handle`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Law of this file: oldest first, through the same tree as live writes; parts that a committed
 manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
-hold: replay waits for flushes, which run meanwhile. A crash in here changes nothing.
+hold: replay waits for flushes, which run meanwhile. After a crash in here the next start finds each
+operation in the log or in a file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ReplayReport:
     operations: int = 0
     rows: int = 0
     skipped_rows: int = 0
-    """Rows that committed files had already, ``foreign_rows`` among them."""
+    """Rows that were not replayed: committed files had them, or they are ``foreign_rows``."""
     foreign_rows: int = 0
     """Rows of origins that another process took over: whoever wrote them has sent them there."""
 

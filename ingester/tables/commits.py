@@ -3,7 +3,7 @@
     finished flush ──▶ due ──┐
     finished flush ──▶ due ──┴─▶ one commit ──▶ version installed, buffers released
 
-Law of this file: everything that changes a table's manifest goes through its gate, and a new
+Law of this file: every change by this daemon to a table's manifest goes through its gate, and a new
 version is installed in the same step of the loop that releases the buffers whose files it has: a
 refresh can never show a file beside its buffer.
 """

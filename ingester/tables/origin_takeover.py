@@ -1,6 +1,6 @@
 """An origin's first write at this daemon: the table's manifest says so before it is let in.
 
-    stream of an origin, first sequence n ─┬▶ look: all from n on is this daemon's ───┬─▶ open
+    stream of an origin, first sequence n ─┬▶ look: all from n on is this daemon's ───┬─▶ let in
                                            └▶ commit: all from n on is this daemon's ─┘
 
 Law of this file: whoever had the origin before finds that in its next commit, and brings nothing

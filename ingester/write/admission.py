@@ -5,7 +5,7 @@ Law of this file: limits are bytes, and an empty daemon takes any batch that is 
 nothing behind. Queries go on whatever it says.
 
 It stands before the event loop: the thread that has read a batch asks, and so knows the verdict
-before it reads the next one. What is let in counts until it is applied.
+before it reads the next one. What is let in counts until it is applied, or refused.
 """
 
 from __future__ import annotations

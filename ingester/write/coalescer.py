@@ -1,9 +1,11 @@
-"""Small batches that wait for the log at the same time become one operation: a coalesced batch.
+"""Small batches of one schema that wait for the log together become a coalesced batch.
 
     reader threads     arrival ─▶ log (as a draft) ┐      while the last group is written and synced
     the log's writer                               └─▶ one coalesced batch per schema ─▶ next group
 
-One call into Arrow then serves all of them, and one record of the log. The log's writer is its own
+It is one record of the log that stands for many operations, each with its own sequence. One call
+into Arrow then serves all of them. A batch takes at most 4,096 of them or 1 MiB; what is beyond
+that becomes another. The log's writer is its own
 thread, or that of a caller that finds nobody writing.
 
 Law of this file: every arrival is answered once, in the order of its stream; what is wrong with one

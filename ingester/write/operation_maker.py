@@ -74,7 +74,7 @@ class OperationMaker:
     def coalesce(
         self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
     ) -> Operation:
-        """Make one operation of small batches of one schema, each with a sequence of its own.
+        """Make a coalesced batch of small batches of one schema, each with its own sequence.
 
         Args:
             most_bytes: the bytes that all of them have at most; none has more than a batch may.

@@ -1,4 +1,4 @@
-"""The batches of one stream are made into operations: at once, or while the stream reads on.
+"""The batches of one stream are made into operations: waited for, or while the stream reads on.
 
 ::
 
@@ -45,7 +45,9 @@ class Preparation:
         self._refused = False
 
     def operation(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Operation:
-        """Make an operation, here and now.
+        """Make an operation and wait for it: the combiner's thread makes it if that is busy.
+
+        A batch that is large, or of a slow stream, is made into one here in any case.
 
         Raises:
             InvalidRequest: what is wrong with the batch.

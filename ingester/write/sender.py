@@ -1,13 +1,16 @@
 """A sender chooses one of three ways into the log for each batch of a stream.
 
-    small, no origin, no metadata   ─▶ ``coalescer``: an operation with others, in the thread that
-                                       writes the log
+    small, no origin, no metadata   ─▶ ``coalescer``: one record with others, made in the thread
+                                       that writes the log
     larger, no origin, little work  ─▶ ``preparation``: passed on to the combiner's thread
-    any other                       ─▶ ``preparation``: made into an operation here, and submitted
+    any other                       ─▶ ``preparation``: made into an operation, and submitted
+
+Any other is prepared before it is admitted, and its thread waits for that: it does the work itself
+if the combiner is idle or the batch is large or slow, else the combiner's thread does.
 
 Law of this file: batches go to the log in their stream's order, whichever way each takes. All that
-costs per byte is done before the loop; a batch with a sequence goes by way of it, where the dedup
-sink knows whether it is new.
+costs per byte is done before the loop. Every batch of a stream with an origin goes by way of the
+loop, with a sequence or without: there the dedup sink learns whether a sequence is new.
 """
 
 from __future__ import annotations

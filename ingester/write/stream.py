@@ -85,7 +85,9 @@ class WriteStream:
         self._on_drained: Callable[[], None] | None = None
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
-        """Admit the next batch; return the bytes that it counts for until its answer. Any thread.
+        """Admit the next batch; return the bytes that it counts for. Any thread.
+
+        They count until it is applied, or refused.
 
         A batch that is known to be written already costs nothing and is always let in.
 
@@ -161,7 +163,8 @@ class WriteStream:
         Only without an origin.
 
         Args:
-            here: the caller waits for the outcome; see :meth:`WalSink.offer`.
+            here: the caller waits for the outcome; if nobody writes the log, it writes the next
+                group itself.
 
         Raises:
             Stopping

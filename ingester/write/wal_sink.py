@@ -1,8 +1,10 @@
 """The log stands as a sink before the buffer tree: nothing reaches the tree that is not on disk.
 
-Law of this file: operations enter the tree in log order, each group in one step of the event loop
-right after its sync. Who has an origin is answered after that; who has none may be told as soon as
-its entry is synced. What cannot be applied was refused before it came here.
+Law of this file: operations enter the tree in log order, each group in one step of the event loop.
+That step comes some time after the sync: the loop looks for groups every 20 ms while they come, or
+when it is told (`wal.apply_queue`). A query has the loop catch up first. The outcome of who has an
+origin is known after that step; that of who has none, as soon as its entry is synced. What cannot
+be applied was refused before it came here.
 """
 
 from __future__ import annotations

@@ -2,13 +2,17 @@
 
 A client that waits for each answer is served by the call's own thread, one step after another:
 
-    read ─ hand over, or log ─ wait ─ answer
+    read ─ hand over, or write the log itself ─ wait ─ answer
 
 A client that sends ahead has two threads:
 
-    reader      read ─ hand over ─▶ log ─▶ the thread that writes it ┐  without an origin
-                                        └▶ the loop (apply)          ┤  with one
-    handler     answer ◀── outcomes, in order ◀──────────────────────┘
+    without an origin
+    reader      read ─ hand over ─▶ log ─▶ the thread that writes it ─┐
+    handler     answer ◀── outcomes, in order ◀───────────────────────┘
+
+    with an origin
+    reader      read ─ hand over ─▶ loop (is it new?) ─▶ log ─▶ loop (apply) ─┐
+    handler     answer ◀── outcomes, in order ◀───────────────────────────────┘
 
 By which way a batch goes to the log is chosen in :mod:`ingester.write.sender`.
 
