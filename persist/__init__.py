@@ -2,10 +2,10 @@
 
 **The way of rows into files.** Rows are told apart by ``partitioning`` before they are buffered;
 its specs also name the folders. A frozen buffer stands in line in ``jobs``: a fixed number of
-workers, a partition always at the same one, and a number of bytes for all. ``parquet`` puts its rows into
-order, drops what a later row of the same primary key replaced, and encodes them with bounds of
-their columns. ``store`` puts each file once, under a name of its own. Nobody sees it before the
-commit.
+workers, a partition always at the same one, and a number of bytes for all. ``parquet`` puts its
+rows into order, drops what a later row of the same primary key replaced, and encodes them with
+bounds of their columns. ``store`` puts each file once, under a name of its own. Nobody sees it
+before the commit.
 
 **The commit.** ``manifest`` is the list of a table's files, in versions: a changelog of actions,
 and a commit that only one of any number of writers can create. A reader has one version and sees

@@ -21,8 +21,8 @@
 Small ones of one schema that wait together become a coalesced batch: one record that stands for
 many operations, each with its own sequence. Larger ones have no origin and are little work, and
 their stream may read on meanwhile. Any other is prepared before it is admitted, and its thread
-waits for that: it does the work itself if the combiner is idle or the batch is large or slow,
-else the combiner's thread does. Every batch of a stream with an origin goes by way of the loop, with a
+waits for that: it does the work itself if the combiner is idle or the batch is large or slow, else
+the combiner's thread does. Every batch of a stream with an origin goes by way of the loop, with a
 sequence or without: there ``dedup_sink`` asks ``ingester.origins`` whether a sequence is new, and
 rows that files have already are left out (``covered_rows``).
 
