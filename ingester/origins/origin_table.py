@@ -131,7 +131,9 @@ class OriginTable:
                 return DUPLICATE
             if sequence < tenure.end and self.process in (None, tenure.process):
                 return NEW
-        verdict = verdict_of(self.runs, sequence, self.process)
+        # As for a process without a share: what this one may write is in a tenure of its own, also
+        # where runs of several were merged into one of its name.
+        verdict = verdict_of(self.runs, sequence, None)
         if verdict is FOREIGN and any(h.first <= sequence <= h.last for h in self.held()):
             return DUPLICATE
         return verdict

@@ -239,9 +239,9 @@ class Commits:
         newest = max(bases, key=lambda state: state.version)
         state, committed = await self._batches.commit_keyed(table, newest, batch)
         if committed:
+            await self._install(table, state, committed)
             for flush in committed:
                 self.dismiss(flush.job)
-            await self._install(table, state, committed)
         gate.schedule.end_commit(batch, committed)
 
     def dismiss(self, job: FlushJob) -> None:

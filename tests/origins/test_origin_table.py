@@ -14,6 +14,8 @@ from ingester.origins.origin_table import (
     IllegalTransition,
     OriginTable,
 )
+from ingester.origins.registry import Origins
+from persist.manifest.origins import Run, Verdict, origin_of
 
 ME = ("me", 1)
 WAYS: dict[Claim, tuple[Event, ...]] = {
@@ -58,3 +60,16 @@ def test_writes_are_refused_once_another_daemon_has_the_origin() -> None:
 def test_the_fate_of_an_operation_that_never_began_cannot_be_told() -> None:
     with pytest.raises(KeyError):
         in_state(Claim.OURS).fates.end(1, None)
+
+
+def test_what_another_had_is_not_new_where_its_run_was_merged_into_ours() -> None:
+    origins, table = Origins(), ("ns", "t")
+    found = origins.table("o", table)
+    runs = [Run(0, ("other", 1), None, {}), Run(10, ME, None, {})]
+    origins.claim(found, origin_of("o", ME, runs, None), ME)
+    for sequence in range(10, 20):
+        origins.note_applied("o", table, sequence, sequence, (), ME)
+    origins.load(found, origin_of("o", ME, [Run(0, ME, None, {})], None), ME[0])
+    verdicts = [found.verdict(sequence) for sequence in (5, 12, 20)]
+    assert verdicts == [Verdict.DUPLICATE, Verdict.DUPLICATE, Verdict.NEW]
+    assert origins.is_applied("o", table, 5)
