@@ -4,13 +4,14 @@ Four ways lead through it; each room's own page tells the rest. A room is one of
 
     write     ``server/flight`` ─▶ ``write`` (─▶ ``tables``, at a first write or sequence)
               ─▶ (`wal`) ─▶ ``buffer``
-              A gRPC thread receives a batch. It is checked, split by partition and encoded, and let
-              in by its bytes, before that where another thread prepares it. Small batches of one
-              schema that wait together become one record, each with its own sequence. One thread
-              writes and syncs what waits, up to some MiB, as a group: the log's own, or that of a
-              caller who finds nobody writing. The outcome of a batch without an origin is known
-              then. The event loop applies the group to the buffers in log order, and then knows
-              the outcomes of those with an origin. The stream's own thread sends them as answers.
+              A gRPC thread receives a batch. It is checked, split by partition and encoded, and
+              let in by its bytes: a small batch, and one that is passed on, before that, any other
+              after it. Small batches of one schema that wait together become one record, each with
+              its own sequence. One thread writes and syncs what waits, up to some MiB, as a group:
+              the log's own, or that of a caller who finds nobody writing. The outcome of a batch
+              without an origin is known then. The event loop applies the group to the buffers in
+              log order, and then knows the outcomes of those with an origin. The stream's own
+              thread sends them as answers.
 
     flush     ``buffer`` ─▶ ``flush`` ─▶ (`persist`) ─▶ ``tables`` ─▶ ``buffer``
               A partition's buffer is frozen when it is old or large, or when memory is short.

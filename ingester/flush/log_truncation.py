@@ -4,8 +4,9 @@
                                 the first segment of any buffer that is not in committed files
                                 the open segment
 
-Law of this file: a segment goes when every operation in it is in a committed manifest. Replayed
-segments go by the same rule: there is no second path. Loop only.
+Law of this file: a segment goes when every operation in it is in a committed manifest or is
+another process's to bring. Replayed segments go by the same rule: there is no second path. Loop
+only.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ goes from place to place: files through ``row_group_scan`` and ``row_group_cache
 what ``buffer_spill`` has kept of buffers that were let go under a reader. ``slicer`` cuts what
 matches into parts (``parts``), which ``ingester.server.flight.get`` sends. In a keyed table
 ``merge_reader`` merges files and buffers by ``merge_on_read``, and ``result_spill`` keeps the
-merged rows on disk until they are sent. ``read_context`` is what these readers of one answer
-share.
+merged rows until they are sent, on disk where they are many. ``read_context`` is what these
+readers of one answer share.
 
 A reader holds positions and no rows between two parts; one of a keyed table also holds the keys of
-its buffered rows, in memory. Nothing here writes, and a client that
-stands still holds nobody up. Start reading at ``queries``, then ``reader``.
+its buffered rows, and merged rows where they are few or the disk does not take them; all of that
+is counted. Nothing here writes, and a client that stands still holds nobody up. Start reading at
+``queries``, then ``reader``.
 """

@@ -3,8 +3,9 @@
     buffers ──▶ newest row of each key ──▶ spilled ─────────────────────────▶ sent
     files ────▶ rows whose keys no buffer has ──▶ sent           (first)
 
-Law of this file: between two parts there are keys in memory, and no rows. Runs in the gRPC thread
-that asks for the next part.
+Law of this file: between two parts there are keys in memory, and no rows but those that
+``result_spill`` leaves there, and those of a part that columns are added to. Runs in the gRPC
+thread that asks for the next part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows of a snapshot, one part after another, wherever they are: buffers, spills, files.
 
 Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list
-of rows; in a keyed table the keys of a partition's buffers, too. Runs in the gRPC thread that asks
-for the next part.
+of rows; in a keyed table what :mod:`ingester.query.merge_reader` holds, too. Runs in the gRPC
+thread that asks for the next part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Rows that an answer of a keyed table has merged and sends later: on local disk, not in memory.
 
 Law of this file: what answers hold in memory between two parts is counted, so that admission knows
-of it: the keys by which newer rows hide older ones, and rows only where they are few or the disk
-has no room for them. Files of answers never take more than a share of what is free there.
+of it: the keys by which newer rows hide older ones, and rows only where they are few, or the disk
+has no room for them, or answers have :data:`MOST_FILES` there. Files of answers never take more
+than a share of what is free there.
 """
 
 from __future__ import annotations

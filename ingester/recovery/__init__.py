@@ -8,6 +8,6 @@
                 them by ``persist.manifest`` itself, under the old identity
 
 Both skip what manifests and origins already hold, so that running twice adds nothing. Adoption
-never changes a log; a segment of ours goes when all in it is in committed versions. Start reading
-at ``replay``.
+never changes a log; a segment of ours goes when all in it is in committed versions or is another
+process's to bring. Start reading at ``replay``.
 """

@@ -2,8 +2,8 @@
 
 Law of this file: oldest first, through the same tree as live writes; parts that a committed
 manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
-hold: replay waits for flushes, which run meanwhile. After a crash in here the next start finds each
-operation in the log or in a file.
+hold: replay waits for flushes, which run meanwhile. After a crash in here the next start finds
+each operation in the log or in a file, but for one that is another process's to bring.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Portal:
         """Make a portal to the loop that this is called on.
 
         Args:
-            before: called there first whenever a thread enters.
+            before: called there first whenever a thread enters by :meth:`call`.
         """
         self._before = before
         self._token = trio.lowlevel.current_trio_token()

@@ -7,7 +7,8 @@ of a copy of the data directory. When that one is adopted, a manifest version ha
 here still holds. So may a version that another daemon made which has taken over an origin.
 
 Law of this file: such a version is installed only together with the release of every buffer that it
-has rows of. Until then answers come from the version before, so no row is seen twice. Loop only.
+has rows of. Until then answers come from the version before, so no row is seen twice. The commit
+of a keyed table's flush does not ask here: adoption refuses such rows of one. Loop only.
 """
 
 from __future__ import annotations

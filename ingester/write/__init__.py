@@ -26,7 +26,8 @@ the combiner's thread does. Every batch of a stream with an origin goes by way o
 sequence or without: there ``dedup_sink`` asks ``ingester.origins`` whether a sequence is new, and
 rows that files have already are left out (``covered_rows``).
 
-Everything that costs per byte is done before the event loop. Nothing reaches a buffer that is not
-on disk, and after a refusal nothing later of its stream is applied. Start reading at ``sender``,
-then ``stream``.
+Work per byte is done before the event loop, but for the merging of small chunks in a buffer and
+for a repeated batch of which a part is in files, which is laid out and encoded anew there. Nothing
+reaches a buffer that is not on disk, and after a refusal nothing later of its stream is applied.
+Start reading at ``sender``, then ``stream``.
 """

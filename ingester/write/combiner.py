@@ -3,8 +3,9 @@
 Each call into Arrow lets go of the interpreter, and in a crowd has to wait for it again: eight
 threads that prepare their batches side by side wake each other more than they work. So one thread
 prepares at a time. A caller that finds the combiner idle does its own work, with no other thread in
-between. Any other caller leaves its work to the combiner's thread, which takes all that waits and
-checks batches of one kind in one call: whether all are valid, and whether all are of one partition.
+between. Any other caller leaves its work to the combiner's thread, which takes up to :data:`ROUND`
+of what waits and checks batches of one kind in one call: whether all are valid, and whether all
+are of one partition.
 
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
 no more than one round of small batches. Large batches are prepared outside of the combiner, and so

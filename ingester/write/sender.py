@@ -8,8 +8,8 @@
 Any other is prepared before it is admitted, and its thread waits for that: it does the work itself
 if the combiner is idle or the batch is large or slow, else the combiner's thread does.
 
-Law of this file: batches go to the log in their stream's order, whichever way each takes. All that
-costs per byte is done before the loop. Every batch of a stream with an origin goes by way of the
+Law of this file: batches go to the log in their stream's order, whichever way each takes. What it
+does per byte is done before the loop. Every batch of a stream with an origin goes by way of the
 loop, with a sequence or without: there the dedup sink learns whether a sequence is new.
 """
 

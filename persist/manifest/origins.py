@@ -11,8 +11,9 @@ above it from whoever had them. An earlier process keeps what lies below, and ma
 from its log; what lies above is not its any more, because the client sends it to the new one. So
 every sequence has one process that may commit it, at every moment.
 
-Whether a sequence is there already is asked of :func:`verdict_of` alone: by streams and replication
-through :class:`ingester.origins.origin_table.OriginTable`, by replay and by adoption.
+Whether a sequence is there already is asked of :func:`verdict_of` alone: by streams and
+replication through :class:`ingester.origins.origin_table.OriginTable`, by replay, by adoption, and
+by the look-up of how far an origin is.
 
                        in files       in no file
     the process's      DUPLICATE      NEW
