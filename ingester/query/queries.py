@@ -8,6 +8,7 @@ and back would take longer than the rest. A stream that makes no progress for
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -267,8 +268,11 @@ class Queries:
     def _leave(self, answers: int = 1) -> None:
         with self._lock:
             self._open -= answers
-            if not self._open and self._on_idle is not None:
-                self._on_idle()
+            tell = None if self._open else self._on_idle
+        if tell is not None:
+            # Whoever waited may have given up, and the loop be gone.
+            with contextlib.suppress(trio.RunFinishedError):
+                tell()
 
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:
