@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -206,3 +207,14 @@ def wait_for(look: Callable[[], list[Path]]) -> list[Path]:
 def said(process: "subprocess.Popen[bytes]") -> bytes:
     assert process.stderr is not None
     return process.stderr.read()
+
+
+def test_an_answer_is_private_until_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "answer.csv"
+    with appearing(path) as file:
+        (part,) = tmp_path.iterdir()
+        file.write(b"a")
+        assert stat.S_IMODE(part.stat().st_mode) == 0o600
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,11 +99,19 @@ def appearing(path: Path) -> Iterator[Any]:
     """A file to write to that gets its name when the block ends well, and vanishes otherwise."""
     part = path.parent.absolute() / f".{path.name}.{secrets.token_hex(4)}.part"
     with half_written(part):
-        with part.open("xb") as file:
+        # Private until it is whole, whatever others may read then.
+        with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        part.chmod(0o666 & ~_umask())
         part.replace(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 class _Valve:
