@@ -62,6 +62,8 @@ class UpsertSink:
         self._definition = definition
         self._root = root
         self._persist = options.flag("persist")
+        # Made once, so that a commit that Spark repeats is known as the same.
+        self._own_id = uuid.uuid4().hex
 
     def _staging(self) -> Staging:
         store = open_store(self._options.url, **self._options.storage)
@@ -75,7 +77,7 @@ class UpsertSink:
         """Send the rows of all files to the daemon in one transaction, unless it has them."""
         if not parts:
             return
-        app_id, number = write or (uuid.uuid4().hex, 0)
+        app_id, number = write or (self._own_id, 0)
         sequence = number + 1
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]
