@@ -82,7 +82,7 @@ class MemoryFull(Refused):
 
 
 class Saturated(Refused):
-    """The persist queue is full.
+    """The persist queue is full, or an origin has moved 64 times before its rows were in files.
 
     The caller asks again.
     """

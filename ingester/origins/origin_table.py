@@ -212,7 +212,7 @@ class OriginTable:
         for tenure in self.tenures:
             if tenure.process in live:
                 base = found or fresh(self.name, tenure.process)
-                found = taken_over(base, tenure.process, tenure.first, None, live)
+                found = taken_over(base, tenure.process, tenure.first, None)
         return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:

@@ -11,12 +11,13 @@ integers are kept per operation of an origin until its rows, and all before them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from ingester.origins.origin_table import LOST, NOBODY, OriginTable
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
-from persist.manifest.origins import NO_END, Process, durable_of
+from persist.manifest.actions import Writer
+from persist.manifest.origins import NO_END, Done, Process, durable_of
 from persist.table import TableKey
 
 
@@ -83,6 +84,8 @@ class Origins:
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._clock = clock
+        self.replaying = False
+        """Whether the log may have operations that no buffer has yet."""
         self._origins: dict[str, Origin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
@@ -172,6 +175,31 @@ class Origins:
             for name, found in of_table.items()
             if found.next_sequence > 0
         ]
+
+    def done(
+        self,
+        found: OriginTable,
+        process: Process,
+        writers: Mapping[str, Writer],
+        besides: frozenset[Hashable] = NOBODY,
+    ) -> Done:
+        """Make the judge of which processes have nothing left to commit of an origin.
+
+        Args:
+            process: this daemon, whose log has all that earlier epochs of its id may still have.
+            writers: what a version says of others: who has closed has all in files.
+            besides: buffers that count as in files.
+        """
+        live = found.live(besides)
+        settled = not (self.replaying or found.fates.under_way)
+
+        def is_done(other: Process) -> bool:
+            if other[0] == process[0]:
+                return settled and other[1] <= process[1] and other not in live
+            writer = writers.get(other[0])
+            return writer is not None and writer.state == "closed" and writer.epoch >= other[1]
+
+        return is_done
 
     def forget_idle(self, for_s: float) -> None:
         """Forget what has not been written to for so long, unless it is in buffers."""

@@ -101,6 +101,7 @@ class Replay:
             LogWithoutTable: the log does not belong to this store.
             Fenced: a later process runs under this id.
         """
+        self._origins.replaying = True
         async for records in wal.replay(allocate=pa.allocate_buffer):
             for record in records:
                 try:
@@ -113,6 +114,7 @@ class Replay:
                         f"log segment {record.segment}, offset {record.offset}: {exc}"
                     ) from exc
                 await self._wait_for_memory()
+        self._origins.replaying = False
         return self.report
 
     def _begin_segment(self, segment: int) -> None:

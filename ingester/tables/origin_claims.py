@@ -30,7 +30,7 @@ from persist.manifest import (
     WriterIdentity,
 )
 from persist.manifest.actions import is_before, parse_time
-from persist.manifest.origins import origin_of, owned, run_at, with_ends
+from persist.manifest.origins import Done, origin_of, owned, run_at, with_ends
 from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
@@ -91,7 +91,9 @@ class OriginClaims:
             known = seen[name] = state.origins.get(name)
             base = known or origin_table.unknown_origin(of_table[0].tenure.process)
             at = max(times, default=base.at)
-            actions.append(self._advanced(origin_table, base, of_table, besides, at))
+            process = (self._writer.ingester_id, self._writer.epoch)
+            done = self._origins.done(origin_table, process, state.writers, besides)
+            actions.append(self._advanced(origin_table, base, of_table, besides, at, done))
         return Claims(tuple(actions), seen)
 
     def left_out(
@@ -191,6 +193,7 @@ class OriginClaims:
         marks: list[_Mark],
         besides: frozenset[BufferHandle],
         at: str | None,
+        done: Done,
     ) -> Origin:
         runs = owned(base)
         limit = self._origins.get(origin_table.name).first_waiting(besides)
@@ -211,7 +214,7 @@ class OriginClaims:
         for index, ahead in further.items():
             runs[index] = runs[index].advanced(complete.get(index), ahead)
         owner = (base.owner_id, base.owner_epoch)
-        return origin_of(base.name, owner, runs, at, origin_table.live(besides))
+        return origin_of(base.name, owner, runs, at, done)
 
 
 def _end(state: TableState, tenure: Tenure) -> int:

@@ -17,13 +17,16 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.errors import Saturated
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.commits import Commits
 from ingester.tables.origin_claims import Claims
 from persist.manifest import Origin, OriginMoved, TableState, WriterIdentity
-from persist.manifest.origins import Process, taken_over
+from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over
 from persist.table import TableKey
+
+FULL_RETRY_S = 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +48,7 @@ class OriginTakeover:
         Raises:
             StoreAway: it has to be committed, and the store cannot be reached; or rows that came
                 from this daemon before it lost the origin are still on their way to files.
+            Saturated: it has gone to and fro too often while its rows were in no file.
         """
         origin_table = self.origins.table(name, table.key)
         asked_at = trio.current_time()
@@ -57,12 +61,30 @@ class OriginTakeover:
                     await self._look(table, asked_at)
                 owned = origin_table.owns(first)
                 while not owned:
+                    self._check_runs(table.state, origin_table)
                     # Whoever waits at the gate is served by who comes through it.
                     firsts = self._wanted.pop(table.key, {})
                     firsts.setdefault(origin_table, first)
                     owned = await self._commit(table, firsts)
         finally:
             self._wanted.get(table.key, {}).pop(origin_table, None)
+
+    def _check_runs(self, state: TableState, one: OriginTable) -> None:
+        """Refuse an origin that has gone to and fro too often while its rows were in no file."""
+        known = state.origins.get(one.name)
+        if known is None or len(known.runs) < MOST_RUNS:
+            return
+        done = self.origins.done(one, self._process, state.writers)
+        runs = owned(origin_of(known.name, self._process, owned(known), known.at, done))
+        if len(runs) < MOST_RUNS:
+            return
+        owners = sorted({run.owner[0] for run in runs if run.owner is not None})
+        raise Saturated(
+            f"origin {one.name!r} of table {'/'.join(one.table)} has gone from daemon to daemon"
+            f" {len(runs)} times while rows of it are in no file yet: have {', '.join(owners)}"
+            " persist the table, or adopt the log of one that does not come back",
+            retry_after_s=FULL_RETRY_S,
+        )
 
     async def _look(self, table: TableBuffer, asked_at: float) -> None:
         """See whether an origin was taken over meanwhile, unless somebody has just looked."""
@@ -97,9 +119,9 @@ class OriginTakeover:
 
     def _claim(self, state: TableState, one: OriginTable, first: int, now: str) -> Origin:
         """The action that takes an origin from the first sequence that another process has."""
-        live = one.live()
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         self.origins.load(one, known, self._process[0])
         foreign = one.first_foreign(first, self._process)
         begin = first if foreign is None else foreign
-        return taken_over(known, self._process, begin, now, live, one.held())
+        done = self.origins.done(one, self._process, state.writers)
+        return taken_over(known, self._process, begin, now, done, one.held())

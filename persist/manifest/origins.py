@@ -22,13 +22,14 @@ by the look-up of how far an origin is.
 Within a run sequences rise in log order, and a partition's files are a prefix of the log: that is
 why one number per partition is enough. A process lays an origin's rows out by another partition
 spec only when none of them waits by an earlier one; so each number holds for its spec's partition,
-and a row is in files if any of them says so. The number of runs is bounded: beyond
-:data:`MAX_RUNS` the two oldest count as one, of the later owner.
+and a row is in files if any of them says so. Beyond :data:`MAX_RUNS` the oldest run
+counts as one with the next, of the later owner, if all of it is in files or its owner has nothing
+left to commit: rows that somebody still has must stay theirs, or nobody would commit them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import zip_longest
 from typing import NamedTuple
@@ -36,13 +37,25 @@ from typing import NamedTuple
 from persist.manifest.actions import Origin, OriginAhead, OriginRun, PartitionKey
 
 MAX_RUNS = 8
-"""The number of runs that are kept; a take-over that leaves no gap makes no further one."""
+"""The number of runs beyond which those that are done count as one with the next."""
+
+MOST_RUNS = 64
+"""The number of runs at which an origin cannot be taken over any more: none of them is done."""
 
 NO_END = 2**63 - 1
 """A bound above all sequences."""
 
 Process = tuple[str, int]
 """An ingester id and its epoch."""
+
+
+Done = Callable[[Process], bool]
+"""Whether a process certainly has nothing left to commit of an origin."""
+
+
+def nobody_is_done(process: Process) -> bool:
+    """Know of no process that it has nothing left."""
+    return False
 
 
 class Verdict(Enum):
@@ -125,15 +138,15 @@ def runs_of(origin: Origin | None) -> list[Run]:
 
 
 def origin_of(
-    name: str, owner: Process, runs: list[Run], at: str | None, live: Collection[Process] = ()
+    name: str, owner: Process, runs: list[Run], at: str | None, done: Done = nobody_is_done
 ) -> Origin:
     """Make the action that says what ``runs``, as of :func:`runs_of`, say.
 
     Args:
         owner: who takes what comes.
-        live: processes that certainly have something to commit still: their runs stay apart.
+        done: tells of which processes' rows everything is in files.
     """
-    runs = _fewer(_folded(runs), live)
+    runs = _fewer(_folded(runs), done)
     named = [
         OriginRun(run.first, *run.owner, run.complete, _as_tuple(run.ahead))
         for run in runs
@@ -213,7 +226,7 @@ def taken_over(
     process: Process,
     first: int,
     at: str | None,
-    live: Collection[Process] = (),
+    done: Done = nobody_is_done,
     held: Collection[Held] = (),
 ) -> Origin:
     """Give all from sequence ``first`` on to ``process``.
@@ -238,7 +251,7 @@ def taken_over(
             start = one.last + 1
         if start < end:
             runs.append(_part(run, start, process))
-    return origin_of(origin.name, process, runs, at, live)
+    return origin_of(origin.name, process, runs, at, done)
 
 
 def _part(run: Run, first: int, owner: Process | None) -> Run:
@@ -253,7 +266,7 @@ def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
     if run is not None:
         runs[runs.index(run)] = run.advanced(None, {partition: sequence})
     owner = (origin.owner_id, origin.owner_epoch)
-    return origin_of(origin.name, owner, runs, origin.at, [run.owner for run in runs if run.owner])
+    return origin_of(origin.name, owner, runs, origin.at)
 
 
 def owned(origin: Origin) -> list[Run]:
@@ -277,12 +290,13 @@ def _folded(runs: list[Run]) -> list[Run]:
     return runs
 
 
-def _fewer(runs: list[Run], live: Collection[Process]) -> list[Run]:
+def _fewer(runs: list[Run], done: Done) -> list[Run]:
     runs = list(runs)
     at = 0
     while len(runs) > MAX_RUNS and at + 1 < len(runs):
         older, later = runs[at], runs[at + 1]
-        if older.owner in live:
+        in_files = older.upto >= later.first - 1
+        if not in_files and (older.owner is None or not done(older.owner)):
             at += 1
             continue
         merged = later.advanced(older.complete, older.ahead)

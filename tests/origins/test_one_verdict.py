@@ -84,7 +84,7 @@ class History:
         if not self.owner:
             first = 0
         base = self.state.origins.get(NAME) or fresh(NAME, process)
-        self.claims[process] = taken_over(base, process, first, None, PROCESSES)
+        self.claims[process] = taken_over(base, process, first, None)
         self.state = apply(self.state, [self.claims[process]])
         self.first[process] = first
         self.owner |= dict.fromkeys(range(first, LAST + 1), process)
@@ -105,7 +105,7 @@ class History:
             runs[index] = run.advanced(told, {partition: last})
         applied = max(self.state.applied_to(*process, *partition), bring.upto + 1)
         actions = (
-            origin_of(NAME, self.newest, runs, None, PROCESSES),
+            origin_of(NAME, self.newest, runs, None),
             Applied(*process, *partition, applied),
         )
         self.state = apply(self.state, actions)

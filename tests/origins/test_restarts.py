@@ -50,9 +50,9 @@ class Life:
         self.origins.load(origin_table, known, ID)
         foreign = origin_table.first_foreign(first, self.process)
         first = first if foreign is None else foreign
-        self.manifest = taken_over(
-            known, self.process, first, None, origin_table.live(), origin_table.held()
-        )
+        done = self.origins.done(origin_table, self.process, {})
+        held = origin_table.held()
+        self.manifest = taken_over(known, self.process, first, None, done, held)
         self.origins.claim(origin_table, self.manifest, self.process)
         assert origin_table.owns(first)
 

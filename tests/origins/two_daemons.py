@@ -202,9 +202,8 @@ class Daemon:
             self._origins.load(origin_table, base, self.id)
             foreign = origin_table.first_foreign(first, process)
             begin = first if foreign is None else foreign
-            wanted = taken_over(
-                base, process, begin, None, origin_table.live(), origin_table.held()
-            )
+            done = self._origins.done(origin_table, process, self._table.state.writers)
+            wanted = taken_over(base, process, begin, None, done, origin_table.held())
             if self._store.origin == known:
                 state = self._store.commit([wanted])
                 self._origins.claim(origin_table, wanted, process)

@@ -132,7 +132,7 @@ def take_over(stage: Stage) -> None:
     ours = (WRITER.ingester_id, 1)
     start = fresh(ORIGIN, ours) if known is None else known
     theirs = (OTHER.ingester_id, OTHER.epoch)
-    _add(stage, [taken_over(start, theirs, 1000, None, {ours})])
+    _add(stage, [taken_over(start, theirs, 1000, None)])
 
 
 def _add(stage: Stage, further: list[Action]) -> None:

@@ -10,6 +10,7 @@ from persist.manifest import Origin, OriginAhead, OriginExpired, OriginRun, Prop
 from persist.manifest.origins import (
     MAX_RUNS,
     Process,
+    Run,
     durable_of,
     fresh,
     further,
@@ -69,15 +70,24 @@ def test_durable_is_what_the_newest_owner_knows() -> None:
     assert durable_of(origin_of("o", B, runs, "now")) == 20
 
 
-def test_the_number_of_runs_is_bounded_and_spares_those_that_have_rows_to_bring() -> None:
+def test_runs_of_those_that_are_done_count_as_one_and_others_stay() -> None:
     origin, spared = fresh("o", A), fresh("o", A)
     for turn in range(1, 40):
-        origin = taken_over(origin, ("d", turn), turn * 10, "now")
-        spared = taken_over(spared, ("d", turn), turn * 10, "now", live=[A])
+        process = ("d", turn)
+        origin = taken_over(origin, process, turn * 10, "now", lambda other: True)
+        spared = taken_over(spared, process, turn * 10, "now", lambda other: other != A)
     assert len(owned(origin)) == len(owned(spared)) == MAX_RUNS
     assert not may_commit(origin, 3, A)
     assert may_commit(spared, 3, A)
     assert may_commit(origin, 395, ("d", 39))
+
+
+def test_a_run_that_is_in_files_to_its_end_counts_with_the_next_whoever_has_it() -> None:
+    runs = [Run(0, A, None, {}), *(Run(n * 10, ("d", n), n * 10 + 9, {}) for n in range(1, 40))]
+    origin = origin_of("o", ("d", 39), runs, "now")
+    assert len(owned(origin)) == MAX_RUNS
+    assert may_commit(origin, 3, A)
+    assert all(in_files(origin, sequence, P) for sequence in range(10, 400))
 
 
 def test_an_origin_without_runs_belongs_to_whoever_has_rows_of_it() -> None:
@@ -129,7 +139,7 @@ class Daemons(RuleBasedStateMachine):
         unknown = first
         while any(seq == unknown for seq, _ in log):
             unknown += 1  # duplicates by the daemon's own memory
-        self.origin = taken_over(base, daemon, unknown, "now", live=live)
+        self.origin = taken_over(base, daemon, unknown, "now", lambda other: other not in live)
         self.daemon, self.position = daemon, first
 
     @rule(parts=st.frozensets(st.integers(0, 2)))
@@ -189,7 +199,7 @@ def test_after_any_take_overs_each_sequence_has_one_process(
     origin = fresh("o", A)
     holder = dict.fromkeys(range(40), A)
     for process, first in moves:
-        origin = taken_over(origin, process, first, "now", live=[A, B, C])
+        origin = taken_over(origin, process, first, "now")
         for sequence in range(first, 40):
             holder[sequence] = process
     for sequence in range(40):
