@@ -70,10 +70,10 @@ from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import WritePath
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
-from ingester.write.wal_sink import EntryCollector, WalSink
+from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore
-from wal import Log, LogSettings, RecordKind, Recovered
+from wal import Log, LogError, LogSettings, RecordKind, Recovered
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """Records that a new segment of the log begins with: the kind and the parts of each."""
@@ -154,7 +154,7 @@ class Runtime:
             auto_create=settings.auto_create,
             endpoint=lambda: settings.flight.advertise or self.flight_url,
         )
-        self.takeover = OriginTakeover(commits, self.origins, self.writer)
+        self.takeover = OriginTakeover(commits, self.origins, self.writer, self._begin_segment)
         self.known_origins = KnownOrigins(self.catalog, self.origins)
 
     def _make_maintenance(self, manifest: ManifestSettings) -> None:
@@ -339,11 +339,22 @@ class Runtime:
         """Return what a new log segment has to remember of the older ones: the origins."""
         carried = self.origins.carried()
         records: list[tuple[int, tuple[bytes, ...]]] = []
-        if carried:
+        if carried is not None:
             records.append((RecordKind.ORIGINS, (encode_origins(carried),)))
         if opened := self.replication.carried():
             records.append((RecordKind.OPENED, (encode_opened(opened),)))
         return records
+
+    async def _begin_segment(self) -> None:
+        """Have the log say anew what is applied of origins.
+
+        Raises:
+            DiskFull, Stopping, InternalFailure: the log cannot.
+        """
+        try:
+            await self.wal.rotate(force=True)
+        except LogError as exc:
+            raise log_refusal(exc) from exc
 
     def _spill(self, handle: BufferHandle) -> None:
         """Spill a buffer that readers still need. Runs in a thread."""

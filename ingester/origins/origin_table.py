@@ -172,14 +172,16 @@ class OriginTable:
 
     def tenure_of(self, sequence: int, process: Process) -> Tenure:
         """Find the tenure that a process's sequence belongs to, or make it."""
+        run = run_at(self.runs, sequence)
         for tenure in reversed(self.tenures):
             if tenure.first <= sequence < tenure.end and tenure.process[1] == process[1]:
+                if run is not None and tenure.first < run.first:
+                    break  # what was another's in between begins a share of its own
                 tenure.process = process
                 return tenure
         if not self.runs:
             # No manifest knows it: what an earlier epoch of ours has lies below.
             return self._add(sequence if self.tenures else 0, process)
-        run = run_at(self.runs, sequence)
         tenure = self._add(0 if run is None else run.first, process)
         # A process may have several runs, with those of others in between; what came too late for
         # its run has none.

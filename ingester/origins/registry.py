@@ -86,6 +86,7 @@ class Origins:
         self._clock = clock
         self.replaying = False
         """Whether the log may have operations that no buffer has yet."""
+        self._told: dict[tuple[str, TableKey], int] | None = None
         self._origins: dict[str, Origin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
@@ -167,14 +168,40 @@ class Origins:
         if self.table(name, key).restore(sequence, process):
             self.get(name).note_applied(sequence, waits=False)
 
-    def carried(self) -> list[tuple[str, str, str, int]]:
-        """List (origin, namespace, table, applied sequence) for the head of a new segment."""
-        return [
-            (name, *key, found.next_sequence - 1)
+    def restore_all(self, carried: Iterable[tuple[str, str, str, int]], process: Process) -> None:
+        """Note what the newest head of a segment says, when all operations are replayed.
+
+        Older heads do not count: what they speak of may have gone elsewhere since.
+        """
+        self._told = {}
+        for name, namespace, table, sequence in carried:
+            self._told[name, (namespace, table)] = sequence
+            self.restore(name, (namespace, table), sequence, process)
+
+    def carried(self) -> list[tuple[str, str, str, int]] | None:
+        """List (origin, namespace, table, applied sequence) for the head of a new segment.
+
+        Returns:
+            None where there is nothing to tell, and never was: an empty list takes back what older
+            segments say.
+        """
+        found = {
+            (name, key): of_origin.next_sequence - 1
             for key, of_table in self._of_table.items()
-            for name, found in of_table.items()
-            if found.next_sequence > 0
-        ]
+            for name, of_origin in of_table.items()
+            if of_origin.next_sequence > 0
+        }
+        if not found and self._told is None:
+            return None
+        self._told = found
+        return [(name, *key, sequence) for (name, key), sequence in found.items()]
+
+    def is_told(self, found: OriginTable, first: int) -> bool:
+        """Tell whether the newest head of a segment says that ``first``, or more, was applied.
+
+        That has to be taken back before they are taken over anew: they were not applied since.
+        """
+        return (self._told or {}).get((found.name, found.table), -1) >= first
 
     def done(
         self,

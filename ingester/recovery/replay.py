@@ -26,7 +26,7 @@ from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
-from persist.manifest.origins import runs_of, verdict_of
+from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry, retry_async
 from wal import Log, Record, RecordKind
 
@@ -81,6 +81,8 @@ class Replay:
         self._limits = limits
         self._ingester_id = ingester_id
         self._segment = -1
+        self._carried: tuple[list[tuple[str, str, str, int]], Process] | None = None
+        """What the newest segment says of origins, and who wrote it."""
         self._schemas: dict[int, pa.Schema] = {}
         self._number_of: dict[int, int] = {}
         """The tree's number of each schema that the segment numbers by itself."""
@@ -114,6 +116,8 @@ class Replay:
                         f"log segment {record.segment}, offset {record.offset}: {exc}"
                     ) from exc
                 await self._wait_for_memory()
+        if self._carried is not None:
+            self._origins.restore_all(*self._carried)
         self._origins.replaying = False
         return self.report
 
@@ -131,9 +135,7 @@ class Replay:
                 self._numbers[key] = next(self._next_number)
             self._number_of[header.schema_number] = self._numbers[key]
         elif record.kind == RecordKind.ORIGINS:
-            for name, namespace, table, sequence in decode_origins(record.payload):
-                process = (self._ingester_id, record.epoch)
-                self._origins.restore(name, (namespace, table), sequence, process)
+            self._carried = (decode_origins(record.payload), (self._ingester_id, record.epoch))
         elif record.kind == RecordKind.OPERATION:
             self._apply(record, await self._opened(record))
         elif record.kind == RecordKind.OPENED:

@@ -11,6 +11,7 @@ that wait at the same time share a commit. Loop only.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
@@ -34,8 +35,16 @@ log = structlog.get_logger(__name__)
 class OriginTakeover:
     """Takes origins over for this daemon. Loop only."""
 
-    def __init__(self, commits: Commits, origins: Origins, writer: WriterIdentity) -> None:
+    def __init__(
+        self,
+        commits: Commits,
+        origins: Origins,
+        writer: WriterIdentity,
+        begin_segment: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``begin_segment`` has the log say anew what is applied of origins."""
         self._commits = commits
+        self._begin_segment = begin_segment
         self.origins = origins
         self._process: Process = (writer.ingester_id, writer.epoch)
         self._looked_at: dict[TableKey, float] = {}
@@ -101,8 +110,11 @@ class OriginTakeover:
         """Commit that these sequences are ours; False where a newer version has come."""
         now = (await self._commits.read(self._commits.store.now)).isoformat()
         state = table.state
+        begins = {one: self._begin(state, one, first) for one, first in firsts.items()}
+        if any(self.origins.is_told(one, begin) for one, begin in begins.items()):
+            await self._begin_segment()
         claims = Claims(
-            tuple(self._claim(state, one, first, now) for one, first in firsts.items()),
+            tuple(self._claim(state, one, begin, now) for one, begin in begins.items()),
             {one.name: state.origins.get(one.name) for one in firsts},
         )
         try:
@@ -117,11 +129,15 @@ class OriginTakeover:
             log.info("origin taken", table=table.key, origin=one.name, first=first)
         return True
 
-    def _claim(self, state: TableState, one: OriginTable, first: int, now: str) -> Origin:
-        """The action that takes an origin from the first sequence that another process has."""
+    def _begin(self, state: TableState, one: OriginTable, first: int) -> int:
+        """The sequence from which on an origin is to be taken: the first that another has."""
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         self.origins.load(one, known, self._process[0])
         foreign = one.first_foreign(first, self._process)
-        begin = first if foreign is None else foreign
+        return first if foreign is None else foreign
+
+    def _claim(self, state: TableState, one: OriginTable, begin: int, now: str) -> Origin:
+        """The action that takes an origin from a sequence on."""
+        known = state.origins.get(one.name) or one.unknown_origin(self._process)
         done = self.origins.done(one, self._process, state.writers)
         return taken_over(known, self._process, begin, now, done, one.held())

@@ -81,3 +81,34 @@ def test_an_origin_that_moved_too_often_is_refused_until_its_rows_are_in_files(
             send((a, b)[number % 2], [number])
             persisted((a, b)[number % 2])
         assert in_files(tmp_path) == rows_of([*sent, *more])
+
+
+def test_what_a_lost_daemon_had_is_sent_again_across_a_restart(tmp_path: Path) -> None:
+    """The daemon has later ones already, and ends between two that it gets again."""
+    with start(tmp_path, "a", id="a") as a:
+        with start(tmp_path, "b", id="b") as b:
+            send(a, [0])
+            send(b, [1, 2])
+            send(a, [3])
+        assert duplicates(send(a, [1])) == [False]
+        a.kill()
+        with a.again() as again:
+            assert duplicates(send(again, [2, 3])) == [False, True]
+            persisted(again)
+            assert in_files(tmp_path) == rows_of(range(4))
+
+
+def test_a_daemon_that_takes_back_what_it_once_had_asks_for_it_again(tmp_path: Path) -> None:
+    with start(tmp_path, "a", id="a") as a, start(tmp_path, "b", id="b") as b:
+        send(a, [0])
+        send(b, [1])
+        b.kill()
+        with b.again() as b:
+            send(a, [1])
+            assert duplicates(send(b, [0])) == [False]
+            b.kill()
+            with b.again() as b:
+                assert duplicates(send(b, [1])) == [False]
+                persisted(b)
+                persisted(a)
+                assert in_files(tmp_path) == rows_of(range(2))

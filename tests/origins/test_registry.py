@@ -95,8 +95,7 @@ class OriginMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_carried_restores_the_duplicates(self) -> None:
         restored = Origins()
-        for name, namespace, table_name, sequence in self.origins.carried():
-            restored.restore(name, (namespace, table_name), sequence, ("me", 1))
+        restored.restore_all(self.origins.carried() or [], ("me", 1))
         for table in TABLES:
             for sequence in range(self.sequence + 2):
                 assert restored.is_applied("o", table, sequence) == self.origins.is_applied(

@@ -203,6 +203,51 @@ def test_what_is_acknowledged_is_in_files_once(ops: list[Op]) -> None:
     live_through(*ops)
 
 
+def test_what_came_back_in_pieces_is_known_after_a_restart_piece_by_piece() -> None:
+    live_through(
+        Stream(0, 0, 1, 0),
+        Stream(1, 0, 2, 0),
+        Stream(0, 0, 1, 0),
+        Lose(1),
+        Stream(0, 0, 1, 0),
+        Kill(0),
+        Stream(0, 0, 1, 0),
+    )
+    live_through(
+        Stream(0, 0, 1, 0),
+        Stream(1, 0, 1, 0),
+        Stream(0, 0, 1, 0),
+        Lose(1),
+        Stream(0, 0, 1, 0),
+        Kill(0),
+        Stream(0, 0, 1, 0),
+        Stream(1, 2, 1, 0),
+    )
+
+
+def test_what_a_segment_says_is_taken_back_before_it_is_taken_over_anew() -> None:
+    live_through(
+        Stream(0, 0, 1, 0),
+        Stream(1, 0, 1, 0),
+        Kill(1),
+        Stream(1, 1, 1, 0),
+        Stream(0, 1, 1, 0),
+        Stream(1, 2, 1, 0),
+        Kill(1),
+        Stream(1, 0, 1, 0),
+    )
+
+
+# An origin that comes and goes more often than its runs are kept apart.
+MOVES = st.builds(Stream, DAEMON, st.integers(0, 2), st.integers(1, 2), st.integers(0, 2))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(*4 * [MOVES], OPS), min_size=20, max_size=40))
+def test_however_often_an_origin_moves(ops: list[Op]) -> None:
+    live_through(*ops)
+
+
 def test_rows_of_a_run_that_was_folded_away_are_in_files_once() -> None:
     live_through(Stream(1, 0, 1, 0), Stream(0, 1, 1, 0), Kill(0), Stream(0, 0, 1, 0))
 

@@ -109,9 +109,16 @@ class Daemon:
         self.up = True
         self._epoch += 1
         self._begin_empty()
+        carried = None
         for segment, records in self._log.items():
             for record in records:
-                self._replay(segment, record)
+                if isinstance(record, Carried):
+                    carried = record
+                else:
+                    self._replay(segment, record)
+        if carried is not None:
+            told = [] if carried.sequence < 0 else [(NAME, *TABLE, carried.sequence)]
+            self._origins.restore_all(told, (self.id, carried.epoch))
         self._begin_segment()
 
     def kill(self) -> None:
@@ -140,14 +147,15 @@ class Daemon:
 
     def _begin_segment(self) -> None:
         self._segment += 1
-        self._log[self._segment] = [Carried(self._epoch, c[3]) for c in self._origins.carried()]
+        carried = self._origins.carried()
+        self._log[self._segment] = []
+        if carried is not None:
+            sequence = carried[0][3] if carried else -1
+            self._log[self._segment].append(Carried(self._epoch, sequence))
 
-    def _replay(self, segment: int, record: Carried | Logged) -> None:
+    def _replay(self, segment: int, record: Logged) -> None:
         """As `Replay` does."""
         process = (self.id, record.epoch)
-        if isinstance(record, Carried):
-            self._origins.restore(NAME, TABLE, record.sequence, process)
-            return
         state, known = self._table.state, self._table.state.origins.get(NAME)
         if known is not None and self._origin_table.owner is None:
             self._origins.load(self._origin_table, known, self.id)
@@ -202,6 +210,8 @@ class Daemon:
             self._origins.load(origin_table, base, self.id)
             foreign = origin_table.first_foreign(first, process)
             begin = first if foreign is None else foreign
+            if self._origins.is_told(origin_table, begin):
+                self._begin_segment()
             done = self._origins.done(origin_table, process, self._table.state.writers)
             wanted = taken_over(base, process, begin, None, done, origin_table.held())
             if self._store.origin == known:
