@@ -29,6 +29,8 @@ A batch, from ``Writer.write`` to its answer:
     ``stream_threads``   sends and reads, over a ``put_stream``
     ``delivery``     decides what becomes of a batch; ``window`` holds those not yet answered
 
+A batch may carry a source's state; its form, and the stores of states, are in ``checkpoints``.
+
 A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
 another database go through a ``sync_stream``. ``awaiting`` makes an awaited client of the blocking
 one, ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC against forks and the
@@ -39,6 +41,7 @@ calls, at ``writer`` for writing.
 """
 
 from .ack import Ack
+from .checkpoints import Checkpoint, ListedCheckpoint, StoredCheckpoint
 from .client import DEFAULT_ENDPOINT, Client
 from .errors import (
     ClientError,
@@ -62,7 +65,6 @@ from .sync_stream import SyncAnswer, SyncColumn, SyncStream
 from .wire import (
     Answer,
     BatchSource,
-    Checkpoint,
     Filter,
     OriginState,
     Persisted,
@@ -89,6 +91,7 @@ __all__ = [
     "Forked",
     "Internal",
     "InvalidRequest",
+    "ListedCheckpoint",
     "NotFound",
     "OriginClash",
     "OriginState",
@@ -97,6 +100,7 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "SnapshotInfo",
+    "StoredCheckpoint",
     "SyncAnswer",
     "SyncColumn",
     "SyncStream",

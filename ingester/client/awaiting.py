@@ -16,12 +16,13 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Sel
 import pyarrow as pa
 
 from .ack import Ack
+from .checkpoints.checkpoint import Checkpoint
 from .client import DEFAULT_ENDPOINT, Client
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import RetryPolicy
 from .sync_stream import SyncStream
-from .wire import Answer, BatchSource, Checkpoint, SnapshotInfo, WriteResult
+from .wire import Answer, BatchSource, SnapshotInfo, WriteResult
 from .writer import Writer
 
 C = TypeVar("C")
@@ -220,5 +221,9 @@ class AwaitedClient(Awaited[Client]):
     create_table = _awaited(Client.create_table)
     persist = _awaited(Client.persist)
     origins = _awaited(Client.origins)
+    checkpoint = _awaited(Client.checkpoint)
+    put_checkpoint = _awaited(Client.put_checkpoint)
+    delete_checkpoint = _awaited(Client.delete_checkpoint)
+    checkpoints = _awaited(Client.checkpoints)
     status = _awaited(Client.status)
     action = _awaited(Client.action)

@@ -12,6 +12,13 @@ import msgspec
 import pyarrow as pa
 
 from . import arguments
+from .checkpoints.checkpoint import (
+    Checkpoint,
+    ListedCheckpoint,
+    StoredCheckpoint,
+    checked,
+    partition_name,
+)
 from .connection import Connection
 from .inputs import Data
 from .query_stream import QueryStream
@@ -296,6 +303,59 @@ class Client:
             table: namespace and name; how far the one named has come in it, too.
         """
         return self._connection.origins(origin, table)
+
+    def checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
+        """The state of a source partition: what the daemon's log has, and what is in files.
+
+        Without a state where none was put. Raises NotFound: no such table.
+        """
+        return self._checkpoint("get", namespace, table, {"partition": partition_name(partition)})
+
+    def put_checkpoint(
+        self,
+        namespace: str,
+        table: str,
+        partition: str,
+        state: bytes,
+        shared: bytes | None = None,
+    ) -> StoredCheckpoint:
+        """The stored state, put without rows: it is in the daemon's log when this returns.
+
+        With rows it goes by :meth:`Writer.write`, whose stream keeps an order of its own.
+
+        Args:
+            shared: bytes that many partitions have in common, stored once.
+
+        Raises:
+            NotFound: no such table. InvalidRequest: beyond the limits.
+        """
+        put = checked(Checkpoint(partition, state, shared))
+        assert put is not None
+        fields = msgspec.to_builtins(put)
+        return self._checkpoint("put", namespace, table, given(fields))
+
+    def delete_checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
+        """What is left: a partition without a state. One that is not there is fine."""
+        name = partition_name(partition)
+        return self._checkpoint("delete", namespace, table, {"partition": name})
+
+    def checkpoints(
+        self, namespace: str | None = None, table: str | None = None
+    ) -> list[ListedCheckpoint]:
+        """All checkpoints, or those of a namespace or a table, by these and their partition."""
+        results = self.action("checkpoints", given({"namespace": namespace, "table": table}))
+        listed = msgspec.convert(results, list[ListedCheckpoint])
+        return sorted(listed, key=lambda each: (each.namespace, each.table, each.partition))
+
+    def _checkpoint(
+        self, what: str, namespace: str, table: str, fields: Mapping[str, Any]
+    ) -> StoredCheckpoint:
+        names = {
+            "namespace": arguments.text("namespace", namespace),
+            "table": arguments.text("table", table),
+        }
+        (result,) = self.action(f"checkpoint_{what}", {**names, **fields})
+        return msgspec.convert(result, StoredCheckpoint)
 
     def status(self) -> dict[str, Any]:
         """The daemon's status, as ``/api/status`` has it."""

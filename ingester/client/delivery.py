@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from .ack import Ack
+from .checkpoints.checkpoint import Carried, Checkpoint, shared_id
 from .errors import (
     ADMISSION_CODES,
     ClientError,
@@ -36,7 +37,7 @@ from .errors import (
 from .origins import OriginLease
 from .retry import RetryState, is_retryable
 from .window import Pending, SendWindow
-from .wire import Answer, BatchMetadata, Checkpoint, WriteResult, encode
+from .wire import Answer, WriteResult
 
 LATE_S = 10.0
 """The time after an answer on a newer stream in which a call that was given up may still be served:
@@ -74,6 +75,8 @@ class Delivery:
         self._lease = lease
         self._retry = retry
         self._heard_at = 0.0
+        self._shared: tuple[bytes, str] = (b"", "")
+        """The newest checkpoint's shared bytes and their id: most checkpoints have the same."""
         self._late_until = -math.inf
         """The time until which a call that this writer has given up may be served."""
 
@@ -84,11 +87,25 @@ class Delivery:
 
     def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: Ack) -> None:
         """Add the newest batch, under the origin's next sequence. The window must have room."""
+        nbytes = self.weight(batch, checkpoint)
+        if checkpoint is not None and checkpoint.shared is not None and self._is_new(checkpoint):
+            self._shared = (checkpoint.shared, shared_id(checkpoint.shared))
+        shared = None if checkpoint is None or checkpoint.shared is None else self._shared[1]
         sequence = None if self._lease is None else self._lease.take(batch.num_rows)
-        metadata = None
-        if sequence is not None or checkpoint is not None:
-            metadata = encode(BatchMetadata(sequence, checkpoint))
-        self.window.append(Pending(batch, metadata, sequence, ack))
+        carried = None if checkpoint is None else Carried(checkpoint, shared)
+        self.window.append(Pending(batch, carried, sequence, ack, nbytes))
+
+    def weight(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> int:
+        """The bytes that are held while these wait; bytes shared with the one before are not."""
+        nbytes = int(batch.nbytes)
+        if checkpoint is not None:
+            nbytes += len(checkpoint.state)
+            if checkpoint.shared is not None and self._is_new(checkpoint):
+                nbytes += len(checkpoint.shared)
+        return nbytes
+
+    def _is_new(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.shared is not self._shared[0]
 
     def owed_s(self, now: float) -> float | None:
         """Seconds for which the daemon has owed an answer and said nothing; None: it owes none."""

@@ -13,8 +13,10 @@ import pyarrow as pa
 from pyarrow import flight
 
 from . import lifetime
+from .checkpoints.checkpoint import SentShared
 from .errors import ClientError, from_arrow
-from .wire import Answer
+from .window import Pending
+from .wire import Answer, BatchMetadata, encode
 
 
 class PutStream:
@@ -32,13 +34,17 @@ class PutStream:
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
         """The number of answers that were read."""
+        self._sent_shared = SentShared()
 
-    def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
+    def send(self, pending: Pending) -> None:
         """Hand a batch to gRPC. Blocks while the daemon does not read."""
-        if metadata is None:
-            self._writer.write_batch(batch)
-        else:
-            self._writer.write_with_metadata(batch, metadata)
+        sequence, carried = pending.sequence, pending.checkpoint
+        if sequence is None and carried is None:
+            self._writer.write_batch(pending.batch)
+            return
+        checkpoint = None if carried is None else self._sent_shared.message(carried)
+        metadata = encode(BatchMetadata(sequence, checkpoint))
+        self._writer.write_with_metadata(pending.batch, metadata)
 
     def answers(self) -> Iterator[Answer]:
         """Answers as they come, until the stream ends for whatever reason."""

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from . import lifetime
 from .ack import Ack
+from .checkpoints.checkpoint import Checkpoint
 from .delivery import Delivery
 from .errors import ClientError, InvalidRequest, TimedOut
 from .put_stream import PutStream
 from .stream_threads import Position, StreamThreads
-from .wire import Checkpoint, WriteResult
+from .wire import WriteResult
 
 
 class SendLoop:
@@ -58,7 +59,7 @@ class SendLoop:
                 raise self._delivery.failure
             if self._threads.closing:
                 raise InvalidRequest("the writer is closed: open another one")
-            if not self._window.has_room(batch.nbytes):
+            if not self._window.has_room(self._delivery.weight(batch, checkpoint)):
                 return None
             ack = Ack(self.check_silence)
             self._delivery.append(batch, checkpoint, ack)
@@ -67,10 +68,11 @@ class SendLoop:
             self._threads.work.notify_all()
             return ack
 
-    def wait_for_room(self, nbytes: int) -> None:
-        """Wait for a while that a batch of ``nbytes`` may be appended; ask :meth:`append`."""
+    def wait_for_room(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> None:
+        """Wait for a while that these may be appended; ask :meth:`append`."""
         wait_s = self.check_silence()
         with self._lock:
+            nbytes = self._delivery.weight(batch, checkpoint)
             if not (self._delivery.failure or self._window.has_room(nbytes)):
                 self._threads.room.wait(wait_s)
 

@@ -252,7 +252,7 @@ class StreamThreads:
             if ended() or not window.has_unsent:
                 return False
             pending = window.take(time.monotonic())
-        stream.send(pending.batch, pending.metadata)
+        stream.send(pending)
         return True
 
     def _read(self, stream: PutStream, generation: int) -> None:

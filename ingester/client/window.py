@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from .ack import Ack
+from .checkpoints.checkpoint import Carried
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
@@ -34,17 +35,14 @@ class Pending(msgspec.Struct, eq=False):
     """A batch that waits for its answer."""
 
     batch: pa.RecordBatch
-    metadata: bytes | None
+    checkpoint: Carried | None
     sequence: int | None
     ack: Ack
-    nbytes: int = 0
+    nbytes: int
     times_sent: int = 0
     sent_at: float = 0.0
     acknowledged: bool = False
     """Whether it was answered before, and is sent again because a daemon lost it."""
-
-    def __post_init__(self) -> None:
-        self.nbytes = int(self.batch.nbytes)
 
 
 class SendWindow:

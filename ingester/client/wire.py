@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from . import arguments
+from .checkpoints.checkpoint import CheckpointMessage
 from .errors import InvalidRequest
 
 Scope = Literal["all", "version", "buffered"]
@@ -25,18 +26,11 @@ Filter: TypeAlias = Sequence[tuple[Any, ...]] | Sequence[Sequence[tuple[Any, ...
 """Terms (:data:`Term`) that must all hold, or a list of such lists of which one must."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A source's position, stored with the batch that reaches it."""
-
-    partition: str
-    state: bytes
-
-
 class BatchMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """The metadata of a batch."""
 
     sequence: int | None = None
-    checkpoint: Checkpoint | None = None  # msgspec writes bytes as base64
+    checkpoint: CheckpointMessage | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -12,12 +12,13 @@ The caller's threads never touch the network: they append to a window and wait f
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import msgspec
 import pyarrow as pa
 
 from .ack import Ack, all_of
+from .checkpoints.checkpoint import Checkpoint, checked
 from .delivery import Delivery
 from .errors import InvalidRequest, UnknownOutcome
 from .fitting import aligned
@@ -27,7 +28,7 @@ from .put_stream import PutStream
 from .retry import RetryPolicy, RetryState
 from .send_loop import SendLoop
 from .window import SendWindow, WindowLimits
-from .wire import Checkpoint, WriteResult
+from .wire import WriteResult
 
 
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +84,8 @@ class Writer:
                 daemon's ``flight.max_batch_bytes``; it is held until answered. Or what
                 ``Client.write`` takes, brought to the writer's schema: one operation if it fits
                 16 MiB, else several, and the promise is of all of them.
-            checkpoint: a source partition and its state, stored with the (last) batch.
+            checkpoint: a source partition and its state, stored with the (last) batch: both are
+                there or neither is. See :class:`Checkpoint` for bytes that partitions share.
 
         Raises:
             InvalidRequest: no rows, or of another schema than the writer; or what makes several
@@ -91,15 +93,16 @@ class Writer:
                 came before is on its way.
             ClientError: the writer has failed; what it raised then.
         """
+        stored = checked(checkpoint)
         if self._fits(data):
-            return self._append(data, checkpoint)
+            return self._append(data, stored)
         batches = self._batches(data)
         acks = []
         batch = next(batches)
         for following in batches:
             acks.append(self._append(batch, None))
             batch = following
-        acks.append(self._append(batch, checkpoint))
+        acks.append(self._append(batch, stored))
         return acks[0] if len(acks) == 1 else all_of(acks, self._send_loop.check_silence)
 
     def try_write(
@@ -110,14 +113,11 @@ class Writer:
             data, *more = self._batches(data)
             if more:
                 raise InvalidRequest("try_write takes what fits one batch of 16 MiB; use write")
-        return self._send_loop.append(data, _checkpoint(checkpoint))
+        return self._send_loop.append(data, checked(checkpoint))
 
-    def _append(
-        self, batch: pa.RecordBatch, checkpoint: Checkpoint | tuple[str, bytes] | None
-    ) -> Ack:
-        stored = _checkpoint(checkpoint)
-        while (ack := self._send_loop.append(batch, stored)) is None:
-            self._send_loop.wait_for_room(batch.nbytes)
+    def _append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> Ack:
+        while (ack := self._send_loop.append(batch, checkpoint)) is None:
+            self._send_loop.wait_for_room(batch, checkpoint)
         return ack
 
     def _fits(self, data: Data) -> bool:
@@ -169,15 +169,3 @@ class Writer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a writer belongs to its process: open one in each")
-
-
-def _checkpoint(given: Any) -> Checkpoint | None:
-    if given is None:
-        return None
-    parts = (given.partition, given.state) if isinstance(given, Checkpoint) else given
-    if not isinstance(parts, tuple) or [type(part) for part in parts] != [str, bytes]:
-        raise InvalidRequest(
-            f"checkpoint={given!r}: expected a source partition and its state, as"
-            " ('topic-0', b'offset 17')"
-        )
-    return Checkpoint(*parts)

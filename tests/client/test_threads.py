@@ -13,7 +13,7 @@ from ingester.client.delivery import Delivery
 from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER, RetryState
 from ingester.client.send_loop import SendLoop
-from ingester.client.window import SendWindow, WindowLimits
+from ingester.client.window import Pending, SendWindow, WindowLimits
 from ingester.client.wire import put_command
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon
@@ -28,9 +28,9 @@ class BrokenStream(PutStream):
 
     broken = ""
 
-    def send(self, batch: pa.RecordBatch, metadata: bytes | None) -> None:
+    def send(self, pending: Pending) -> None:
         self._may_fail("send")
-        super().send(batch, metadata)
+        super().send(pending)
 
     def answers(self) -> Iterator[Answer]:
         self._may_fail("answers")

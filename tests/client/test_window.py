@@ -11,7 +11,7 @@ BATCH = pa.record_batch({"v": pa.array([1], pa.int64())})
 
 
 def pending(sequence: int) -> Pending:
-    return Pending(BATCH, None, sequence, Ack(lambda: 30.0))
+    return Pending(BATCH, None, sequence, Ack(lambda: 30.0), BATCH.nbytes)
 
 
 @given(st.lists(st.sampled_from(["append", "take", "answered", "rewind"]), max_size=60))

@@ -1,0 +1,162 @@
+"""Checkpoints as the client sends them: checked, and bulky bytes once in a stream."""
+
+import hashlib
+from typing import Any
+
+import pytest
+import trio
+
+from ingester.client import Checkpoint, Client, InvalidRequest
+from ingester.client.ack import Ack
+from ingester.client.checkpoints.checkpoint import (
+    MAX_STATE_BYTES,
+    Carried,
+    CheckpointMessage,
+    SentShared,
+    shared_id,
+)
+from ingester.client.delivery import Delivery
+from ingester.client.retry import RetryPolicy, RetryState
+from ingester.client.trio_client import TrioClient
+from ingester.client.window import SendWindow, WindowLimits
+from tests.client.rows import SCHEMA, batch
+from tests.client.small_daemon import LostAnswer, SmallDaemon
+
+A, B = b"dictionary a", b"dictionary b"
+
+
+def sent(stream: SentShared, partition: str, shared: bytes | None) -> str:
+    carried = Carried(
+        Checkpoint(partition, b"s", shared), None if shared is None else shared_id(shared)
+    )
+    message = stream.message(carried)
+    assert isinstance(message, CheckpointMessage)
+    assert message.shared is None or message.shared_id is None
+    if message.shared is not None:
+        return "bytes"
+    return "id" if message.shared_id is not None else "none"
+
+
+def test_shared_bytes_are_sent_once_and_again_when_nothing_refers_to_them() -> None:
+    stream = SentShared()
+    forms = [
+        sent(stream, partition, shared)
+        for partition, shared in [
+            ("p", A),
+            ("p", A),
+            ("q", A),
+            ("p", B),
+            ("q", None),  # from here on nothing refers to A: the daemon may have dropped it
+            ("q", A),
+            ("p", B),
+        ]
+    ]
+    assert forms == ["bytes", "id", "id", "bytes", "none", "bytes", "id"]
+
+
+def test_a_stream_of_very_many_partitions_forgets_and_sends_the_bytes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingester.client.checkpoints.checkpoint._REMEMBERED", 2)
+    stream = SentShared()
+    forms = [sent(stream, partition, A) for partition in ("p", "q", "r", "s", "t", "p")]
+    assert forms == ["bytes", "id", "id", "id", "id", "id"]
+    assert len(stream._latest) <= 2  # its bound is not seen from outside
+
+
+def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: Client) -> None:
+    def lose_the_third(n: int) -> None:
+        if n == 3:
+            raise LostAnswer("lost", b'{"code": "limit", "message": "lost"}')
+
+    daemon.after = lose_the_third
+    with client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1) as writer:
+        for n in range(5):
+            writer.write(batch(n), Checkpoint(f"p{n % 2}", b"", A)).result()
+    found = [(each or {})["checkpoint"] for each in daemon.metadata]
+    known = (False, hashlib.sha256(A).hexdigest())
+    assert [("shared" in each, each.get("shared_id")) for each in found] == [
+        (True, None),
+        known,
+        known,
+        (True, None),  # the third again
+        known,
+        known,
+    ]
+    assert [each["state"] for each in found] == [""] * 6
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("topic-0", "expected a source partition and its state, as ('topic-0', b'offset 17')"),
+        (("topic-0", "17"), "checkpoint state: expected bytes, not str"),
+        ((b"topic-0", b"17"), "checkpoint partition: expected text"),
+        (("", b"17"), "checkpoint partition '' has 0 bytes; a partition's name has 1 to 256"),
+        (("é" * 129, b"17"), "has 258 bytes; a partition's name has 1 to 256"),
+        (("a\nb", b"17"), "checkpoint partition 'a\\nb' has a control character"),
+        (("a\x85b", b"17"), "has a control character"),
+        (("\ud800", b"17"), "is not valid UTF-8"),
+        (("p", b"x" * (MAX_STATE_BYTES + 1)), "state has 1,048,577 bytes; at most 1,048,576"),
+        (("p", b"", b"x" * (MAX_STATE_BYTES + 1)), "shared has 1,048,577 bytes; at most 1,048,576"),
+    ],
+)
+def test_a_checkpoint_that_no_daemon_takes_is_refused_before_its_batch(
+    daemon: SmallDaemon, client: Client, given: Any, says: str
+) -> None:
+    with client.writer("ns", "t", SCHEMA) as writer:
+        with pytest.raises(InvalidRequest) as refused:
+            writer.write(batch(1), given)
+        assert says in str(refused.value)
+        writer.write(batch(2), ("p", b"x" * MAX_STATE_BYTES)).result()
+    assert daemon.table("ns", "t").num_rows == 1
+
+
+def test_states_count_in_the_window_and_what_is_shared_counts_once() -> None:
+    one = Delivery(SendWindow(WindowLimits(bytes=1000)), None, RetryState(RetryPolicy(), lambda: 0))
+    rows = batch(1)
+    shared = b"x" * 600
+    checkpoint = Checkpoint("p", b"y" * 100, shared)
+    assert one.weight(rows, checkpoint) == rows.nbytes + 700
+    one.append(rows, checkpoint, Ack(lambda: 30.0))
+    again = one.weight(rows, Checkpoint("q", b"y" * 100, shared))
+    assert again == rows.nbytes + 100
+    assert one.window.has_room(again)
+    assert not one.window.has_room(one.weight(rows, Checkpoint("q", b"", b"z" * 600)))
+
+
+def test_the_three_calls_and_the_listing_say_what_the_daemon_says(
+    daemon: SmallDaemon, client: Client
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answered(body: dict[str, Any]) -> list[dict[str, Any]]:
+        asked.append(body)
+        return [
+            {
+                "table_version": 1,
+                "partition": body["partition"],
+                "state": "AP8=",
+                "shared": None,
+                "durable": False,
+                "durable_state": "",
+                "durable_shared": None,
+                "of_a_newer_daemon": 7,
+            }
+        ]
+
+    daemon.actions["checkpoint_get"] = daemon.actions["checkpoint_put"] = answered
+    stored = client.checkpoint("ns", "t", "p")
+    assert (stored.state, stored.durable, stored.durable_state) == (b"\x00\xff", False, b"")
+    client.put_checkpoint("ns", "t", "p", b"\x00\xff", b"")
+    client.put_checkpoint("ns", "t", "p", b"")
+    key = {"namespace": "ns", "table": "t", "partition": "p"}
+    assert asked == [key, {**key, "state": "AP8=", "shared": ""}, {**key, "state": ""}]
+    with pytest.raises(InvalidRequest, match="control character"):
+        client.delete_checkpoint("ns", "t", "\t")
+
+    async def from_trio() -> None:
+        async with TrioClient(daemon.endpoint) as awaited:
+            assert await awaited.checkpoint("ns", "t", "p") == stored
+
+    trio.run(from_trio)
