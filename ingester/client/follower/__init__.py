@@ -1,0 +1,4 @@
+"""A local copy of tables, which follows them: files of a version, then what came after, then live.
+
+``sink`` is the interface of what keeps the copy. Start reading there.
+"""
