@@ -72,45 +72,25 @@ It never looks into a payload, never waits for a fixed time to make groups large
 failed sync again. Start reading at ``log``, then ``append_queue``.
 """
 
-from wal.disk import Disk
-from wal.entry import Draft, Entry, OrderedSession, Preamble
-from wal.errors import (
-    DirectoryLocked,
-    LogClosed,
-    LogDamaged,
-    LogError,
-    LogFailed,
-    LogFull,
-    LogTooNew,
-    LogWriteFailed,
-)
-from wal.format import LogIdentity, RecordKind
-from wal.lock import DirectoryLock
-from wal.log import Log
-from wal.replay import Record
-from wal.settings import LogSettings, LogStatistics, Recovered, SegmentFacts
-
-__all__ = [
-    "DirectoryLock",
-    "DirectoryLocked",
-    "Disk",
-    "Draft",
-    "Entry",
-    "Log",
-    "LogClosed",
-    "LogDamaged",
-    "LogError",
-    "LogFailed",
-    "LogFull",
-    "LogIdentity",
-    "LogSettings",
-    "LogStatistics",
-    "LogTooNew",
-    "LogWriteFailed",
-    "OrderedSession",
-    "Preamble",
-    "Record",
-    "RecordKind",
-    "Recovered",
-    "SegmentFacts",
-]
+from wal.disk import Disk as Disk
+from wal.entry import Draft as Draft
+from wal.entry import Entry as Entry
+from wal.entry import OrderedSession as OrderedSession
+from wal.entry import Preamble as Preamble
+from wal.errors import DirectoryLocked as DirectoryLocked
+from wal.errors import LogClosed as LogClosed
+from wal.errors import LogDamaged as LogDamaged
+from wal.errors import LogError as LogError
+from wal.errors import LogFailed as LogFailed
+from wal.errors import LogFull as LogFull
+from wal.errors import LogTooNew as LogTooNew
+from wal.errors import LogWriteFailed as LogWriteFailed
+from wal.format import LogIdentity as LogIdentity
+from wal.format import RecordKind as RecordKind
+from wal.lock import DirectoryLock as DirectoryLock
+from wal.log import Log as Log
+from wal.replay import Record as Record
+from wal.settings import LogSettings as LogSettings
+from wal.settings import LogStatistics as LogStatistics
+from wal.settings import Recovered as Recovered
+from wal.settings import SegmentFacts as SegmentFacts

@@ -12,16 +12,7 @@ lets through fits the table exactly, so that nothing behind it can fail on a val
 ``types``, then ``normalise``.
 """
 
-from ingester.schema.deletes import DeleteNormaliser
-from ingester.schema.names import check_column_names, check_schema_size, check_table_name
-from ingester.schema.normalise import Normaliser
-from ingester.schema.types import table_type
-
-__all__ = [
-    "DeleteNormaliser",
-    "Normaliser",
-    "check_column_names",
-    "check_schema_size",
-    "check_table_name",
-    "table_type",
-]
+from ingester.schema.deletes import DeleteNormaliser as DeleteNormaliser
+from ingester.schema.names import check_schema_size as check_schema_size
+from ingester.schema.normalise import Normaliser as Normaliser
+from ingester.schema.types import table_type as table_type

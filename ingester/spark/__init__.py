@@ -24,32 +24,15 @@ PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio 
 executors need this distribution and not its servers. Start reading at ``read``.
 """
 
-from __future__ import annotations
-
-from ingester.spark.compaction.api import compact, expire, rewrite
-from ingester.spark.compaction.report import CompactionReport
-from ingester.spark.errors import (
-    PySparkMissing,
-    ReaderUnsuitable,
-    StreamUnsuitable,
-    TailStale,
-    TailUnavailable,
-    WriteRefused,
-)
-from ingester.spark.read.read_table import read_table
-from ingester.spark.register import register
-
-__all__ = [
-    "CompactionReport",
-    "PySparkMissing",
-    "ReaderUnsuitable",
-    "StreamUnsuitable",
-    "TailStale",
-    "TailUnavailable",
-    "WriteRefused",
-    "compact",
-    "expire",
-    "read_table",
-    "register",
-    "rewrite",
-]
+from ingester.spark.compaction.api import compact as compact
+from ingester.spark.compaction.api import expire as expire
+from ingester.spark.compaction.api import rewrite as rewrite
+from ingester.spark.compaction.report import CompactionReport as CompactionReport
+from ingester.spark.errors import PySparkMissing as PySparkMissing
+from ingester.spark.errors import ReaderUnsuitable as ReaderUnsuitable
+from ingester.spark.errors import StreamUnsuitable as StreamUnsuitable
+from ingester.spark.errors import TailStale as TailStale
+from ingester.spark.errors import TailUnavailable as TailUnavailable
+from ingester.spark.errors import WriteRefused as WriteRefused
+from ingester.spark.read.read_table import read_table as read_table
+from ingester.spark.register import register as register

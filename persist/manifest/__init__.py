@@ -31,139 +31,76 @@ a kept version needs. All of it blocks: no trio, and pyarrow for zstd alone. Nam
 state store, whose checkpoint format v2 has the same structure. Start reading at ``committing``.
 """
 
-from __future__ import annotations
-
-from persist.manifest.actions import (
-    Action,
-    Add,
-    Applied,
-    AppliedKey,
-    Checkpoint,
-    ColumnStats,
-    EpochComplete,
-    Horizon,
-    Origin,
-    OriginAhead,
-    OriginExpired,
-    OriginRun,
-    Owner,
-    PartitionKey,
-    Properties,
-    Remove,
-    Schema,
-    Spec,
-    Txn,
-    Values,
-    Writer,
-    WriterIdentity,
-)
-from persist.manifest.claims import claim_epoch
-from persist.manifest.committing import Proposal, Rebase, commit
-from persist.manifest.draft import apply
-from persist.manifest.errors import (
-    ActionRefused,
-    CommitUnclear,
-    Fenced,
-    ManifestDamaged,
-    ManifestError,
-    MomentNotKept,
-    NotReplaced,
-    OriginMoved,
-    PartitionsChanged,
-    PartlyCovered,
-    ProposalConflict,
-    RewriteVoid,
-    TableNotFound,
-    UploadExpired,
-    VersionNotKept,
-)
-from persist.manifest.gc import CleanUp, Deleted, carry_out, clean_up, janitor, write_due_snapshot
-from persist.manifest.gc_plan import Plan, Retention, plan_clean_up
-from persist.manifest.history import Removals, Step, kept_versions, version_as_of, walk
-from persist.manifest.reading import CommittedVersion, Manifest, list_tables
-from persist.manifest.rebasing import (
-    check_replaced,
-    live_owner,
-    rebase,
-    undisturbed,
-    unmoved,
-)
-from persist.manifest.snapshots import snapshot_due, write_snapshot
-from persist.manifest.state import ALL_APPLIED, EMPTY, NOTHING_APPLIED, Lineage, TableState
-from persist.manifest.verifying import Verification, verify
-
-__all__ = [
-    "ALL_APPLIED",
-    "EMPTY",
-    "NOTHING_APPLIED",
-    "Action",
-    "ActionRefused",
-    "Add",
-    "Applied",
-    "AppliedKey",
-    "Checkpoint",
-    "CleanUp",
-    "ColumnStats",
-    "CommitUnclear",
-    "CommittedVersion",
-    "Deleted",
-    "EpochComplete",
-    "Fenced",
-    "Horizon",
-    "Lineage",
-    "Manifest",
-    "ManifestDamaged",
-    "ManifestError",
-    "MomentNotKept",
-    "NotReplaced",
-    "Origin",
-    "OriginAhead",
-    "OriginExpired",
-    "OriginMoved",
-    "OriginRun",
-    "Owner",
-    "PartitionKey",
-    "PartitionsChanged",
-    "PartlyCovered",
-    "Plan",
-    "Properties",
-    "Proposal",
-    "ProposalConflict",
-    "Rebase",
-    "Removals",
-    "Remove",
-    "Retention",
-    "RewriteVoid",
-    "Schema",
-    "Spec",
-    "Step",
-    "TableNotFound",
-    "TableState",
-    "Txn",
-    "UploadExpired",
-    "Values",
-    "Verification",
-    "VersionNotKept",
-    "Writer",
-    "WriterIdentity",
-    "apply",
-    "carry_out",
-    "check_replaced",
-    "claim_epoch",
-    "clean_up",
-    "commit",
-    "janitor",
-    "kept_versions",
-    "list_tables",
-    "live_owner",
-    "plan_clean_up",
-    "rebase",
-    "snapshot_due",
-    "undisturbed",
-    "unmoved",
-    "verify",
-    "version_as_of",
-    "walk",
-    "write_due_snapshot",
-    "write_snapshot",
-]
+from persist.manifest.actions import Action as Action
+from persist.manifest.actions import Add as Add
+from persist.manifest.actions import Applied as Applied
+from persist.manifest.actions import AppliedKey as AppliedKey
+from persist.manifest.actions import Checkpoint as Checkpoint
+from persist.manifest.actions import ColumnStats as ColumnStats
+from persist.manifest.actions import EpochComplete as EpochComplete
+from persist.manifest.actions import Horizon as Horizon
+from persist.manifest.actions import Origin as Origin
+from persist.manifest.actions import OriginAhead as OriginAhead
+from persist.manifest.actions import OriginExpired as OriginExpired
+from persist.manifest.actions import OriginRun as OriginRun
+from persist.manifest.actions import Owner as Owner
+from persist.manifest.actions import PartitionKey as PartitionKey
+from persist.manifest.actions import Properties as Properties
+from persist.manifest.actions import Remove as Remove
+from persist.manifest.actions import Schema as Schema
+from persist.manifest.actions import Spec as Spec
+from persist.manifest.actions import Txn as Txn
+from persist.manifest.actions import Values as Values
+from persist.manifest.actions import Writer as Writer
+from persist.manifest.actions import WriterIdentity as WriterIdentity
+from persist.manifest.claims import claim_epoch as claim_epoch
+from persist.manifest.committing import Proposal as Proposal
+from persist.manifest.committing import Rebase as Rebase
+from persist.manifest.committing import commit as commit
+from persist.manifest.draft import apply as apply
+from persist.manifest.errors import ActionRefused as ActionRefused
+from persist.manifest.errors import CommitUnclear as CommitUnclear
+from persist.manifest.errors import Fenced as Fenced
+from persist.manifest.errors import ManifestDamaged as ManifestDamaged
+from persist.manifest.errors import ManifestError as ManifestError
+from persist.manifest.errors import MomentNotKept as MomentNotKept
+from persist.manifest.errors import NotReplaced as NotReplaced
+from persist.manifest.errors import OriginMoved as OriginMoved
+from persist.manifest.errors import PartitionsChanged as PartitionsChanged
+from persist.manifest.errors import PartlyCovered as PartlyCovered
+from persist.manifest.errors import ProposalConflict as ProposalConflict
+from persist.manifest.errors import RewriteVoid as RewriteVoid
+from persist.manifest.errors import TableNotFound as TableNotFound
+from persist.manifest.errors import UploadExpired as UploadExpired
+from persist.manifest.errors import VersionNotKept as VersionNotKept
+from persist.manifest.gc import CleanUp as CleanUp
+from persist.manifest.gc import Deleted as Deleted
+from persist.manifest.gc import carry_out as carry_out
+from persist.manifest.gc import clean_up as clean_up
+from persist.manifest.gc import janitor as janitor
+from persist.manifest.gc import write_due_snapshot as write_due_snapshot
+from persist.manifest.gc_plan import Plan as Plan
+from persist.manifest.gc_plan import Retention as Retention
+from persist.manifest.gc_plan import plan_clean_up as plan_clean_up
+from persist.manifest.history import Removals as Removals
+from persist.manifest.history import Step as Step
+from persist.manifest.history import kept_versions as kept_versions
+from persist.manifest.history import version_as_of as version_as_of
+from persist.manifest.history import walk as walk
+from persist.manifest.reading import CommittedVersion as CommittedVersion
+from persist.manifest.reading import Manifest as Manifest
+from persist.manifest.reading import list_tables as list_tables
+from persist.manifest.rebasing import check_replaced as check_replaced
+from persist.manifest.rebasing import live_owner as live_owner
+from persist.manifest.rebasing import rebase as rebase
+from persist.manifest.rebasing import undisturbed as undisturbed
+from persist.manifest.rebasing import unmoved as unmoved
+from persist.manifest.snapshots import snapshot_due as snapshot_due
+from persist.manifest.snapshots import write_snapshot as write_snapshot
+from persist.manifest.state import ALL_APPLIED as ALL_APPLIED
+from persist.manifest.state import EMPTY as EMPTY
+from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
+from persist.manifest.state import Lineage as Lineage
+from persist.manifest.state import TableState as TableState
+from persist.manifest.verifying import Verification as Verification
+from persist.manifest.verifying import verify as verify

@@ -15,37 +15,19 @@ An object is never changed in place. Safe to import on Spark executors: no trio,
 an ``s3://`` URL is opened. Start reading at ``contract``.
 """
 
-from __future__ import annotations
-
-from persist.store.contract import ObjectInfo, ObjectStore, PutInfo
-from persist.store.errors import (
-    AlreadyExists,
-    NotFound,
-    StoreDenied,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    StoreUnsuitable,
-)
-from persist.store.opening import open_store
-from persist.store.probe import check_store
-from persist.store.retry import StoreRetry, Tell, retry, retry_async
-
-__all__ = [
-    "AlreadyExists",
-    "NotFound",
-    "ObjectInfo",
-    "ObjectStore",
-    "PutInfo",
-    "StoreDenied",
-    "StoreError",
-    "StoreFull",
-    "StoreRetry",
-    "StoreUnavailable",
-    "StoreUnsuitable",
-    "Tell",
-    "check_store",
-    "open_store",
-    "retry",
-    "retry_async",
-]
+from persist.store.contract import ObjectInfo as ObjectInfo
+from persist.store.contract import ObjectStore as ObjectStore
+from persist.store.contract import PutInfo as PutInfo
+from persist.store.errors import AlreadyExists as AlreadyExists
+from persist.store.errors import NotFound as NotFound
+from persist.store.errors import StoreDenied as StoreDenied
+from persist.store.errors import StoreError as StoreError
+from persist.store.errors import StoreFull as StoreFull
+from persist.store.errors import StoreUnavailable as StoreUnavailable
+from persist.store.errors import StoreUnsuitable as StoreUnsuitable
+from persist.store.opening import open_store as open_store
+from persist.store.probe import check_store as check_store
+from persist.store.retry import StoreRetry as StoreRetry
+from persist.store.retry import Tell as Tell
+from persist.store.retry import retry as retry
+from persist.store.retry import retry_async as retry_async
