@@ -37,31 +37,22 @@ def sent(stream: SentShared, partition: str, shared: bytes | None) -> str:
     return "id" if message.shared_id is not None else "none"
 
 
-def test_shared_bytes_are_sent_once_and_again_when_nothing_refers_to_them() -> None:
+def test_shared_bytes_are_sent_once_in_a_stream() -> None:
     stream = SentShared()
-    forms = [
-        sent(stream, partition, shared)
-        for partition, shared in [
-            ("p", A),
-            ("p", A),
-            ("q", A),
-            ("p", B),
-            ("q", None),  # from here on nothing refers to A: the daemon may have dropped it
-            ("q", A),
-            ("p", B),
-        ]
+    asked = [("p", A), ("p", A), ("q", A), ("p", B), ("q", None), ("q", A), ("p", B)]
+    forms = [sent(stream, partition, shared) for partition, shared in asked]
+    assert forms == ["bytes", "id", "id", "bytes", "none", "id", "id"]
+
+
+def test_a_stream_of_many_shared_bytes_sends_the_oldest_again() -> None:
+    stream = SentShared()
+    many = [bytes([n]) for n in range(9)]  # a daemon remembers 16 of a stream
+    assert [sent(stream, "p", each) for each in many] == ["bytes"] * 9
+    assert [sent(stream, "p", each) for each in (many[8], many[1], many[0])] == [
+        "id",
+        "id",
+        "bytes",
     ]
-    assert forms == ["bytes", "id", "id", "bytes", "none", "bytes", "id"]
-
-
-def test_a_stream_of_very_many_partitions_forgets_and_sends_the_bytes_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ingester.client.checkpoints.checkpoint._REMEMBERED", 2)
-    stream = SentShared()
-    forms = [sent(stream, partition, A) for partition in ("p", "q", "r", "s", "t", "p")]
-    assert forms == ["bytes", "id", "id", "id", "id", "id"]
-    assert len(stream._latest) <= 2  # its bound is not seen from outside
 
 
 def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: Client) -> None:
@@ -90,15 +81,15 @@ def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: 
     ("given", "says"),
     [
         ("topic-0", "expected a source partition and its state, as ('topic-0', b'offset 17')"),
-        (("topic-0", "17"), "checkpoint state: expected bytes, not str"),
-        ((b"topic-0", b"17"), "checkpoint partition: expected text"),
-        (("", b"17"), "checkpoint partition '' has 0 bytes; a partition's name has 1 to 256"),
-        (("é" * 129, b"17"), "has 258 bytes; a partition's name has 1 to 256"),
-        (("a\nb", b"17"), "checkpoint partition 'a\\nb' has a control character"),
-        (("a\x85b", b"17"), "has a control character"),
-        (("\ud800", b"17"), "is not valid UTF-8"),
-        (("p", b"x" * (MAX_STATE_BYTES + 1)), "state has 1,048,577 bytes; at most 1,048,576"),
-        (("p", b"", b"x" * (MAX_STATE_BYTES + 1)), "shared has 1,048,577 bytes; at most 1,048,576"),
+        (("topic-0", "17"), "checkpoint: the checkpoint state is bytes, not str"),
+        ((b"topic-0", b"17"), "checkpoint: the partition is text, not b'topic-0'"),
+        (("", b"17"), "checkpoint: a partition's name has 1 to 256 bytes, this one 0"),
+        (("é" * 129, b"17"), "checkpoint: a partition's name has 1 to 256 bytes, this one 258"),
+        (("a\nb", b"17"), "checkpoint: partition 'a\\nb' has control characters"),
+        (("a\u202eb", b"17"), "has control characters"),
+        (("\ud800", b"17"), "is not UTF-8"),
+        (("p", b"x" * (MAX_STATE_BYTES + 1)), "checkpoint state has 1048577 B; at most 1048576"),
+        (("p", b"", b"x" * (MAX_STATE_BYTES + 1)), "shared state has 1048577 B; at most 1048576"),
     ],
 )
 def test_a_checkpoint_that_no_daemon_takes_is_refused_before_its_batch(
@@ -152,7 +143,7 @@ def test_the_three_calls_and_the_listing_say_what_the_daemon_says(
     client.put_checkpoint("ns", "t", "p", b"")
     key = {"namespace": "ns", "table": "t", "partition": "p"}
     assert asked == [key, {**key, "state": "AP8=", "shared": ""}, {**key, "state": ""}]
-    with pytest.raises(InvalidRequest, match="control character"):
+    with pytest.raises(InvalidRequest, match="control characters"):
         client.delete_checkpoint("ns", "t", "\t")
 
     async def from_trio() -> None:

@@ -1,20 +1,21 @@
 """A source's state: checked before it is sent, and put into a batch's metadata.
 
-Law of this file: pure, with no thread, socket or clock.
+Law of this file: pure, with no thread, socket or clock. What the daemon would refuse is refused
+here, in its words.
 
-Bytes that many partitions share go out once in a stream, and by their SHA-256 after that:
+Bytes that many partitions share go out once in a stream, and by their SHA-256 after that. A daemon
+remembers the newest few of a stream, so a stream of more has them sent again. A stream that is
+opened anew knows of nothing that was sent: the daemon may be another one by then.
 
-    state of p, shared A ──▶ A's bytes        p refers to A
-    state of q, shared A ──▶ A's id           the stream has sent A, and p still refers to it
-    state of p and of q, shared B             nothing refers to A any more: the daemon may drop it
     state of p, shared A ──▶ A's bytes
-
-A stream that is opened anew knows of nothing that was sent, so what is sent again on it carries the
-bytes again: the daemon may be another one by then, or have lost its disk.
+    state of q, shared A ──▶ A's id
+        the connection is lost, and another stream is opened
+    state of q, shared A ──▶ A's bytes
 """
 
 import datetime
 import hashlib
+import unicodedata
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,8 +26,10 @@ MAX_STATE_BYTES = 1 << 20
 """The limit of a state, and of the bytes that it shares with others."""
 MAX_PARTITION_BYTES = 256
 _AS = "a source partition and its state, as ('topic-0', b'offset 17')"
-_REMEMBERED = 10_000
-"""The partitions of a stream whose bytes are remembered; with more, all are sent once more."""
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of characters that do not show, or change how others do."""
+_REMEMBERED = 8
+"""The shared bytes of a stream that are sent by their id again; a daemon remembers 16."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -97,8 +100,8 @@ def checked(given: Any) -> Checkpoint | None:
     shared = given[2] if len(given) == 3 else None
     return Checkpoint(
         partition_name(given[0]),
-        _bytes("state", given[1]),
-        None if shared is None else _bytes("shared", shared),
+        _bytes("checkpoint state", given[1]),
+        None if shared is None else _bytes("shared state", shared),
     )
 
 
@@ -109,36 +112,31 @@ def partition_name(value: Any) -> str:
         InvalidRequest: not 1 to 256 bytes of text, or with a control character.
     """
     if not isinstance(value, str):
-        raise InvalidRequest(
-            f"checkpoint partition: expected text, not {value!r}: a checkpoint is {_AS}"
-        )
+        raise InvalidRequest(f"checkpoint: the partition is text, not {value!r}: expected {_AS}")
     try:
         size = len(value.encode())
-    except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"checkpoint partition {value!r} is not valid UTF-8") from exc
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"checkpoint: partition {value!r} is not UTF-8") from None
     if not 1 <= size <= MAX_PARTITION_BYTES:
         raise InvalidRequest(
-            f"checkpoint partition {value[:64]!r} has {size} bytes; a partition's name has 1 to"
-            f" {MAX_PARTITION_BYTES}"
+            f"checkpoint: a partition's name has 1 to {MAX_PARTITION_BYTES} bytes, this one {size}"
         )
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in value):
-        raise InvalidRequest(
-            f"checkpoint partition {value!r} has a control character; a partition's name is plain"
-            " text"
-        )
+    if any(unicodedata.category(character) in _UNSEEN for character in value):
+        raise InvalidRequest(f"checkpoint: partition {value!r} has control characters")
     return value
 
 
-def _bytes(what: str, value: Any) -> bytes:
+def _bytes(which: str, value: Any) -> bytes:
     if isinstance(value, bytearray | memoryview):
         value = bytes(value)
     if not isinstance(value, bytes):
         raise InvalidRequest(
-            f"checkpoint {what}: expected bytes, not {type(value).__name__}: a checkpoint is {_AS}"
+            f"checkpoint: the {which} is bytes, not {type(value).__name__}: expected {_AS}"
         )
     if len(value) > MAX_STATE_BYTES:
         raise InvalidRequest(
-            f"checkpoint {what} has {len(value):,} bytes; at most {MAX_STATE_BYTES:,} are kept"
+            f"checkpoint: {which} has {len(value)} B; at most {MAX_STATE_BYTES} are taken. What"
+            " many partitions have in common belongs into 'shared'; bulk belongs into a table"
         )
     return value
 
@@ -156,32 +154,17 @@ class Carried(NamedTuple):
 
 
 class SentShared:
-    """The shared bytes that one stream has sent, and to which some partition still refers."""
+    """The shared bytes that one stream has sent, the newest few, by their ids."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, str] = {}
-        """What the newest checkpoint of each partition refers to."""
-        self._references: dict[str, int] = {}
+        self._sent: list[str] = []
 
     def message(self, carried: Carried) -> CheckpointMessage:
         """The form in which a checkpoint is sent next."""
         checkpoint, shared = carried
-        known = shared in self._references
-        self._refer(checkpoint.partition, shared)
-        bulk = None if known else checkpoint.shared
-        by_id = shared if known else None
-        return CheckpointMessage(checkpoint.partition, checkpoint.state, bulk, by_id)
-
-    def _refer(self, partition: str, shared: str | None) -> None:
-        before = self._latest.pop(partition, None)
-        if before is not None:
-            self._references[before] -= 1
-            if not self._references[before]:
-                del self._references[before]
         if shared is None:
-            return
-        if len(self._latest) >= _REMEMBERED:
-            self._latest.clear()
-            self._references.clear()
-        self._latest[partition] = shared
-        self._references[shared] = self._references.get(shared, 0) + 1
+            return CheckpointMessage(checkpoint.partition, checkpoint.state)
+        if shared in self._sent:
+            return CheckpointMessage(checkpoint.partition, checkpoint.state, shared_id=shared)
+        self._sent = [*self._sent, shared][-_REMEMBERED:]
+        return CheckpointMessage(checkpoint.partition, checkpoint.state, checkpoint.shared)
