@@ -136,6 +136,23 @@ class BufferedRows:
                 yield nbytes
             start += 1
 
+    def row_after(self, seq: int) -> int:
+        """The number of the first row of the operations above ``seq``. Safe from any thread.
+
+        The number of all rows, where there is no such operation.
+        """
+        index = bisect_right(self._sequences, seq)
+        return self._ends[index - 1] if index else 0
+
+    def span(self, after_seq: int, upto_seq: int) -> tuple[int, int] | None:
+        """The first and the last sequence above ``after_seq`` and up to ``upto_seq``.
+
+        Safe from any thread; None where no operation has such a sequence.
+        """
+        first = bisect_right(self._sequences, after_seq)
+        behind = bisect_right(self._sequences, upto_seq)
+        return (self._sequences[first], self._sequences[behind - 1]) if first < behind else None
+
     def slices_without(self, after_seq: int, left_out: Collection[int]) -> list[tuple[int, int]]:
         """Find the rows of operations above ``after_seq`` that are not left out.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
@@ -36,6 +36,12 @@ class TableBuffer:
         self.partitions: dict[PartitionKey, PartitionBuffer] = {}
         self.rows = 0
         self.nbytes = 0
+        self.newest = (-1, -1)
+        """(epoch, sequence) of the last operation that was applied to the table."""
+        self.dropped_epoch = -1
+        """The newest epoch of which replay has left operations to whoever has their origin now."""
+        self.on_applied: Callable[[], None] | None = None
+        """Is called after each operation while somebody waits for one."""
         self.replicated_epoch = -1
         """The epoch of the last operation that replication brought."""
         self.refreshed_at = 0.0

@@ -48,6 +48,8 @@ class TreeHooks:
     """Is told each buffer that is frozen, and has to be flushed."""
     on_first_row: Callable[[], None] = lambda: None
     """Is called when a buffer is opened that is the oldest one now."""
+    on_release: Callable[[TableBuffer, BufferHandle], None] = lambda table, handle: None
+    """Is told each buffer whose rows go now, under the table's lock: a version has them."""
     on_released: Callable[[int], None] = lambda nbytes: None
     """Is told the number of bytes of a buffer that is let go of."""
 
@@ -138,6 +140,7 @@ class BufferTree:
             self._ledger.buffered += grown
             holders.append(handle)
         table.rows += operation.rows
+        table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
         if operation.origin is not None and operation.origin_sequence is not None:
             tenure = self.origins.note_applied(
@@ -156,6 +159,8 @@ class BufferTree:
                 self.freeze(table.partitions[handle.partition], "bytes")
             elif handle.messages >= self._limits.messages:
                 self.freeze(table.partitions[handle.partition], "messages")
+        if table.on_applied is not None:
+            table.on_applied()
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
         """Every buffer that rows still go into, with its partition."""
@@ -229,6 +234,7 @@ class BufferTree:
             table.install(state)
             for handle in releasing:
                 nbytes, rows = handle.nbytes, handle.total_rows
+                self._hooks.on_release(table, handle)
                 handle.release()
                 self._forget(table, handle, nbytes, rows)
             return []

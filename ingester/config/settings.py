@@ -191,10 +191,13 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
 
     max_streams: Annotated[int, Range(1, 100_000)] = 1000
     """Beyond so many answers under way, queries are refused with ``limit``."""
+    max_followers: Annotated[int, Range(1, 100_000)] = 1000
+    """Beyond so many calls of scope ``live`` that wait, further ones are refused with ``limit``."""
     client_timeout: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
     """A client that makes no progress for so long loses its snapshot."""
     tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0
-    """The buffered tail of a replaced version is still answered for so long."""
+    """The buffered tail of a replaced version is still answered for so long, and a follower finds
+    what was persisted so long ago."""
 
 
 class ManifestSettings(_Section, frozen=True, kw_only=True):

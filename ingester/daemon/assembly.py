@@ -48,6 +48,9 @@ from ingester.observability.rates import RateCounter
 from ingester.observability.status import State, Status
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
+from ingester.query.live_feed import LiveFeed, LiveLimits
+from ingester.query.live_position import LogPast
+from ingester.query.live_tail import LIVE_BYTES, LiveTails
 from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
@@ -136,6 +139,7 @@ class Runtime:
             TreeHooks(
                 self._frozen,
                 on_first_row=lambda: self.freeze_policy.wake(),
+                on_release=lambda table, handle: self.live_tails.released(table, handle),
                 on_released=self.heap_trim.freed,
             ),
             ingester_id=self.writer.ingester_id,
@@ -189,8 +193,20 @@ class Runtime:
                 on_expired=self.metrics.stream_timed_out,
             ),
         )
+        self.live_tails = LiveTails(
+            self.tree,
+            LogPast(self.writer.ingester_id, self.writer.epoch, _ends(self.recovered)),
+            retain_s=settings.query.tail_retain,
+            retain_bytes=min(LIVE_BYTES, settings.memory.limit // 16),
+        )
+        self.live = LiveFeed(
+            self.catalog,
+            self.queries,
+            self.live_tails,
+            LiveLimits(settings.query.max_followers, settings.manifest.refresh),
+        )
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
-        self.ledger.gauge("answers", self.queries.answer_bytes)
+        self.ledger.gauge("answers", lambda: self.queries.answer_bytes() + self.live_tails.nbytes)
 
     def _make_flush(self, settings: Settings) -> None:
         self.flusher = Flusher(
@@ -208,7 +224,7 @@ class Runtime:
             self.tree,
             self.ledger,
             FreezeAges(max_age_s=settings.persist.max_age, max_lag_s=settings.replication.max_lag),
-            shrink_caches=self.row_groups.shrink,
+            shrink_caches=self._shrink_caches,
             make_room=self._make_room,
         )
         self.log_truncation = LogTruncation(
@@ -280,6 +296,7 @@ class Runtime:
             writes=self.writes,
             replication=self.replication,
             queries=self.queries,
+            live=self.live,
             known_origins=self.known_origins,
             metrics=self.metrics,
             persist=self.persist,
@@ -322,9 +339,13 @@ class Runtime:
         self.fence = fence
         self.fenced.set()
 
+    def _shrink_caches(self) -> None:
+        self.row_groups.shrink()
+        self.live_tails.shrink()
+
     def _make_room(self) -> None:
         """Let go of caches, which can be had again: a batch has found no room."""
-        self.row_groups.shrink()
+        self._shrink_caches()
         self.replication.drop_idle()
 
     def _frozen(self, job: FlushJob, why: Why) -> None:
@@ -360,6 +381,14 @@ class Runtime:
         """Spill a buffer that readers still need. Runs in a thread."""
         nbytes = spill_handle(self._spill_folder, handle)
         self.metrics.spilled(nbytes)
+
+
+def _ends(recovered: Recovered) -> dict[int, int]:
+    """The last sequence of each epoch that the log has."""
+    ends: dict[int, int] = {}
+    for segment in recovered.segments:
+        ends[segment.epoch] = max(segment.last_seq, ends.get(segment.epoch, 0))
+    return ends
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -10,7 +10,7 @@ thread that asks for the next part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from ingester.buffer import BufferedRows, Pin
 from ingester.query.buffer_spill import RowsFile
 from ingester.query.merge_on_read import MergeOnRead, TailDeletes
-from ingester.query.parts import chunk_at, copied, cut, sent_bytes, window
+from ingester.query.parts import copied, cut, rows_at, sent_bytes, window
 from ingester.query.read_context import AnswerPart, ReadContext
 from ingester.query.result_spill import SpilledResult
 from ingester.query.snapshot import PartitionView, Replaced
@@ -43,10 +43,28 @@ class MergeReader:
 
     def parts(self, view: PartitionView, name: str) -> Iterator[AnswerPart]:
         """Give all parts of a partition, and in a tail the deletes."""
-        context, tail_deletes = self._context, self._tail_deletes
-        merge = MergeOnRead(context.definition, context.columns)
+        merge = MergeOnRead(self._context.definition, self._context.columns)
         for pin in view.pins:
             self._add_rows(pin, merge)
+        yield from self._merged(merge, view.files, view.replaced, name)
+
+    def changes(self, batches: Iterable[pa.RecordBatch], name: str) -> Iterator[AnswerPart]:
+        """Give all parts of a partition's buffered rows, in log order: what they change."""
+        merge = MergeOnRead(self._context.definition, self._context.columns)
+        for batch in batches:
+            merge.add(batch)
+            del batch
+            self._context.pace.let_others()
+        yield from self._merged(merge, (), None, name)
+
+    def _merged(
+        self,
+        merge: MergeOnRead,
+        files: Sequence[Add],
+        replaced: Replaced | None,
+        name: str,
+    ) -> Iterator[AnswerPart]:
+        context, tail_deletes = self._context, self._tail_deletes
         with context.scheduler.given_back():  # one long computation, outside the interpreter
             newest, deleted = merge.newest()
             if tail_deletes is None:
@@ -55,7 +73,7 @@ class MergeReader:
             del newest
         held = merge.nbytes + sum(batch.nbytes for batch in deleted)
         with closing(waiting), self._spill.held(held):
-            for piece in self._pieces(view.files, merge.columns):
+            for piece in self._pieces(files, merge.columns):
                 parts = self._surviving([merge.without_newer(piece)], name, "file")
                 del piece
                 yield from parts
@@ -68,8 +86,8 @@ class MergeReader:
                     yield from self._deletes(
                         tail_deletes, tail_deletes.of_keys(batch), name, "buffer"
                     )
-                if view.replaced is not None:
-                    yield from self._deleted_since(view.replaced, merge, tail_deletes, name)
+                if replaced is not None:
+                    yield from self._deleted_since(replaced, merge, tail_deletes, name)
 
     def _add_rows(self, pin: Pin, merge: MergeOnRead) -> None:
         """Put a buffer's rows into the merge, in log order."""
@@ -86,9 +104,7 @@ class MergeReader:
         if isinstance(source, RowsFile):
             return self._context.spilled(source, row, stop)
         assert isinstance(source, BufferedRows)
-        chunks = source.chunks()
-        start, batch = chunks[chunk_at(chunks, row)][:2]
-        return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
+        return rows_at(source.chunks(), row, stop)
 
     def _surviving(
         self, given: list[pa.RecordBatch], name: str, source: str

@@ -69,6 +69,12 @@ def chunk_at(chunks: Sequence[Chunk], row: int) -> int:
     return bisect_right(chunks, row, key=lambda chunk: chunk.start) - 1
 
 
+def rows_at(chunks: Sequence[Chunk], row: int, stop: int) -> pa.RecordBatch:
+    """Return the rows from ``row`` on, before ``stop``, that are in the same chunk."""
+    start, batch = chunks[chunk_at(chunks, row)][:2]
+    return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
+
+
 def joined_chunks(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
     """Join the first chunks into one part, where there are several small ones of one schema.
 

@@ -28,7 +28,7 @@ from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
-from ingester.query.stream import AnswerStream
+from ingester.query.stream import AnswerStream, Reader
 from ingester.query.ticket import Ticket, predicate_of
 from ingester.query.version_tail import VersionTail
 from ingester.schema.align import projected
@@ -38,6 +38,8 @@ from persist.table import TableDefinition, TableKey
 log = structlog.get_logger(__name__)
 
 STALLED_AFTER_S = 5.0
+
+MakeReader = Callable[[Selection, RowGroupCache], Reader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Queries:
             return None
         if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self._hooks.settled()):
             return None
-        return self._answer(table, snapshot_all(table, self._applied_seq), ticket)
+        return self.answer(table, snapshot_all(table, self._applied_seq), ticket)
 
     async def open(self, ticket: Ticket) -> AnswerStream:
         """Open the answer to a ticket.
@@ -115,14 +117,28 @@ class Queries:
         self._check_room()
         table = await self._catalog.open(ticket.namespace, ticket.table)
         snapshot = await self._snapshot(table, ticket)
-        return self._answer(table, snapshot, ticket)
+        return self.answer(table, snapshot, ticket)
 
-    def _answer(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
+    def answer(
+        self,
+        table: TableBuffer,
+        snapshot: Snapshot,
+        ticket: Ticket,
+        make_reader: MakeReader | None = None,
+    ) -> AnswerStream:
+        """Open the answer of a snapshot, which it closes. Any thread.
+
+        Args:
+            make_reader: makes the reader of what is no plain query.
+
+        Raises:
+            InvalidRequest, Stopping, TooManyStreams
+        """
         try:
             # Others may have come meanwhile.
             self._check_room(taking=True)
             try:
-                return self._stream(table, snapshot, ticket)
+                return self._stream(table, snapshot, ticket, make_reader)
             except BaseException:
                 self._leave()
                 raise
@@ -144,7 +160,9 @@ class Queries:
             definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
         else:
             definition, rows, nbytes = table.definition, table.rows, table.nbytes
-            if ticket.scope == "all":
+            if ticket.scope == "live":
+                rows, nbytes = -1, -1
+            elif ticket.scope == "all":
                 rows, nbytes = rows + table.state.rows, nbytes + table.state.bytes
             elif ticket.version not in (None, table.state.version):
                 rows, nbytes = -1, -1
@@ -152,7 +170,7 @@ class Queries:
                 # What is buffered may replace, or delete, what is there already.
                 rows, nbytes = -1, -1
         predicate_of(ticket.filter, definition.schema)
-        marks = ticket.scope == "buffered" and definition.keyed
+        marks = ticket.tells_changes and definition.keyed
         schema = projected(definition.schema, ticket.columns, marks)
         if ticket.limit is not None and rows >= 0:
             rows = min(rows, ticket.limit)
@@ -248,18 +266,36 @@ class Queries:
             return snapshot_all(table, self._applied_seq)
         return await self._version_tail.buffered(table, ticket.version)
 
-    def _stream(self, table: TableBuffer, snapshot: Snapshot, ticket: Ticket) -> AnswerStream:
-        schema = snapshot.definition.schema
-        marks = ticket.scope == "buffered" and snapshot.definition.keyed
-        selection = Selection(
+    def selection(self, definition: TableDefinition, ticket: Ticket) -> Selection:
+        """Return what a ticket selects of a table. Any thread.
+
+        Raises:
+            InvalidRequest: an unknown column, or a filter that does not fit.
+        """
+        schema = definition.schema
+        marks = ticket.tells_changes and definition.keyed
+        return Selection(
             schema=projected(schema, ticket.columns, marks),
             predicate=predicate_of(ticket.filter, schema),
             limit=ticket.limit,
             marks_operations=marks,
         )
-        folder = f"{table.namespace}/{table.name}/v1"
-        reader = PartReader(snapshot, selection, self.row_groups, folder)
-        self._hooks.on_opened(table.key)
+
+    def _stream(
+        self,
+        table: TableBuffer,
+        snapshot: Snapshot,
+        ticket: Ticket,
+        make_reader: MakeReader | None,
+    ) -> AnswerStream:
+        selection = self.selection(snapshot.definition, ticket)
+        reader: Reader
+        if make_reader is not None:
+            reader = make_reader(selection, self.row_groups)
+        else:
+            folder = f"{table.namespace}/{table.name}/v1"
+            reader = PartReader(snapshot, selection, self.row_groups, folder)
+            self._hooks.on_opened(table.key)
         stream = AnswerStream(table.key, reader, on_close=self._forget)
         with self._lock:
             self._streams.add(stream)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ingester.query.buffer_spill import RowsFile
 from ingester.query.fair_scheduler import Pace
+from ingester.query.live_groups import Group
 from ingester.query.row_group_cache import Decoded, RowGroupCache
 from ingester.query.slicer import Slicer
 from persist.parquet.footer import DataFile
@@ -29,6 +30,8 @@ class AnswerPart(NamedTuple):
     source: str
     """``buffer`` or ``file``."""
     nbytes: int
+    group: Group | None = None
+    """The operations that the rows are of, in a live feed."""
 
 
 class Selection(NamedTuple):

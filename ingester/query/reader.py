@@ -14,7 +14,7 @@ import pyarrow as pa
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.buffer_spill import OrderFile, RowSelection, RowsFile
 from ingester.query.merge_reader import MergeReader
-from ingester.query.parts import Piece, chunk_at, joined_chunks
+from ingester.query.parts import Piece
 from ingester.query.read_context import AnswerPart, ReadContext, Selection
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.row_group_scan import AHEAD, RowGroupScan
@@ -100,21 +100,10 @@ class PartReader:
     def _part_at(self, source: object, row: int, stop: int) -> tuple[int, Piece]:
         """Return (rows looked at, the matching ones) of the part that begins at a row."""
         if isinstance(source, RowsFile):
-            return self._whole_or_part(self._context.spilled(source, row, stop), own=False)
+            spilled = self._context.spilled(source, row, stop)
+            return self._slicer.whole_or_part(spilled, own=False)
         assert isinstance(source, BufferedRows)
-        chunks = source.chunks()
-        index = chunk_at(chunks, row)
-        chunk = chunks[index]
-        if row == chunk.start and (joined := joined_chunks(chunks[index:], stop)) is not None:
-            return self._whole_or_part(joined, own=True)
-        stop = min(chunk.batch.num_rows, stop - chunk.start)
-        return self._slicer.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
-
-    def _whole_or_part(self, batch: pa.RecordBatch, *, own: bool) -> tuple[int, Piece]:
-        """Do as :meth:`_part_at` with at most a part's rows, which may lack columns."""
-        if self._slicer.lacks(batch):
-            return self._slicer.part(batch, 0, batch.num_rows)
-        return batch.num_rows, self._slicer.whole(batch, own=own)
+        return self._slicer.buffered(source.chunks(), row, stop)
 
     def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[AnswerPart]:
         """Give the rows of a buffer that were not sent before it was released, from its files."""

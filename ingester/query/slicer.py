@@ -10,16 +10,20 @@ those few bytes in all. Nothing is kept between two parts.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from ingester.buffer import Chunk
 from ingester.query.parts import (
     AIM_BYTES,
     CROWD_BYTES,
     PART_BYTES,
     Piece,
+    chunk_at,
     copied,
+    joined_chunks,
     sent_bytes,
     window,
 )
@@ -145,6 +149,21 @@ class Slicer:
         if may_view:
             return view.batch.num_rows, view
         return view.batch.num_rows, view._replace(batch=copied(view.batch))
+
+    def buffered(self, chunks: Sequence[Chunk], row: int, stop: int) -> tuple[int, Piece]:
+        """Return (rows looked at, the matching ones) of the part that begins at a buffer's row."""
+        index = chunk_at(chunks, row)
+        chunk = chunks[index]
+        if row == chunk.start and (joined := joined_chunks(chunks[index:], stop)) is not None:
+            return self.whole_or_part(joined, own=True)
+        stop = min(chunk.batch.num_rows, stop - chunk.start)
+        return self.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
+
+    def whole_or_part(self, batch: pa.RecordBatch, *, own: bool) -> tuple[int, Piece]:
+        """Do as :meth:`part` with at most a part's rows, which may lack columns."""
+        if self.lacks(batch):
+            return self.part(batch, 0, batch.num_rows)
+        return batch.num_rows, self.whole(batch, own=own)
 
     def _widened(self, batch: pa.RecordBatch, start: int, stop: int) -> tuple[int, Piece]:
         """Do as :meth:`part` with a batch that lacks columns: it is cut before it has them."""

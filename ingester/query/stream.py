@@ -9,11 +9,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Protocol
 
 from ingester.errors import TooSlow
+from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.read_context import AnswerPart, Selection
-from ingester.query.reader import PartReader
+from ingester.query.snapshot import Snapshot
+
+
+class Reader(Protocol):
+    """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
+
+    @property
+    def selection(self) -> Selection:
+        """What is read."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What it is read of."""
+
+    @property
+    def scheduler(self) -> FairScheduler:
+        """What gives the turns to compute."""
+
+    def parts(self) -> Generator[AnswerPart, None, None]:
+        """Give all parts with at least one row."""
+
+    def let_go(self) -> None:
+        """Let go of the last part: nobody wants it any more."""
 
 
 class AnswerStream:
@@ -22,7 +46,7 @@ class AnswerStream:
     def __init__(
         self,
         table: tuple[str, str],
-        reader: PartReader,
+        reader: Reader,
         *,
         on_close: Callable[[AnswerStream], None],
     ) -> None:

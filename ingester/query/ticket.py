@@ -21,6 +21,14 @@ Comparison = list[Any]
 """``[column, operator]`` or ``[column, operator, value]``."""
 
 
+class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The position that a live feed goes on behind, as an answer has named it."""
+
+    epoch: int
+    sequence: int
+    ingester_id: str | None = None
+
+
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One query over one table; only namespace and table are required."""
 
@@ -29,11 +37,21 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     columns: list[str] | None = None
     filter: list[list[Comparison]] | None = None
     limit: int | None = None
-    scope: Literal["all", "version", "buffered"] = "all"
+    scope: Literal["all", "version", "buffered", "live"] = "all"
     version: int | None = None
+    after: After | None = None
+    wait_s: float | None = None
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether rows of a keyed table come with ``_op``."""
+        return self.scope in ("buffered", "live")
 
 
 _FLIGHT_SQL = b"type.googleapis.com/arrow.flight.protocol.sql."
+MAX_WAIT_S = 30
+DEFAULT_WAIT_S = 10.0
+"""The time that a call of scope ``live`` waits for something new, in seconds."""
 _HEAD_BYTES = 128
 """A google.protobuf.Any begins with its type's name."""
 _decode = msgspec.json.Decoder(Ticket).decode
@@ -66,9 +84,25 @@ def parse_ticket(body: bytes) -> Ticket:
         raise InvalidRequest("ticket: scope 'version' needs a version")
     if ticket.version is not None and ticket.version < 1:
         raise InvalidRequest(f"ticket: version {ticket.version} is below 1, the first")
+    _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
     return ticket
+
+
+def _check_live(ticket: Ticket) -> None:
+    if ticket.scope != "live":
+        for name in ("after", "wait_s"):
+            if getattr(ticket, name) is not None:
+                raise InvalidRequest(f"ticket: {name} is for scope 'live' only")
+        return
+    if ticket.limit is not None:
+        raise InvalidRequest("ticket: scope 'live' takes no limit: its operations come whole")
+    if ticket.wait_s is not None and not 0 <= ticket.wait_s <= MAX_WAIT_S:
+        raise InvalidRequest(f"ticket: wait_s {ticket.wait_s:g} is not between 0 and {MAX_WAIT_S}")
+    after = ticket.after
+    if after is not None and (after.epoch < 0 or after.sequence < 0):
+        raise InvalidRequest("ticket: after: epoch and sequence are not below 0")
 
 
 def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:

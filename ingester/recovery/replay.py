@@ -189,6 +189,8 @@ class Replay:
         if not self._is_to_apply(table, logged, parts, epoch):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
+            if rows:
+                table.dropped_epoch = max(table.dropped_epoch, epoch)
             return None
         self.report.rows += rows
         self.report.skipped_rows += logged.rows - rows

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ingester.buffer import TableBuffer
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import Status
+from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
 from ingester.replication.service import Replication
@@ -30,6 +31,7 @@ class Services:
     writes: Writes
     replication: Replication
     queries: Queries
+    live: LiveFeed
     known_origins: KnownOrigins
     metrics: Metrics
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]

@@ -36,7 +36,7 @@ EXAMPLES: dict[str, list[Any]] = {
 # Differ from daemon to daemon, or from moment to moment.
 VOLATILE = re.compile(
     r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|.*bytes|.*_s|sequence|"
-    r"snapshot_sequence|manifest_version|segments|syncs|state|operations_.*"
+    r"snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
 )
 
 
@@ -134,6 +134,17 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     )
     assert get(client, one("A ticket for a version")).read_all().num_rows == 0
     assert get(client, one("A ticket for the buffered tail")).read_all().num_rows == 2
+
+    sent = one("A ticket for the live feed")
+    sent["after"]["ingester_id"] = daemon.ready["ingester_id"]
+    answer = get(client, sent)
+    metadata = {key.decode(): value.decode() for key, value in answer.schema.metadata.items()}
+    shown = one("The metadata of a live answer's schema")
+    assert unlike(shown, metadata) == []
+    assert json.loads(metadata["position"]).keys() == json.loads(shown["position"]).keys()
+    first, second = [json.loads(chunk.app_metadata.to_pybytes()) for chunk in answer]
+    assert first == one("The app_metadata of a live answer's batch")
+    assert second["partition"] != first["partition"]
 
     info = client.get_flight_info(fl.FlightDescriptor.for_path("shop", "visits"))
     (endpoint,) = info.endpoints

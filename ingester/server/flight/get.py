@@ -23,6 +23,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from ingester.query.live_groups import Group
+from ingester.query.live_tail import LiveSnapshot
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import parse_ticket
 from ingester.server.flight.refusals import refusals
@@ -43,35 +45,52 @@ def answer_ticket(
     """Open the query of a ticket; return the stream that pyarrow sends."""
     began = time.monotonic()
     ticket, queries, writer = parse_ticket(body), services.queries, services.writer
-    stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
-    schema = stream.selection.schema.with_metadata(
-        {
-            "ingester_id": writer.ingester_id,
-            "incarnation": writer.incarnation,
-            "epoch": str(writer.epoch),
-            "snapshot_sequence": str(stream.snapshot.sequence),
-            "manifest_version": str(stream.snapshot.version),
-        }
-    )
+    if ticket.scope == "live":
+        table = portal.call(services.live.wait, ticket, context.is_cancelled)
+        began = time.monotonic()
+        stream = services.live.answer(table, ticket)
+    else:
+        stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
+    metadata = {
+        "ingester_id": writer.ingester_id,
+        "incarnation": writer.incarnation,
+        "epoch": str(writer.epoch),
+        "snapshot_sequence": str(stream.snapshot.sequence),
+        "manifest_version": str(stream.snapshot.version),
+    }
+    if isinstance(stream.snapshot, LiveSnapshot):
+        position = {"ingester_id": writer.ingester_id, **stream.snapshot.position._asdict()}
+        metadata["position"] = _encode(position).decode()
+        metadata["more"] = "true" if stream.snapshot.more else "false"
+    schema = stream.selection.schema.with_metadata(metadata)
     return fl.GeneratorStream(schema, _batches(context, services, stream, began))
 
 
 def _batches(
     context: Any, services: Services, stream: AnswerStream, began: float
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
-    metadata: dict[tuple[str, str], pa.Buffer] = {}
+    metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
     with _kept_thread_state(), refusals(context):
         for part in stream:
             if not metadata:
                 services.metrics.first_batch_sent(time.monotonic() - began)
-            key = (part.partition, part.source)
+            key = (part.partition, part.source, part.group)
             if key not in metadata:
-                metadata = {key: pa.py_buffer(_encode({"partition": key[0], "source": key[1]}))}
+                metadata = {key: pa.py_buffer(_encode(_described(*key)))}
             batch = part.batch
             del part
             yield batch, metadata[key]
             del batch
         services.answered(stream)
+
+
+def _described(partition: str, source: str, group: Group | None) -> dict[str, object]:
+    described: dict[str, object] = {"partition": partition, "source": source}
+    if group is not None:
+        spec_id, values = group.handle.partition
+        described |= {"spec_id": spec_id, "values": values, "epoch": group.handle.epoch}
+        described |= {"first_seq": group.first_seq, "last_seq": group.last_seq}
+    return described
 
 
 @contextmanager

@@ -1,0 +1,280 @@
+"""The live feed: calls of followers, which wait for the next operation and then have an answer.
+
+    call ─▶ checked ─▶ waits on an event ─▶ snapshot ─▶ answer, up to a position
+                         applied · another version · wait_s over · stop
+
+Law of this file: whoever waits holds a thread of gRPC's and a place of ``query.max_followers``, and
+nothing of the table; it is woken by events alone. A table that nobody waits for is not told of
+operations at all. Under constant writes a table's followers are woken once in :data:`PULSE_S`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.errors import InvalidRequest, StaleVersion, Stopping, StoreAway, TooManyStreams
+from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
+from ingester.query.live_reader import LiveReader
+from ingester.query.live_tail import LiveTails
+from ingester.query.queries import Queries
+from ingester.query.read_context import Selection
+from ingester.query.row_group_cache import RowGroupCache
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import DEFAULT_WAIT_S, Ticket
+from ingester.tables.catalog import Catalog
+
+PULSE_S = 0.02
+"""The time in which a table's new operations are told at most once."""
+FOLLOWED_S = 5.0
+"""The time after its last call in which a table is looked after as one that is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLimits:
+    """The settings of the live feed."""
+
+    max_followers: int = 1000
+    """The most calls that wait at a time."""
+    refresh_s: float = 1.0
+    """How often commits of others are looked for while somebody waits."""
+
+
+@dataclass(eq=False)
+class _Followed:
+    """What those who follow a table wait for."""
+
+    table: TableBuffer
+    changed: trio.Event = field(default_factory=trio.Event)
+    waiting: int = 0
+    called_at: float = 0.0
+    pulsed_at: float = 0.0
+    pulsed: Position = BEGINNING
+    """The newest operation at the last pulse: whoever lacks any up to it need not wait."""
+
+    def tell(self) -> None:
+        """Wake whoever waits. Operations do not call again before somebody waits again."""
+        self.table.on_applied = None
+        self.changed.set()
+
+    def is_due(self, after: Position, version: int) -> bool:
+        """Whether whoever has this position and version is to be told something now."""
+        if self.table.state.version != version:
+            return True
+        if self.table.newest <= after:
+            return False
+        if after < self.pulsed:
+            return True
+        now = time.monotonic()
+        if now < self.pulsed_at + PULSE_S:
+            return False
+        self.pulsed, self.pulsed_at = Position(*self.table.newest), now
+        return True
+
+    async def change(self, after: Position) -> None:
+        """Wait for an operation or another version, or where there is one for the next pulse."""
+        if self.table.newest > after:
+            await trio.sleep(max(0.0, self.pulsed_at + PULSE_S - time.monotonic()))
+            return
+        if self.changed.is_set():
+            self.changed = trio.Event()
+        self.table.on_applied = self.tell
+        await self.changed.wait()
+
+
+class LiveFeed:
+    """Answers followers. Loop only, but for `answer`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: Queries,
+        tails: LiveTails,
+        limits: LiveLimits = LiveLimits(),
+    ) -> None:
+        self._catalog = catalog
+        self._queries = queries
+        self._tails = tails
+        self._limits = limits
+        self._stopping = False
+        self._followed: dict[TableBuffer, _Followed] = {}
+        self._calls: dict[trio.CancelScope, Callable[[], bool]] = {}
+        """The calls that wait, and what tells that a client has gone."""
+        self._somebody = trio.Event()
+        catalog.commits.followers.append(self._version_changed)
+
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait."""
+        return len(self._calls)
+
+    async def run(self) -> None:
+        """Look after the tables that are followed, until cancelled.
+
+        Commits of others are looked for, and what was kept long enough goes.
+        """
+        while True:
+            await self._somebody.wait()
+            if not self._tails.sweep():
+                self._somebody = trio.Event()
+            since = time.monotonic() - FOLLOWED_S
+            for followed in list(self._followed.values()):
+                if followed.waiting or followed.called_at > since:
+                    # Held up by a commit, which tells of itself.
+                    with suppress(StoreAway):
+                        await self._queries.refresh(followed.table)
+            # Polled: a store does not tell of commits. Only while somebody follows.
+            await trio.sleep(self._limits.refresh_s)
+
+    def stop(self) -> None:
+        """End the calls that wait, and let none wait any more: the daemon stops."""
+        self._stopping = True
+        for followed in self._followed.values():
+            followed.tell()
+
+    async def wait(
+        self, ticket: Ticket, is_gone: Callable[[], bool] = lambda: False
+    ) -> TableBuffer:
+        """Return the table when there is something to tell, or it was waited long enough.
+
+        Args:
+            is_gone: says whether the client has gone meanwhile.
+
+        Raises:
+            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+        """
+        table = await self._catalog.open(ticket.namespace, ticket.table)
+        self._queries.selection(table.definition, ticket)
+        await self._check_version(table, ticket.version)
+        after = self._start(table, ticket)
+        self._tails.followed(table)
+        self._somebody.set()
+        if after is None or after == BEGINNING:
+            return table  # to begin needs nothing new
+        if (gone := self._tails.missing(table, after, _known(ticket))) is not None:
+            raise _stale(table, after, gone)
+        followed = self._followed.setdefault(table, _Followed(table))
+        followed.called_at = time.monotonic()
+        version = table.state.version if ticket.version is None else ticket.version
+        wait_s = DEFAULT_WAIT_S if ticket.wait_s is None else ticket.wait_s
+        if wait_s and not followed.is_due(after, version):
+            with self._place(followed, wait_s, is_gone):
+                while not followed.is_due(after, version):
+                    if self._stopping:
+                        raise Stopping("the daemon is stopping", retry_after_s=1.0)
+                    await followed.change(after)
+        return table
+
+    def answer(self, table: TableBuffer, ticket: Ticket) -> AnswerStream:
+        """Open the answer of now. Any thread.
+
+        Raises:
+            InvalidRequest, StaleVersion, Stopping, TooManyStreams
+        """
+        after, tails = self._start(table, ticket), self._tails
+        snapshot = tails.snapshot(table, after, _known(ticket))
+        if isinstance(snapshot, Gone):
+            raise _stale(table, BEGINNING if after is None else after, snapshot)
+        live = snapshot
+
+        def reader(selection: Selection, row_groups: RowGroupCache) -> LiveReader:
+            return LiveReader(live, selection, row_groups, tails.rows)
+
+        return self._queries.answer(table, snapshot, ticket, reader)
+
+    def _start(self, table: TableBuffer, ticket: Ticket) -> Position | None:
+        """The position that an answer begins behind; None for that of now."""
+        if ticket.after is None:
+            return None if ticket.version is None else BEGINNING
+        past, after = self._tails.past, Position(ticket.after.epoch, ticket.after.sequence)
+        if ticket.after.ingester_id not in (None, past.ingester_id):
+            raise _stale(
+                table,
+                after,
+                f"is of daemon {ticket.after.ingester_id!r}, this is {past.ingester_id!r}",
+            )
+        now = self._tails.now()
+        if after.epoch == now.epoch:
+            if after > now:
+                raise InvalidRequest(
+                    f"after: sequence {after.sequence} is ahead of this daemon, whose newest"
+                    f" operation of epoch {now.epoch} is {now.sequence}"
+                )
+        elif not past.knows(after):
+            raise _stale(
+                table, after, f"is not in the log of this daemon, which is in epoch {now.epoch}"
+            )
+        elif after.epoch <= table.dropped_epoch:
+            raise _stale(
+                table,
+                after,
+                "is before a restart that left rows to another daemon, which has their origin now",
+            )
+        return after
+
+    async def _check_version(self, table: TableBuffer, version: int | None) -> None:
+        """See to it that the table answers from a version as new as the follower's."""
+        if version is None or version <= table.state.version:
+            return
+        await self._catalog.refresh(table, -1.0)
+        if version > table.state.version:
+            raise InvalidRequest(
+                f"version {version} of {table.namespace}/{table.name} does not exist,"
+                f" the newest is {table.state.version}"
+            )
+
+    @contextmanager
+    def _place(
+        self, followed: _Followed, wait_s: float, is_gone: Callable[[], bool]
+    ) -> Iterator[None]:
+        """A place among the calls that wait, for so long at most."""
+        most = self._limits.max_followers
+        if len(self._calls) >= most:
+            for scope in [scope for scope, gone in self._calls.items() if gone()]:
+                scope.cancel()
+                del self._calls[scope]
+        if len(self._calls) >= most:
+            raise TooManyStreams(
+                f"{most} followers are waiting, as many as query.max_followers allows; ask again",
+                retry_after_s=1.0,
+            )
+        with trio.move_on_after(wait_s) as own:
+            self._calls[own] = is_gone
+            followed.waiting += 1
+            try:
+                yield
+            finally:
+                followed.waiting -= 1
+                self._calls.pop(own, None)
+
+    def _version_changed(self, table: TableBuffer) -> None:
+        self._tails.opened(table)
+        followed = self._followed.get(table)
+        if followed is not None:
+            followed.tell()
+
+
+def _known(ticket: Ticket) -> int:
+    return NO_VERSION if ticket.version is None else ticket.version
+
+
+def _stale(table: TableBuffer, after: Position, why: Gone | str) -> StaleVersion:
+    newest = table.state.version
+    where = f"position (epoch {after.epoch}, sequence {after.sequence})"
+    if after == BEGINNING:
+        where = "what that version lacks"
+    if isinstance(why, Gone):
+        why = (
+            f"is not all in buffers any more: operations up to {why.last.sequence} of epoch"
+            f" {why.last.epoch} went into files by version {why.version}"
+        )
+    return StaleVersion(
+        f"{table.namespace}/{table.name}: {where} {why}; load version {newest} and ask again",
+        retry_after_s=0.0,
+        details={"manifest_version": newest, "version": newest},
+    )

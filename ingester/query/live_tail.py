@@ -1,0 +1,191 @@
+"""What a table has for its followers: its buffers, and for a while those that were let go.
+
+    release ─▶ kept, while somebody follows ─▶ gone: after ``query.tail_retain``, or for room
+
+Law of this file: the loop changes what is kept, under the table's lock; whoever takes a snapshot
+holds it. A buffer that is released is kept or gone from then on, never neither. Rows that are kept
+are in files, too: they may go at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ingester.buffer import BufferedRows, BufferHandle, BufferTree, TableBuffer
+from ingester.query.live_groups import Group, Tail, groups_after
+from ingester.query.live_position import Gone, GoneOperations, LogPast, Position
+from ingester.query.snapshot import Snapshot
+from persist.manifest import TableState
+
+LIVE_BYTES = 128 << 20
+"""The most bytes of released buffers that are kept for followers; less where memory is small."""
+
+
+@dataclass(slots=True)
+class LiveSnapshot(Snapshot):
+    """What a follower's answer has: groups of buffered rows, up to a position."""
+
+    position: Position = field(default=Position(-1, -1))
+    more: bool = False
+    groups: tuple[Group, ...] = ()
+
+
+class Kept(NamedTuple):
+    """A released buffer's rows."""
+
+    table: TableBuffer
+    rows: BufferedRows
+    version: int
+    """The version whose files have them."""
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class TableTail:
+    """What is known of one table's released buffers."""
+
+    gone: GoneOperations = field(default_factory=GoneOperations)
+    kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
+    followed_until: float = 0.0
+    """Until then, on the monotonic clock, released buffers are kept."""
+
+
+class LiveTails:
+    """The released buffers of all tables. Loop only, but for what says otherwise.
+
+    Args:
+        past: what is known of operations by their epochs.
+        retain_s: how long rows are kept, and how long after its last call somebody follows.
+        retain_bytes: the most bytes that are kept, of all tables together.
+    """
+
+    def __init__(
+        self, tree: BufferTree, past: LogPast, *, retain_s: float, retain_bytes: int
+    ) -> None:
+        self.past = past
+        self.nbytes = 0
+        """The bytes of the rows that are kept."""
+        self._tree = tree
+        self._retain_s = retain_s
+        self._retain_bytes = retain_bytes
+        self._tails: dict[TableBuffer, TableTail] = {}
+        self._kept: OrderedDict[BufferHandle, Kept] = OrderedDict()
+        """What is kept of all tables, the oldest first."""
+
+    def now(self) -> Position:
+        """The position of the last operation that was applied. Any thread."""
+        return Position(self.past.epoch, self._tree.applied_seq)
+
+    def opened(self, table: TableBuffer) -> None:
+        """Take note of a table: what earlier incarnations have put into its files is gone."""
+        if table in self._tails:
+            return
+        tail = self._tails[table] = TableTail()
+        last = _last_in_files(table.state, self.past.ingester_id)
+        if last is not None:
+            tail.gone.note(last, table.state.version)
+
+    def followed(self, table: TableBuffer) -> None:
+        """Take note that somebody follows the table now."""
+        self._tails[table].followed_until = time.monotonic() + self._retain_s
+
+    def released(self, table: TableBuffer, handle: BufferHandle) -> None:
+        """Keep a buffer's rows, or note that they are gone. Under the table's lock."""
+        tail, now = self._tails[table], time.monotonic()
+        if tail.followed_until <= now:
+            tail.gone.note(Position(handle.epoch, handle.last_seq), table.state.version)
+            return
+        kept = Kept(table, handle.rows, table.state.version, now + self._retain_s)
+        self._kept[handle] = tail.kept[handle] = kept
+        self.nbytes += kept.rows.nbytes
+        while self.nbytes > self._retain_bytes:
+            self._let_go(next(iter(self._kept)))
+
+    def sweep(self) -> bool:
+        """Let go of what was kept long enough; whether anything is kept, or is going to be."""
+        now = time.monotonic()
+        self._let_go_while(lambda kept: kept.until <= now)
+        return bool(self._kept) or any(t.followed_until > now for t in self._tails.values())
+
+    def shrink(self) -> None:
+        """Let go of everything that is kept: memory is short."""
+        self._let_go_while(lambda kept: True)
+
+    def rows(self, handle: BufferHandle) -> BufferedRows | None:
+        """The rows of a buffer, released or not; None where they are gone. Any thread."""
+        rows = handle.rows
+        if not handle.released:
+            return rows
+        kept = self._kept.get(handle)
+        return None if kept is None else kept.rows
+
+    def missing(self, table: TableBuffer, after: Position, version: int) -> Gone | None:
+        """Something behind a position that is gone, and not in the version's files. Any thread."""
+        with table.lock:
+            return self._tails[table].gone.behind(after, version)
+
+    def snapshot(
+        self, table: TableBuffer, after: Position | None, version: int
+    ) -> LiveSnapshot | Gone:
+        """Take what is behind a position and not in the version's files. Any thread.
+
+        Args:
+            after: None for the position of now.
+        """
+        with table.lock:
+            upto, state, definition = self.now(), table.state, table.definition
+            after = upto if after is None else after
+            tail = self._tails[table]
+            gone = tail.gone.behind(after, version)
+            if gone is not None:
+                return gone
+            tails = [
+                Tail(handle, kept.rows)
+                for handle, kept in tail.kept.items()
+                if kept.version > version
+            ]
+            tails += [Tail(handle, handle.rows) for handle in table.handles()]
+            tails = [each for each in tails if each.last > after]
+        found = groups_after(tails, after, upto)
+        return LiveSnapshot(
+            definition=definition,
+            version=state.version,
+            sequence=upto.sequence,
+            files=(),
+            pins={},
+            position=found.position,
+            more=found.more,
+            groups=found.groups,
+        )
+
+    def _let_go_while(self, condition: Callable[[Kept], bool]) -> None:
+        while self._kept:
+            handle, kept = next(iter(self._kept.items()))
+            if not condition(kept):
+                return
+            self._let_go(handle)
+
+    def _let_go(self, handle: BufferHandle) -> None:
+        kept = self._kept.pop(handle)
+        self.nbytes -= kept.rows.nbytes
+        tail = self._tails[kept.table]
+        with kept.table.lock:
+            del tail.kept[handle]
+            tail.gone.note(Position(handle.epoch, handle.last_seq), kept.version)
+
+
+def _last_in_files(state: TableState, ingester_id: str) -> Position | None:
+    """The last operation of a daemon that files have."""
+    found: Iterable[Position] = (
+        Position(epoch, seq)
+        for (id_, epoch, _, _), seq in state.applied.items()
+        if id_ == ingester_id
+    )
+    complete = (
+        Position(epoch, 1 << 63) for id_, epoch in state.epochs_complete if id_ == ingester_id
+    )
+    return max((*found, *complete), default=None)
