@@ -143,6 +143,8 @@ class BufferHandle:
         """The number of replication messages that have brought rows."""
         self.total_rows = 0
         """The number of rows at the freeze, before which no release can come."""
+        self.taken_back = False
+        """Whether rows of it are in no file of ours: another daemon has their origin by now."""
         self.files: PersistedFiles | None = None
         """The committed files; after the release without the order of arrival."""
         self._moved = True

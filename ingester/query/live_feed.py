@@ -137,30 +137,33 @@ class LiveFeed:
         for followed in self._followed.values():
             followed.tell()
 
+    def check(self, table: TableBuffer, ticket: Ticket) -> None:
+        """Raise InvalidRequest where the table cannot be asked for this. Any thread."""
+        self._queries.selection(table.definition, ticket)
+
     async def wait(
-        self, ticket: Ticket, is_gone: Callable[[], bool] = lambda: False
-    ) -> TableBuffer:
-        """Return the table when there is something to tell, or it was waited long enough.
+        self, table: TableBuffer, ticket: Ticket, is_gone: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when there is something to tell, or it was waited long enough.
 
         Args:
             is_gone: says whether the client has gone meanwhile.
 
         Raises:
-            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+            InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
-        table = await self._catalog.open(ticket.namespace, ticket.table)
-        self._queries.selection(table.definition, ticket)
         await self._check_version(table, ticket.version)
         after = self._start(table, ticket)
         self._tails.followed(table)
         self._somebody.set()
         if after is None or after == BEGINNING:
-            return table  # to begin needs nothing new
+            return  # to begin needs nothing new
         if (gone := self._tails.missing(table, after, _known(ticket))) is not None:
             raise _stale(table, after, gone)
         followed = self._followed.setdefault(table, _Followed(table))
         followed.called_at = time.monotonic()
-        version = table.state.version if ticket.version is None else ticket.version
+        version = _told(ticket)
+        version = table.state.version if version == NO_VERSION else version
         wait_s = DEFAULT_WAIT_S if ticket.wait_s is None else ticket.wait_s
         if wait_s and not followed.is_due(after, version):
             with self._place(followed, wait_s, is_gone):
@@ -168,7 +171,6 @@ class LiveFeed:
                     if self._stopping:
                         raise Stopping("the daemon is stopping", retry_after_s=1.0)
                     await followed.change(after)
-        return table
 
     def answer(self, table: TableBuffer, ticket: Ticket) -> AnswerStream:
         """Open the answer of now. Any thread.
@@ -209,11 +211,11 @@ class LiveFeed:
             raise _stale(
                 table, after, f"is not in the log of this daemon, which is in epoch {now.epoch}"
             )
-        elif after.epoch <= table.dropped_epoch:
+        if self._tails.were_taken_back(table, after, _told(ticket)):
             raise _stale(
                 table,
                 after,
-                "is before a restart that left rows to another daemon, which has their origin now",
+                "is before rows were taken back, which another daemon has: it has their origin now",
             )
         return after
 
@@ -263,8 +265,15 @@ def _known(ticket: Ticket) -> int:
     return NO_VERSION if ticket.version is None else ticket.version
 
 
+def _told(ticket: Ticket) -> int:
+    """The newest version that a follower says it was told."""
+    if ticket.after is not None and ticket.after.version is not None:
+        return ticket.after.version
+    return _known(ticket)
+
+
 def _stale(table: TableBuffer, after: Position, why: Gone | str) -> StaleVersion:
-    newest = table.state.version
+    newest, anew = table.state.version, isinstance(why, str)
     where = f"position (epoch {after.epoch}, sequence {after.sequence})"
     if after == BEGINNING:
         where = "what that version lacks"
@@ -273,8 +282,9 @@ def _stale(table: TableBuffer, after: Position, why: Gone | str) -> StaleVersion
             f"is not all in buffers any more: operations up to {why.last.sequence} of epoch"
             f" {why.last.epoch} went into files by version {why.version}"
         )
+    ask = "ask again without a position" if anew else "ask again"
     return StaleVersion(
-        f"{table.namespace}/{table.name}: {where} {why}; load version {newest} and ask again",
+        f"{table.namespace}/{table.name}: {where} {why}; load version {newest} and {ask}",
         retry_after_s=0.0,
-        details={"manifest_version": newest, "version": newest},
+        details={"manifest_version": newest, "version": newest, "anew": anew},
     )

@@ -91,6 +91,6 @@ class LiveReader:
                 " answer was read, and are kept no longer (query.tail_retain); drop it, load the"
                 " newest version and ask again",
                 retry_after_s=0.0,
-                details={"manifest_version": version, "version": version},
+                details={"manifest_version": version, "version": version, "anew": False},
             )
         return rows

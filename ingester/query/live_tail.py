@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ingester.buffer import BufferedRows, BufferHandle, BufferTree, TableBuffer
 from ingester.query.live_groups import Group, Tail, groups_after
-from ingester.query.live_position import Gone, GoneOperations, LogPast, Position
+from ingester.query.live_position import NO_VERSION, Gone, GoneOperations, LogPast, Position
 from ingester.query.snapshot import Snapshot
 from persist.manifest import TableState
 
@@ -50,6 +50,9 @@ class TableTail:
 
     gone: GoneOperations = field(default_factory=GoneOperations)
     kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
+    taken_back: Gone | None = None
+    """The newest operation when rows that had been shown were left to another daemon, and the
+    version that did."""
     followed_until: float = 0.0
     """Until then, on the monotonic clock, released buffers are kept."""
 
@@ -96,7 +99,9 @@ class LiveTails:
     def released(self, table: TableBuffer, handle: BufferHandle) -> None:
         """Keep a buffer's rows, or note that they are gone. Under the table's lock."""
         tail, now = self._tails[table], time.monotonic()
-        if tail.followed_until <= now:
+        if handle.taken_back:
+            tail.taken_back = Gone(self.now(), table.state.version)
+        if tail.followed_until <= now or handle.taken_back:
             tail.gone.note(Position(handle.epoch, handle.last_seq), table.state.version)
             return
         kept = Kept(table, handle.rows, table.state.version, now + self._retain_s)
@@ -127,6 +132,19 @@ class LiveTails:
         """Something behind a position that is gone, and not in the version's files. Any thread."""
         with table.lock:
             return self._tails[table].gone.behind(after, version)
+
+    def were_taken_back(self, table: TableBuffer, after: Position, told: int) -> bool:
+        """Whether rows that a follower has may have been taken back. Any thread.
+
+        Args:
+            told: the version that the follower was told last; :data:`NO_VERSION` if it is unknown.
+        """
+        if after.epoch <= table.dropped_epoch:
+            return True
+        by = self._tails[table].taken_back
+        if by is None:
+            return False
+        return after <= by.last if told == NO_VERSION else told < by.version
 
     def snapshot(
         self, table: TableBuffer, after: Position | None, version: int

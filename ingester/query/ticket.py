@@ -26,6 +26,8 @@ class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     epoch: int
     sequence: int
+    version: int | None = None
+    """The manifest version that was told with it: another one is told at once."""
     ingester_id: str | None = None
 
 

@@ -253,6 +253,8 @@ class Commits:
         self, table: TableBuffer, state: TableState, flushes: Sequence[FinishedFlush]
     ) -> None:
         persisted = [(flush.handle, flush.files) for flush in flushes]
+        for flush in flushes:
+            flush.handle.taken_back = bool(flush.left_out)
         while blocked := self._tree.install(table, state, persisted):
             for handle in blocked:
                 await self._spill(handle)

@@ -67,7 +67,8 @@ def one(heading: str) -> Any:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon.start(tmp_path_factory.mktemp("protocol") / "d") as started:
+    # Nothing is kept for followers: what is in files is too old for them at once.
+    with Daemon.start(tmp_path_factory.mktemp("protocol") / "d", query__tail_retain=0) as started:
         yield started
 
 
@@ -153,6 +154,11 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert info.total_records == 2
 
     assert unlike(one("GET /api/status"), fetch(daemon, "/api/status")) == []
+    act(client, "persist", {"namespace": "shop", "table": "visits"})
+    with pytest.raises(fl.FlightUnavailableError) as refused:
+        get(client, {**sent, "version": 1, "after": {"epoch": 1, "sequence": 0}})
+    shown = one("extra_info of a position that is too old")
+    assert json.loads(refused.value.extra_info) == shown
     for name in ("persist", "origins"):
         bodies = EXAMPLES[name]
         for sent, shown in zip(bodies[::2], bodies[1::2], strict=True):

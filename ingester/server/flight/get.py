@@ -46,9 +46,13 @@ def answer_ticket(
     began = time.monotonic()
     ticket, queries, writer = parse_ticket(body), services.queries, services.writer
     if ticket.scope == "live":
-        table = portal.call(services.live.wait, ticket, context.is_cancelled)
+        catalog, live = services.catalog, services.live
+        name = (ticket.namespace, ticket.table)
+        table = catalog.known(*name) or portal.call(catalog.open, *name)
+        live.check(table, ticket)
+        portal.call(live.wait, table, ticket, context.is_cancelled)
         began = time.monotonic()
-        stream = services.live.answer(table, ticket)
+        stream = live.answer(table, ticket)
     else:
         stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
     metadata = {
@@ -60,6 +64,7 @@ def answer_ticket(
     }
     if isinstance(stream.snapshot, LiveSnapshot):
         position = {"ingester_id": writer.ingester_id, **stream.snapshot.position._asdict()}
+        position["version"] = stream.snapshot.version
         metadata["position"] = _encode(position).decode()
         metadata["more"] = "true" if stream.snapshot.more else "false"
     schema = stream.selection.schema.with_metadata(metadata)
@@ -89,6 +94,7 @@ def _described(partition: str, source: str, group: Group | None) -> dict[str, ob
     if group is not None:
         spec_id, values = group.handle.partition
         described |= {"spec_id": spec_id, "values": values, "epoch": group.handle.epoch}
+        described["buffer"] = group.handle.first_seq
         described |= {"first_seq": group.first_seq, "last_seq": group.last_seq}
     return described
 
