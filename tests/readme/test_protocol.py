@@ -67,8 +67,7 @@ def one(heading: str) -> Any:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    # Nothing is kept for followers: what is in files is too old for them at once.
-    with Daemon.start(tmp_path_factory.mktemp("protocol") / "d", query__tail_retain=0) as started:
+    with Daemon.start(tmp_path_factory.mktemp("protocol") / "d") as started:
         yield started
 
 
@@ -154,11 +153,6 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert info.total_records == 2
 
     assert unlike(one("GET /api/status"), fetch(daemon, "/api/status")) == []
-    act(client, "persist", {"namespace": "shop", "table": "visits"})
-    with pytest.raises(fl.FlightUnavailableError) as refused:
-        get(client, {**sent, "version": 1, "after": {"epoch": 1, "sequence": 0}})
-    shown = one("extra_info of a position that is too old")
-    assert json.loads(refused.value.extra_info) == shown
     for name in ("persist", "origins"):
         bodies = EXAMPLES[name]
         for sent, shown in zip(bodies[::2], bodies[1::2], strict=True):
@@ -166,6 +160,27 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert act(client, "origins", {"origin": "nobody"}) == []
     (by_action,) = act(client, "status", one("status"))
     assert by_action.keys() == one("GET /api/status").keys()
+
+
+def test_a_follower_that_is_too_far_behind_hears_what_to_do(tmp_path: Path) -> None:
+    # Nothing is kept for followers: what is in files is too old for them at once.
+    with Daemon.start(tmp_path / "d", query__tail_retain=0) as daemon:
+        client = fl.connect(daemon.flight)
+        act(client, "create_table", EXAMPLES["create_table"][0])
+        for _ in range(2):
+            writer, reader = client.do_put(
+                fl.FlightDescriptor.for_path("shop", "visits"), rows().schema
+            )
+            writer.write_batch(rows())
+            reader.read()
+            writer.close()
+        act(client, "persist", {"namespace": "shop", "table": "visits"})
+        sent = one("A ticket for the live feed")
+        sent["after"]["ingester_id"] = daemon.ready["ingester_id"]
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            get(client, sent)
+        shown = one("extra_info of a position that is too old")
+        assert json.loads(refused.value.extra_info) == shown
 
 
 @pytest.mark.parametrize("name", ["checkpoint_get", "checkpoint_put", "checkpoint_delete"])
