@@ -1,6 +1,9 @@
 """A local copy of tables, which follows them: files of a version, then what came after, then live.
 
-``sink`` is the interface of what keeps the copy. Start reading there.
+``sink`` is the interface of what keeps the copy; ``errors`` are what stops a follower. Start
+reading there.
 
-Into DuckDB: ``duckdb_types`` says which of its types each of ours is.
+Into DuckDB: ``duckdb_sink`` keeps rows and states in one transaction of a ``duckdb_file``, which
+readers may open in between. ``duckdb_catalog`` says what is in it beside the rows, ``duckdb_rows``
+has the SQL on these, and ``duckdb_types`` which of DuckDB's types each of ours is.
 """
