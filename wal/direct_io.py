@@ -21,18 +21,14 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from wal.disk import Disk, Mode, Piece, is_zeros
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
 
 # What every block device and file system of today takes; a smaller one would do on some.
 BLOCK_BYTES = 4096
@@ -80,7 +76,7 @@ class DirectDisk(Disk):
         self._staging: npt.NDArray[np.uint8] | None = None
 
     def open(self, path: Path, mode: Mode) -> int:
-        """See `Disk`. A file system without direct writes is written in the ordinary way."""
+        """A file system without direct writes is written in the ordinary way."""
         fd = super().open(path, mode)
         if mode in ("create", "reuse"):
             with contextlib.suppress(OSError):
@@ -89,17 +85,14 @@ class DirectDisk(Disk):
         return fd
 
     def close(self, fd: int) -> None:
-        """See `Disk`."""
         self._leave(fd)
         super().close(fd)
 
     def zero(self, fd: int, size: int) -> None:
-        """See `Disk`."""
         super().zero(fd, size)
         self._give_room(fd)
 
     def allocate(self, fd: int, size: int) -> None:
-        """See `Disk`."""
         super().allocate(fd, size)
         self._give_room(fd)
 
@@ -108,12 +101,11 @@ class DirectDisk(Disk):
             file.room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES
 
     def truncate(self, fd: int, size: int) -> None:
-        """See `Disk`. The file takes the ordinary way from now on: its end is not what it was."""
+        """The file takes the ordinary way from now on: its end is not what it was."""
         self._leave(fd)
         super().truncate(fd, size)
 
     def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
-        """See `Disk`."""
         file = self._files.get(fd)
         before = file.before(offset) if file is not None else None
         if file is None or before is None or offset + sum(map(len, pieces)) > file.room:

@@ -10,14 +10,13 @@ import ctypes
 import errno
 import mmap
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from wal.errors import LogFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from _typeshed import WriteableBuffer
 
 Piece = bytes | memoryview

@@ -8,18 +8,15 @@ beside it: small operations cost less that way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from wal.format import MAX_OPERATIONS, RecordKind, make_body, record_bytes
+from wal.errors import LogError
+from wal.format import MAX_OPERATIONS, Body, RecordKind, make_body, record_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from typing_extensions import Buffer
-
-    from wal.errors import LogError
-    from wal.format import Body
 
 _WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {int(RecordKind.SEAL)}
 
@@ -66,7 +63,6 @@ class Draft:
 
     Args:
         nbytes: About what it will take in the log.
-        sessions: See `OrderedSession`.
     """
 
     __slots__ = ("sessions", "stored_bytes", "waits")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wal.disk import Disk
 from wal.errors import LogDamaged
 from wal.scan import READ_BYTES
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-    from wal.disk import Disk
 
 
 class FileShrank(LogDamaged):

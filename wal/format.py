@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,8 +49,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from typing_extensions import Buffer
 
 FORMAT_VERSION = 1

@@ -7,24 +7,21 @@ trace: the next one takes the same sequences and the same place.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from wal.entry import Entry, Preamble
 from wal.format import (
     SEAL_RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
+    Body,
     RecordHeader,
     RecordKind,
     encode_record_header,
     record_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Iterator
-
-    from wal.entry import Entry, Preamble
-    from wal.format import Body
 
 # A group ends here although more is waiting, so that the first in it do not wait for a long
 # queue behind them. Large enough that a sync costs little beside the bytes.

@@ -91,22 +91,18 @@ class GroupsInFlight:
         """Answer everyone whose entry is in no group yet."""
         answer(self.queue.take_pending(error), error)
 
-    # Any thread
+    # Any thread: see `OnLoop`
 
     def refused(self, items: Iterable[Item], error: LogError | None) -> None:
-        """See `OnLoop`."""
         self._soon(self._answer_apart, items, error)
 
     def attention(self) -> None:
-        """See `OnLoop`."""
         self._soon(self._attention)
 
     def rested(self) -> None:
-        """See `OnLoop`."""
         self._soon(self._note_rest)
 
     def lost(self, exc: BaseException) -> None:
-        """See `OnLoop`."""
         self._soon(self._answer_lost, exc)
 
     def _soon(self, call: Callable[..., object], *args: object) -> None:

@@ -16,20 +16,10 @@ from wal.disk import Disk
 from wal.errors import REPAIR_COMMAND
 from wal.format import segment_name
 from wal.recovery import Survey, facts_of, fault_of, survey
-from wal.repair import Gap, RepairedSegment, RepairReport, repair
+from wal.repair import Gap as Gap
+from wal.repair import repair as repair
 from wal.scan import Fault
 from wal.settings import SegmentFacts
-
-__all__ = [
-    "Finding",
-    "Gap",
-    "RepairReport",
-    "RepairedSegment",
-    "SegmentFacts",
-    "inspect",
-    "repair",
-    "verify",
-]
 
 Severity = Literal["damage", "newer", "note"]
 

@@ -41,8 +41,6 @@ class Log:
     Args:
         directory: The log's folder; made by `recover` where missing. The caller holds a
             `DirectoryLock` around the whole life of the log.
-        settings: See `LogSettings`.
-        disk: What the system calls go through.
         carry: Called on the loop whenever a new segment is opened; returns the ``(kind, parts)``
             records to be written first in it, durable before the segment is. They must stand for
             what all older segments say, so that these can be pruned.

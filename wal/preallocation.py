@@ -18,16 +18,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 import trio
 
+from wal.disk import Disk
 from wal.format import segment_name
 from wal.segment import PreallocatedFile, discard, prepare, unlink_quietly
-
-if TYPE_CHECKING:
-    from wal.disk import Disk
 
 _KEPT = 2
 """The most files that are kept, as PostgreSQL recycles segments."""
@@ -37,11 +35,7 @@ log = structlog.get_logger("wal")
 
 
 class Preallocation:
-    """The file of the next segment, of `size` bytes, and files that are kept for later ones. Loop.
-
-    Args:
-        in_thread: runs what blocks.
-    """
+    """The next segment's file, of `size` bytes, and files that are kept for later ones. Loop."""
 
     def __init__(self, disk: Disk, directory: Path, size: int, in_thread: InThread) -> None:
         self._disk = disk

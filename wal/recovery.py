@@ -16,20 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from wal.disk import sync, sync_directory, write_all, write_zeros
+from wal.disk import Disk, sync, sync_directory, write_all, write_zeros
 from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
 from wal.file_source import FileShrank, FileSource
 from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
 from wal.group import SegmentFill
-from wal.scan import READ_BYTES, Fault, Verdict, first_nonzero, scan
+from wal.scan import READ_BYTES, Fault, State, Verdict, first_nonzero, scan
 from wal.segment import OpenSegment
 from wal.settings import Recovered, SegmentFacts
-
-if TYPE_CHECKING:
-    from wal.disk import Disk
-    from wal.scan import State
 
 
 @dataclass

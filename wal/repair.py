@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,9 +42,6 @@ from wal.format import (
 )
 from wal.recovery import fault_of, free_name, survey
 from wal.scan import READ_BYTES, Fault, Located, Verdict, find_headers, read_record
-
-if TYPE_CHECKING:
-    from wal.disk import Disk
 
 
 class Gap(msgspec.Struct, frozen=True):

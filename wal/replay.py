@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from crc32c import crc32c
 
+from wal.disk import Disk
 from wal.errors import LogDamaged
 from wal.file_source import FileSource
 from wal.format import (
@@ -24,12 +25,10 @@ from wal.format import (
     decode_record_header,
     record_bytes,
 )
+from wal.settings import SegmentFacts
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-    from wal.disk import Disk
-    from wal.settings import SegmentFacts
 
 # Payload bytes per piece; a larger record is a piece of its own. Two pieces exist at a time.
 CHUNK_BYTES = 8 << 20

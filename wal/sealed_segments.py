@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
+from wal.disk import Disk
 from wal.errors import from_os_error
 from wal.preallocation import InThread, Preallocation
 from wal.segment import OpenSegment, remove
 from wal.settings import SegmentFacts
-
-if TYPE_CHECKING:
-    from wal.disk import Disk
 
 _GENTLY_MOST = 4
 """The most segments to delete gently: with more of them the disk's room comes first."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wal.disk import sync, sync_directory, write_all, write_zeros
+from wal.disk import Disk, sync, sync_directory, write_all, write_zeros
 from wal.errors import LogFailed
 from wal.format import (
     RecordKind,
@@ -35,11 +36,7 @@ from wal.format import (
 from wal.group import Group, SegmentFill, place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from typing_extensions import Buffer
-
-    from wal.disk import Disk
 
 # Small, so that a sync of the zeros does not stall the open segment's, nor a rotation wait long.
 _ZEROS_AT_ONCE = 2 << 20

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 import trio
 
+from wal.disk import Disk
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
+from wal.group import Group
 from wal.preallocation import Preallocation
 from wal.sealed_segments import SealedSegments
 from wal.segment import OpenSegment, PreallocatedFile, publish
@@ -30,9 +32,6 @@ from wal.settings import LogSettings, Recovered, SegmentFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from wal.disk import Disk
-    from wal.group import Group
 
 Carry = Callable[[], Sequence[tuple[int, Sequence["Buffer"]]]]
 T = TypeVar("T")
