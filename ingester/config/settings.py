@@ -40,11 +40,7 @@ class Range(NamedTuple):
     """Reads what :attr:`show` writes; None where a number is written as such."""
 
     def check(self, key: str, value: float) -> None:
-        """Refuse a value that is out of range.
-
-        Raises:
-            ConfigError
-        """
+        """Raise :class:`ConfigError` for a value that is out of range."""
         if not self.low <= value <= self.high:
             low, high = self.show(self.low), self.show(self.high)
             raise ConfigError(key, f"{self.show(value)} is out of range ({low} to {high})")
@@ -84,11 +80,7 @@ class _Address:
     """The type of a setting that is ``HOST:PORT``."""
 
     def check(self, key: str, value: str) -> None:
-        """Refuse what :func:`split_address` refuses.
-
-        Raises:
-            ConfigError
-        """
+        """Raise :class:`ConfigError` for what :func:`split_address` refuses."""
         try:
             split_address(value)
         except ValueError as exc:

@@ -74,13 +74,16 @@ def load(
     sources = [
         *([_read_file(file)] if file is not None else []),
         _read_environment(environ),
-        (_given_flag(key, value) for key, value in (flags or {}).items() if value is not None),
+        ((key, value, "flag") for key, value in (flags or {}).items() if value is not None),
     ]
     for source in sources:  # weakest first: the stronger overwrites
         for key, value, origin in source:
             if key not in keys:
                 raise ConfigError(key, f"unknown setting ({origin}){_nearest(key, keys)}")
-            values[key] = _typed(key, value, keys[key], origin)
+            try:
+                values[key] = _convert(key, value, keys[key])
+            except (ValueError, msgspec.ValidationError) as exc:
+                raise ConfigError(key, f"{exc} ({origin})") from exc
             origins[key] = origin
     return Loaded(_build(values), origins)
 
@@ -113,10 +116,6 @@ def _masked(options: dict[str, Any]) -> dict[str, Any]:
 
 
 Item = tuple[str, object, str]
-
-
-def _given_flag(key: str, value: object) -> Item:
-    return key, value, "flag"
 
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Item]:
@@ -161,13 +160,6 @@ def _read_file(file: Path) -> Iterator[Item]:
 def _nearest(key: str, known: Mapping[str, object] | set[str]) -> str:
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _typed(key: str, value: object, kind: type, origin: str) -> object:
-    try:
-        return _convert(key, value, kind)
-    except (ValueError, msgspec.ValidationError) as exc:
-        raise ConfigError(key, f"{exc} ({origin})") from exc
 
 
 def _convert(key: str, value: object, kind: type) -> object:

@@ -16,8 +16,7 @@ GROUP_TREE = Path("/sys/fs/cgroup")
 
 def usable_bytes(proc: Path = OWN_GROUPS, root: Path = GROUP_TREE) -> int:
     """Return the bytes of RAM for this process: physical RAM, or a control group's limit."""
-    limits = [*_group_limits(proc, root), _physical_bytes()]
-    return min(limits)
+    return min([*_group_limits(proc, root), _physical_bytes()])
 
 
 def _physical_bytes() -> int:

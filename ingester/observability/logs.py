@@ -15,10 +15,10 @@ are masked. A line that cannot be written is dropped: a closed terminal does not
 import logging
 import re
 import sys
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -90,7 +90,7 @@ def configure_logs(
         What ``/api/status`` shows as last errors. The newest call wins; nothing else is kept.
     """
     out = stream if stream is not None else sys.stderr
-    recent = RecentProblems()
+    recent, lines = RecentProblems(), _LineLogger(out)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -103,7 +103,7 @@ def configure_logs(
             *_renderers(style, out),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_LineFactory(out),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     logging.captureWarnings(True)
@@ -116,10 +116,7 @@ def configure_logs(
 def _renderers(style: Format, out: TextIO) -> list[Any]:
     terminal = out.isatty()
     if style == "json" or (style == "auto" and not terminal):
-        return [
-            put_first,
-            structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
-        ]
+        return [put_first, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]
     # The traceback is text already; the renderer only has to print it.
     return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="at", sort_keys=False)]
 
@@ -187,33 +184,15 @@ def _message(event: EventDict) -> str:
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
 
 
-class _LineLogger:
+class _LineLogger(structlog.WriteLogger):
     """Writes whole lines; safe from any thread."""
 
-    def __init__(self, out: TextIO, lock: threading.Lock) -> None:
-        self._out = out
-        self._lock = lock
-
-    def msg(self, line: str) -> None:
-        with self._lock:
-            try:
-                self._out.write(line + "\n")
-                self._out.flush()
-            except (OSError, ValueError):
-                # Standard error is gone (a closed terminal or pipe): go on without a log.
-                return
+    def msg(self, message: str) -> None:
+        # Standard error may be gone (a closed terminal or pipe): go on without a log.
+        with suppress(OSError, ValueError):
+            super().msg(message)
 
     debug = info = warning = warn = error = critical = fatal = failure = err = exception = log = msg
-
-
-class _LineFactory:
-    """Makes loggers that share one stream and one lock."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._logger = _LineLogger(out, threading.Lock())
-
-    def __call__(self, *_: object) -> _LineLogger:
-        return self._logger
 
 
 class _ToStructlog(logging.Handler):

@@ -22,11 +22,7 @@ class RateCounter:
     """Counts rows, bytes, operations and queries, and forgets them after a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start counting now.
-
-        Args:
-            clock: seconds that never run backwards (``trio.current_time``, ``time.monotonic``).
-        """
+        """Start counting now; ``clock`` gives seconds that never run backwards."""
         self._clock = clock
         self._lock = threading.Lock()
         self._started_s = int(clock())

@@ -129,11 +129,7 @@ class Collector:
         return self._relations[oid]
 
     def add(self, change: Change) -> None:
-        """Add a row of the transaction that is being read.
-
-        Raises:
-            NoKey
-        """
+        """Add a row of the transaction that is being read, or raise :class:`NoKey`."""
         rows = self._rows.get(change.relation)
         if rows is None or rows.full:
             if rows is not None:

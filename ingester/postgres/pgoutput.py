@@ -80,11 +80,7 @@ Message = Relation | Commit | Change | Truncate
 
 
 def parse(data: bytes) -> Message | None:
-    """The message; None for one that says nothing of rows.
-
-    Raises:
-        UnknownMessage
-    """
+    """The message, or :class:`UnknownMessage`; None for one that says nothing of rows."""
     try:
         return _parse(_Reader(data))
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as exc:

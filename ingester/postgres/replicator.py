@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
+from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.client.sync_stream import SyncAnswer, SyncStream
 from ingester.postgres.collector import Collector, NoKey, SyncMessage, table_name
 from ingester.postgres.initial_copy import copied
@@ -277,6 +277,3 @@ class Replicator:
 
 def _is_much(collector: Collector) -> bool:
     return collector.nbytes >= SEND_BYTES or collector.changes >= SEND_CHANGES
-
-
-__all__ = ["ClientError", "Plan", "Progress", "Replicator"]

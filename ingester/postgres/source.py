@@ -64,11 +64,7 @@ def told() -> Iterator[None]:
 
 
 class Source:
-    """One database, one publication and one slot in it.
-
-    Args:
-        dsn: how to connect, as libpq has it.
-    """
+    """One database, by a DSN as libpq has it; one publication and one slot in it."""
 
     def __init__(self, dsn: str, publication: str, slot: str) -> None:
         """Raises psycopg2.OperationalError: the server cannot be reached."""

@@ -47,8 +47,7 @@ def arrow_type(column: Column) -> pa.DataType:
 def arrow_values(column: Column, texts: Sequence[str | None]) -> pa.Array:
     """The values of texts as PostgreSQL sends them, with ISO dates and in UTC.
 
-    Raises:
-        ValueNotKept
+    Raises :class:`ValueNotKept`.
     """
     kind = arrow_type(column)
     if column.type_oid == _BYTEA:

@@ -38,11 +38,7 @@ class SyncLayout:
     """Knows where keys, values and flags stand, for all batches of one schema."""
 
     def __init__(self, columns: Sequence[SyncColumn], schema: pa.Schema) -> None:
-        """Check that the columns are those of a message.
-
-        Raises:
-            InvalidRequest
-        """
+        """Raise :class:`InvalidRequest` unless the columns are those of a message."""
         if len(columns) != len(schema):
             raise InvalidRequest(
                 f"sync: {len(columns)} columns are described, the batch has {len(schema)}"

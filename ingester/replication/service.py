@@ -10,8 +10,7 @@ others. Loop only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import trio
@@ -276,7 +275,5 @@ class Replication:
         if self._admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
-    @asynccontextmanager
-    async def _one_at_a_time(self, origin: str) -> AsyncIterator[None]:
-        async with self._locks.setdefault(origin, trio.Lock()):
-            yield
+    def _one_at_a_time(self, origin: str) -> trio.Lock:
+        return self._locks.setdefault(origin, trio.Lock())

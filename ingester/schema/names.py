@@ -56,11 +56,7 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
 
 
 def check_schema_size(what: str, schema: pa.Schema) -> None:
-    """Raise :class:`InvalidRequest` for a schema with too many fields or too much metadata.
-
-    Args:
-        what: for the message.
-    """
+    """Raise :class:`InvalidRequest` for a schema with too many fields or too much metadata."""
     fields, nbytes = _weigh(schema, 0)
     nbytes += _metadata_bytes(schema.metadata)
     if fields > MAX_FIELDS:

@@ -44,7 +44,6 @@ def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
     """The type a table keeps for a sent type.
 
     Args:
-        column: for the message of a refusal.
         unit: the table's timestamp unit, ``us`` or ``ns``.
 
     Raises:
