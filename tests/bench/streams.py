@@ -13,7 +13,9 @@ stalls is charged for all that would have been written meanwhile.
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +52,10 @@ class PutJob:
     """Batches a second and stream that are due; 0 for as many as the server takes."""
     hours: int = 0
     """Each batch lies within the next one of so many hours; 0 for all within one day."""
+    origin: str = ""
+    """Batches have sequences of origins of this name, the seed and the stream's number."""
+    state_bytes: int = 0
+    """With an origin: the size of the state that each batch carries; 0 for none."""
     patient: bool = False
     """Where the server is full, go on with another stream when it may have room, as the client
     library does; else that is a failure. Only for ``pipelined``."""
@@ -74,11 +80,13 @@ class WritingStream:
     def __init__(self, job: PutJob, number: int) -> None:
         self._job = job
         self._next = _batches(job, number)
+        self._origin = f"{job.origin}-{job.seed}-{number}" if job.origin else ""
+        self._sequence = 0
         first = next(self._next)
         self._window = max(4, min(_WINDOW, _WINDOW_BYTES // first.nbytes))
         self._client = fl.connect(job.flight)
         self._open()
-        self._writer.write_batch(first)
+        self._write(first)
         self._answer()
         self.sent = 0
         self.ended = 0.0
@@ -89,6 +97,10 @@ class WritingStream:
 
     def _open(self) -> None:
         path = fl.FlightDescriptor.for_path("bench", self._job.table)
+        if self._origin:
+            command = {"type": "write", "namespace": "bench", "table": self._job.table}
+            text = json.dumps({**command, "origin": self._origin})
+            path = fl.FlightDescriptor.for_command(text)
         self._writer, self._reader = self._client.do_put(path, SCHEMA)
         self._room = threading.Semaphore(self._window)
         self._over = False
@@ -126,7 +138,7 @@ class WritingStream:
         until = time.monotonic() + self._job.seconds
         began = time.monotonic()
         while began < until and self.sent * self._job.rows < self._job.max_rows:
-            self._writer.write_batch(next(self._next))
+            self._write(next(self._next))
             self._answer()
             self.sent += 1
             ended = time.monotonic()
@@ -138,7 +150,9 @@ class WritingStream:
         answers.start()
         until = began + self._job.seconds
         most = max(1, self._job.max_rows // self._job.rows)
-        write, batches, per_s = self._writer.write_batch, self._next, self._job.per_s
+        write, batches, per_s = self._write, self._next, self._job.per_s
+        if not self._origin:
+            write = self._writer.write_batch
         try:
             while self.sent < most and time.monotonic() < until and not self._over:
                 if per_s:
@@ -161,6 +175,18 @@ class WritingStream:
             if not self._job.patient:
                 raise
             self._full = True
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        if not self._origin:
+            self._writer.write_batch(batch)
+            return
+        self._sequence += 1
+        metadata: dict[str, object] = {"sequence": self._sequence}
+        if self._job.state_bytes:
+            state = str(self._sequence).zfill(self._job.state_bytes).encode()
+            encoded = base64.b64encode(state).decode()
+            metadata["checkpoint"] = {"partition": self._origin, "state": encoded}
+        self._writer.write_with_metadata(batch, json.dumps(metadata).encode())
 
     def _wait_until(self, due: float) -> None:
         self.due.append(due)

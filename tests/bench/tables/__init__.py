@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.bench.tables import (
     beside,
+    checkpoints,
     durability,
     filters,
     growth,
@@ -29,6 +30,7 @@ from tests.bench.tables import (
 IN_ORDER = (
     limits,
     ingest,
+    checkpoints,
     partitions,
     durability,
     sustained,
