@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ingester.buffer import BufferedRows, BufferHandle, BufferTree, TableBuffer
-from ingester.query.live_groups import Group, Tail, groups_after
+from ingester.query.live_groups import ANSWER_BYTES, Group, Tail, groups_after
 from ingester.query.live_position import NO_VERSION, Gone, GoneOperations, LogPast, Position
 from ingester.query.snapshot import Snapshot
 from persist.manifest import TableState
@@ -147,12 +147,17 @@ class LiveTails:
         return after <= by.last if told == NO_VERSION else told < by.version
 
     def snapshot(
-        self, table: TableBuffer, after: Position | None, version: int
+        self,
+        table: TableBuffer,
+        after: Position | None,
+        version: int,
+        limit: int = ANSWER_BYTES,
     ) -> LiveSnapshot | Gone:
         """Take what is behind a position and not in the version's files. Any thread.
 
         Args:
             after: None for the position of now.
+            limit: the bytes of an answer.
         """
         with table.lock:
             upto, state, definition = self.now(), table.state, table.definition
@@ -168,7 +173,7 @@ class LiveTails:
             ]
             tails += [Tail(handle, handle.rows) for handle in table.handles()]
             tails = [each for each in tails if each.last > after]
-        found = groups_after(tails, after, upto)
+        found = groups_after(tails, after, upto, limit)
         return LiveSnapshot(
             definition=definition,
             version=state.version,

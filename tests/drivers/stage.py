@@ -94,7 +94,10 @@ class Stage:
             ledger,
             Origins(),
             FreezeLimits(1 << 40),
-            TreeHooks(lambda job, why: self.on_freeze(job)),
+            TreeHooks(
+                lambda job, why: self.on_freeze(job),
+                on_release=lambda table, handle: self.on_release(table, handle),
+            ),
             ingester_id=WRITER.ingester_id,
         )
         self.spilled: list[BufferHandle] = []
@@ -107,6 +110,7 @@ class Stage:
         observer = FlushHooks(lambda job, *_: self.persisted.append(job))
         self.flusher = Flusher(self.catalog, ledger, self.file_writer, observer, workers=2)
         self.on_freeze: Callable[[FlushJob], None] = self.flusher.enqueue
+        self.on_release: Callable[[TableBuffer, BufferHandle], None] = lambda table, handle: None
         self.groups = RowGroupCache(self.store, result_spill=ResultSpill(folder / "spill"))
         self.rows: list[tuple[int, int]] = []
         self.table: TableBuffer
