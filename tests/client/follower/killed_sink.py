@@ -1,26 +1,31 @@
-"""A program that writes into a DuckDB file until it is killed; each transaction has a state.
+"""A program that writes into a copy until it is killed; each transaction has a state.
 
-Transaction n adds the ids ``10 n … 10 n + 9``, takes the id ``n`` away and brings it back with
-``n`` for its value, and leaves ``n`` as the state. Now and then the copy is built anew beside the
-one that is shown, in several transactions; or a column is added.
+Transaction n adds the ids ``10 n … 10 n + 9``, takes rows away and brings them back, and leaves
+``n`` as the state. Now and then the copy is built anew beside the one that is shown, in several
+transactions; or a column is added.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 
-from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from ingester.client.follower.destination import open_destination
+from ingester.client.follower.duckdb_sink import DuckDBSink
+from ingester.client.follower.parquet_sink import ParquetSink
 from ingester.client.follower.sink import FollowedTable, Rows, Run
 from ingester.daemon.process_tuning import do_without_pandas
 
-TABLE = FollowedTable(
-    "shop", "visits", 1, pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=("id",)
-)
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 REBUILD_EVERY, REBUILD_STEP = 7, 40
+
+
+def table(into: str) -> FollowedTable:
+    """The table: with a primary key, where there may be one."""
+    key = ("id",) if into.startswith("duckdb:") else ()
+    return FollowedTable("shop", "visits", 1, SCHEMA, key)
 
 
 def rows(first: int, last: int, at: int, columns: int) -> Rows:
@@ -30,16 +35,18 @@ def rows(first: int, last: int, at: int, columns: int) -> Rows:
     return Rows(pa.table({"id": ids, "v": ids, **more}), (Run("p", at, len(ids)),))
 
 
-def main(path: Path) -> None:
+def main(into: str) -> None:
     do_without_pandas()
-    database = DuckDBDatabase(path)
-    sink = database.sink(TABLE)
-    states = sink.checkpoint_store()
+    followed = table(into)
+    sink = open_destination(into).sink(followed)
+    assert isinstance(sink, DuckDBSink | ParquetSink)
+    states, key = sink.checkpoint_store(), followed.key()
     with sink.transaction():
-        found = states.get(TABLE.key())
+        found = states.get(key)
         state = {"n": -1, "columns": 0} if found is None else json.loads(found)
         if found is None:
             sink.on_start_version([], is_current=True)
+            states.put(key, json.dumps(state).encode())
         else:
             sink.on_recovery()
     print("ready", flush=True)
@@ -48,9 +55,14 @@ def main(path: Path) -> None:
         state = {"n": n, "columns": n // 25}
         with sink.transaction():
             sink.put(rows(10 * n, 10 * n + 10, n, state["columns"]))
-            sink.delete(pa.table({"id": [n]}))
-            sink.put(rows(n, n + 1, n, state["columns"]))
-            states.put(TABLE.key(), json.dumps(state).encode())
+            again = rows(n, n + 1, n, state["columns"])
+            if followed.keyed:
+                sink.delete(again.batch.select(["id"]))
+                sink.put(again)
+            else:
+                sink.put(rows(-10, -5, n + 1_000_000, 0))
+                sink.take_back("p", [n + 1_000_000])
+            states.put(key, json.dumps(state).encode())
         print(n, flush=True)
         if n % REBUILD_EVERY == 0:
             with sink.transaction():
@@ -61,8 +73,8 @@ def main(path: Path) -> None:
                     sink.put(rows(first, last, n, state["columns"]))
             with sink.transaction():
                 sink.on_end_version(current=True)
-                states.put(TABLE.key(), json.dumps(state | {"rebuilt": n}).encode())
+                states.put(key, json.dumps(state | {"rebuilt": n}).encode())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])
