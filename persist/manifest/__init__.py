@@ -48,6 +48,7 @@ from persist.manifest.actions import PartitionKey as PartitionKey
 from persist.manifest.actions import Properties as Properties
 from persist.manifest.actions import Remove as Remove
 from persist.manifest.actions import Schema as Schema
+from persist.manifest.actions import SharedState as SharedState
 from persist.manifest.actions import Spec as Spec
 from persist.manifest.actions import Txn as Txn
 from persist.manifest.actions import Values as Values

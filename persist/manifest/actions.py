@@ -187,11 +187,44 @@ class OriginExpired(_Action, frozen=True, tag="origin_expired"):
     at: str | None
 
 
+class SharedState(_Action, frozen=True, tag="shared_state"):
+    """Bytes (base64) that checkpoints refer to by their SHA-256; kept while one of them does."""
+
+    id: str
+    state: str
+
+
 class Checkpoint(_Action, frozen=True, tag="checkpoint"):
-    """A client's own state (base64) for a partition of its source; None deletes it."""
+    """A client's own state (base64) for a partition of its source; None says that it is deleted.
+
+    The operation that brought it is (``ingester_id``, ``epoch``, ``seq``), at the time ``at`` by
+    that daemon's clock. ``origin`` and ``sequence`` are the client's name and number of it, where
+    it had any. ``shared``: the id of a :class:`SharedState` that belongs to it.
+    """
 
     partition: str
     state: str | None
+    shared: str | None = None
+    ingester_id: str = ""
+    epoch: int = 0
+    seq: int = 0
+    origin: str | None = None
+    sequence: int | None = None
+    at: str | None = None
+
+    def replaces(self, other: Checkpoint | None) -> bool:
+        """Tell whether this one is the newer of two of a partition; True where there is no other.
+
+        Of one daemon the later operation counts, of one origin the higher sequence. Between two
+        daemons and no common origin the clock has to tell.
+        """
+        if other is None:
+            return True
+        if self.ingester_id == other.ingester_id:
+            return (self.epoch, self.seq) > (other.epoch, other.seq)
+        if self.sequence is not None and other.sequence is not None and self.origin == other.origin:
+            return self.sequence > other.sequence
+        return (_moment(self.at), self.epoch) > (_moment(other.at), other.epoch)
 
 
 class Horizon(_Action, frozen=True, tag="horizon"):
@@ -218,6 +251,7 @@ OtherAction = (
     | EpochComplete
     | Origin
     | OriginExpired
+    | SharedState
     | Checkpoint
     | Horizon
     | Txn
@@ -244,6 +278,11 @@ def parse_time(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _moment(text: str | None) -> datetime:
+    moment = None if text is None else parse_time(text)
+    return datetime.min.replace(tzinfo=UTC) if moment is None else moment
 
 
 def is_before(text: str, horizon: str) -> bool:

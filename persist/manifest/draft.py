@@ -1,7 +1,8 @@
 """The next state of a table, from a state and actions.
 
 Law of this file: pure. Applying costs as much as the actions, not as the table, except for
-``epoch_complete`` (walks ``applied``) and for removals (walk the partition they are in). An action
+``epoch_complete`` (walks ``applied``), for removals (walk the partition they are in) and for
+checkpoints (walk all of them where shared states are known). An action
 that makes no sense raises ``ActionRefused`` and leaves the state that one has as it was. A commit
 is applied before it is written: a nonsense that got committed would make the table unreadable for
 ever.
@@ -29,6 +30,7 @@ from persist.manifest.actions import (
     Properties,
     Remove,
     Schema,
+    SharedState,
     Spec,
     Txn,
     Writer,
@@ -38,6 +40,10 @@ from persist.manifest.file_runs import FileRuns
 from persist.manifest.state import Lineage, TableState
 
 _NO_FILES = FileRuns()
+
+MOST_DELETED = 1000
+"""The deleted checkpoints of which a table keeps that they are: an older one in the log of another
+daemon would bring them back."""
 
 
 def apply(state: TableState, actions: Iterable[Action]) -> TableState:
@@ -83,6 +89,8 @@ class Draft:
         """The state, as of ``version`` where one is given; the draft is used up."""
         changed = dict(self._changed)
         self._files.update(self._new)
+        if "shared_states" in changed or "checkpoints" in changed:
+            changed["shared_states"] = self._referred_to()
         if version is not None:
             changed |= {"version": version, "uid": uid, "lineage": lineage}
         return replace(
@@ -204,13 +212,35 @@ class Draft:
         if expired.name in known:
             self._changed["origins"] = known.delete(expired.name)
 
+    def _shared_state(self, shared: SharedState) -> None:
+        self._changed["shared_states"] = self._get("shared_states").set(shared.id, shared)
+
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
-        known = self._get("checkpoints")
-        if checkpoint.state is not None:
-            known = known.set(checkpoint.partition, checkpoint.state)
-        elif checkpoint.partition in known:
-            known = known.delete(checkpoint.partition)
+        if checkpoint.shared is not None and checkpoint.shared not in self._get("shared_states"):
+            raise ActionRefused(
+                f"checkpoint {checkpoint.partition!r} refers to shared state {checkpoint.shared},"
+                " which is not there"
+            )
+        known: Map[str, Checkpoint] = self._get("checkpoints")
+        known = known.set(checkpoint.partition, checkpoint)
+        if checkpoint.state is None:
+            deleted = [each for each in known.values() if each.state is None]
+            if len(deleted) > MOST_DELETED:
+                oldest = min(deleted, key=lambda each: (each.at or "", each.partition))
+                known = known.delete(oldest.partition)
         self._changed["checkpoints"] = known
+
+    def _referred_to(self) -> Map[str, SharedState]:
+        """The shared states that a checkpoint refers to; the others go."""
+        known: Map[str, SharedState] = self._get("shared_states")
+        if not known:
+            return known
+        referred = {checkpoint.shared for checkpoint in self._get("checkpoints").values()}
+        edit = known.mutate()
+        for shared_id in known:
+            if shared_id not in referred:
+                del edit[shared_id]
+        return edit.finish()
 
     def _horizon(self, horizon: Horizon) -> None:
         self._changed["horizon"] = horizon.at
@@ -234,6 +264,7 @@ _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     EpochComplete: Draft._epoch_complete,
     Origin: Draft._origin,
     OriginExpired: Draft._origin_expired,
+    SharedState: Draft._shared_state,
     Checkpoint: Draft._checkpoint,
     Horizon: Draft._horizon,
     Txn: Draft._txn,

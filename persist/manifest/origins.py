@@ -269,6 +269,15 @@ def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
     return origin_of(origin.name, owner, runs, origin.at)
 
 
+def completed(origin: Origin, sequence: int) -> Origin:
+    """Add to an origin that all of a run up to ``sequence`` is in files."""
+    runs = owned(origin)
+    run = run_at(runs, sequence)
+    if run is not None:
+        runs[runs.index(run)] = run.advanced(sequence, {})
+    return origin_of(origin.name, (origin.owner_id, origin.owner_epoch), runs, origin.at)
+
+
 def owned(origin: Origin) -> list[Run]:
     """List the runs, each with its owner: where none is named it is the origin's."""
     owner = (origin.owner_id, origin.owner_epoch)

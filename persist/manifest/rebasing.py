@@ -14,6 +14,7 @@ already, which falls out:
     schema, spec, properties, owner, writer, origin as they are now                   dropped
     a horizon that is not later than the state's                                      dropped
     the end of an origin that has been written since                                  dropped
+    a shared state that is there; a checkpoint that is not newer than the state's     dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
 
 A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
@@ -30,6 +31,7 @@ from persist.manifest.actions import (
     Add,
     Applied,
     AppliedKey,
+    Checkpoint,
     EpochComplete,
     Horizon,
     Origin,
@@ -39,6 +41,7 @@ from persist.manifest.actions import (
     Properties,
     Remove,
     Schema,
+    SharedState,
     Spec,
     Txn,
     Writer,
@@ -235,6 +238,10 @@ def _is_in(state: TableState, action: Action) -> bool:
     if isinstance(action, OriginExpired):
         known = state.origins.get(action.name)
         return known is None or known.at != action.at
+    if isinstance(action, SharedState):
+        return action.id in state.shared_states
+    if isinstance(action, Checkpoint):
+        return not action.replaces(state.checkpoints.get(action.partition))
     if isinstance(action, EpochComplete):
         return (action.ingester_id, action.epoch) in state.epochs_complete
     return action in (

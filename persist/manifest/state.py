@@ -27,6 +27,7 @@ from persist.manifest.actions import (
     PartitionKey,
     Properties,
     Schema,
+    SharedState,
     Spec,
     Txn,
     Values,
@@ -67,7 +68,8 @@ class TableState:
     applied: Map[AppliedKey, int] = field(default_factory=Map)
     epochs_complete: frozenset[tuple[str, int]] = frozenset()
     origins: Map[str, Origin] = field(default_factory=Map)
-    checkpoints: Map[str, str] = field(default_factory=Map)
+    checkpoints: Map[str, Checkpoint] = field(default_factory=Map)
+    shared_states: Map[str, SharedState] = field(default_factory=Map)
     horizon: str | None = None
     txns: Map[str, int] = field(default_factory=Map)
     rows: int = 0
@@ -129,8 +131,8 @@ class TableState:
                 ingester_id=ingester_id, epoch=epoch, spec_id=spec_id, values=values, seq=seq
             )
         yield from self.origins.values()
-        for partition, text in self.checkpoints.items():
-            yield Checkpoint(partition=partition, state=text)
+        yield from self.shared_states.values()
+        yield from self.checkpoints.values()
         if self.horizon is not None:
             yield Horizon(at=self.horizon)
         for app_id, version in self.txns.items():

@@ -18,6 +18,7 @@ from persist.manifest import (
     EpochComplete,
     Remove,
     Schema,
+    SharedState,
     Spec,
     TableState,
     Txn,
@@ -26,6 +27,7 @@ from persist.manifest import (
     WriterIdentity,
     apply,
 )
+from persist.manifest.draft import MOST_DELETED
 from persist.manifest.files import decode_snapshot, encode_snapshot
 from tests.persist.manifest.samples import DAY, DEFINITION, add, applied, persist
 
@@ -117,7 +119,29 @@ def test_the_last_schema_is_current_and_the_earlier_ones_stay() -> None:
 def test_a_checkpoint_without_state_is_deleted() -> None:
     state = apply(DEFINED, [Checkpoint("topic-0", "AA=="), Checkpoint("topic-1", "BB==")])
     state = apply(state, [Checkpoint("topic-0", None), Checkpoint("absent", None)])
-    assert dict(state.checkpoints) == {"topic-1": "BB=="}
+    kept = {each.partition: each.state for each in state.checkpoints.values()}
+    assert kept == {"topic-0": None, "topic-1": "BB==", "absent": None}
+    assert decode_snapshot(encode_snapshot(state)) == state
+
+
+def test_of_deleted_checkpoints_the_newest_are_remembered() -> None:
+    deleted = [Checkpoint(f"p{n:05}", None, at=f"2026-01-01T{n:06}") for n in range(1100)]
+    state = apply(DEFINED, [Checkpoint("p", "AA==", at="2025-01-01T00"), *deleted])
+    assert state.checkpoints["p"].state == "AA=="
+    kept = sorted(each.partition for each in state.checkpoints.values() if each.state is None)
+    assert kept == [f"p{n:05}" for n in range(1100 - MOST_DELETED, 1100)]
+
+
+def test_bytes_that_checkpoints_share_stay_while_one_of_them_refers_to_them() -> None:
+    shared = SharedState("id", "AAAA")
+    both = [Checkpoint("a", "AA==", shared="id"), Checkpoint("b", "BB==", shared="id")]
+    state = apply(DEFINED, [shared, *both])
+    assert decode_snapshot(encode_snapshot(state)) == state
+    state = apply(state, [Checkpoint("a", "CC==")])
+    assert dict(state.shared_states) == {"id": shared}
+    assert not apply(state, [Checkpoint("b", None)]).shared_states
+    with pytest.raises(ActionRefused, match="refers to shared state other"):
+        apply(state, [Checkpoint("a", "CC==", shared="other")])
 
 
 def test_a_file_that_comes_and_goes_in_one_draft_leaves_nothing() -> None:
