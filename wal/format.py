@@ -84,6 +84,7 @@ class RecordKind(IntEnum):
     OPERATION = 2
     ORIGINS = 3
     OPENED = 4
+    SHARED = 5
     SEAL = 255
 
 

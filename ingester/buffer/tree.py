@@ -22,7 +22,10 @@ from ingester.dml.operation import Operation
 from ingester.dml.sink import Answer
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import Buffered
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoints import Checkpoints, PendingCheckpoint
 from ingester.origins.registry import Origins
+from ingester.origins.tenure import Tenure
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
 
@@ -50,6 +53,8 @@ class TreeHooks:
     """Is called when a buffer is opened that is the oldest one now."""
     on_release: Callable[[TableBuffer, BufferHandle], None] = lambda table, handle: None
     """Is told each buffer whose rows go now, under the table's lock: a version has them."""
+    on_checkpoint: Callable[[], None] = lambda: None
+    """Is called when a source's state has come, and none waited in its table."""
     on_released: Callable[[int], None] = lambda nbytes: None
     """Is told the number of bytes of a buffer that is let go of."""
 
@@ -75,6 +80,8 @@ class BufferTree:
         """Active buffers that replication began, with their partitions, the oldest first."""
         self._ledger = ledger
         self.origins = origins
+        self.checkpoints = Checkpoints()
+        """The states of sources that came with operations, until a version has them."""
         self.ingester_id = ingester_id
         self._limits = limits
         self._hooks = hooks
@@ -142,6 +149,7 @@ class BufferTree:
         table.rows += operation.rows
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
+        tenure = None
         if operation.origin is not None and operation.origin_sequence is not None:
             tenure = self.origins.note_applied(
                 operation.origin,
@@ -154,6 +162,8 @@ class BufferTree:
             )
             for handle in holders:
                 handle.origins[tenure] = operation.origin_sequence
+        if operation.checkpoint is not None:
+            self._note_checkpoint(table, operation, operation.checkpoint, tenure)
         for handle in holders:
             if handle.rows.nbytes >= self._limits.partition_bytes:
                 self.freeze(table.partitions[handle.partition], "bytes")
@@ -161,6 +171,28 @@ class BufferTree:
                 self.freeze(table.partitions[handle.partition], "messages")
         if table.on_applied is not None:
             table.on_applied()
+
+    def _note_checkpoint(
+        self,
+        table: TableBuffer,
+        operation: Operation,
+        checkpoint: Checkpoint,
+        tenure: Tenure | None,
+    ) -> None:
+        pending = PendingCheckpoint(
+            checkpoint,
+            ingester_id=self.ingester_id,
+            epoch=operation.epoch,
+            seq=operation.seq,
+            segment=operation.segment,
+            tenure=tenure,
+            sequence=operation.origin_sequence,
+            noted_at=time.monotonic(),
+        )
+        # A replay finds what the table's version has already, or has a newer one of.
+        is_news = pending.action().replaces(table.state.checkpoints.get(checkpoint.partition))
+        if is_news and self.checkpoints.note(table.key, pending):
+            self._hooks.on_checkpoint()
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
         """Every buffer that rows still go into, with its partition."""
@@ -240,8 +272,8 @@ class BufferTree:
             return []
 
     def first_needed_segment(self, default: int) -> int:
-        """The oldest log segment with rows that are not in committed files yet."""
-        return min(self._segments, default=default)
+        """The oldest log segment with rows or states that no committed version has yet."""
+        return self.checkpoints.first_needed_segment(min(self._segments, default=default))
 
     def unreleased(self) -> Iterator[BufferHandle]:
         """Every buffer of every table that is not in committed files."""

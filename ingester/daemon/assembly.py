@@ -33,6 +33,7 @@ from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
+from ingester.flush.checkpoint_committer import CheckpointCommitter
 from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
@@ -66,6 +67,7 @@ from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.admission import AdmissionControl, DiskRoom
+from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import DedupSink
 from ingester.write.metrics_sink import MetricsSink
@@ -140,6 +142,7 @@ class Runtime:
                 self._frozen,
                 on_first_row=lambda: self.freeze_policy.wake(),
                 on_release=lambda table, handle: self.live_tails.released(table, handle),
+                on_checkpoint=lambda: self.checkpoint_committer.wake(),
                 on_released=self.heap_trim.freed,
             ),
             ingester_id=self.writer.ingester_id,
@@ -230,6 +233,13 @@ class Runtime:
         self.log_truncation = LogTruncation(
             self.wal, self.tree, self.flusher, self.metrics.segments_removed
         )
+        self.checkpoint_committer = CheckpointCommitter(
+            self.catalog.commits,
+            self.tree,
+            settings.persist.max_age,
+            self.log_truncation.truncate,
+        )
+        self.ledger.gauge("checkpoints", lambda: self.tree.checkpoints.nbytes)
 
     def _make_writes(self, settings: Settings) -> None:
         self.wal_sink = WalSink(
@@ -255,10 +265,12 @@ class Runtime:
             wal_sink=self.wal_sink,
             origins=self.origins,
             relief=self.freeze_policy,
+            checkpoints=self.tree.checkpoints,
             epoch=self.writer.epoch,
             newest_seq=lambda: self.tree.applied_seq,
         )
         self.writes = Writes(self.catalog, self.takeover, path, self._schema_numbers)
+        self.checkpoint_calls = CheckpointCalls(self.catalog, path, self._schema_numbers)
 
     def _make_replication(self, replication: ReplicationSettings) -> None:
         self.open_transactions = OpenTransactions(
@@ -298,6 +310,7 @@ class Runtime:
             queries=self.queries,
             live=self.live,
             known_origins=self.known_origins,
+            checkpoints=self.checkpoint_calls,
             metrics=self.metrics,
             persist=self.persist,
             status=status,
@@ -323,13 +336,13 @@ class Runtime:
         with trio.move_on_after(timeout_s):
             for handle in waiting:
                 await self.flusher.until_released(handle)
+            await self.checkpoint_committer.until_committed(tables)
+            return tables
         left = len([handle for handle in waiting if not handle.released])
-        if left:
-            raise TooSlow(
-                f"persist: {left} of {len(waiting)} buffers are not in files after {timeout_s:g} s;"
-                " the work goes on"
-            )
-        return tables
+        raise TooSlow(
+            f"persist: {left} of {len(waiting)} buffers are not in files after {timeout_s:g} s;"
+            " the work goes on"
+        )
 
     # What the parts tell each other
 

@@ -138,6 +138,7 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.flusher.run)
         workers.start_soon(runtime.freeze_policy.run)
+        workers.start_soon(runtime.checkpoint_committer.run)
         workers.start_soon(runtime.heap_trim.run)
         workers.start_soon(runtime.snapshots.run)
         if runtime.spark_metadata is not None:

@@ -38,6 +38,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
         runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):
             await runtime.flusher.until_released(handle)
+        await runtime.checkpoint_committer.until_committed(runtime.tree.tables.values())
         # Last: there are answers for as long as there is something else to wait for.
         await runtime.queries.wait_idle()
         await _close_tables_and_log(runtime)

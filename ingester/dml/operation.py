@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingester.dml.part import Part
+from ingester.origins.checkpoint_state import Checkpoint
 from persist.table import TableKey
 from wal import Entry
 
@@ -38,7 +39,7 @@ class Operation:
     """The number of writes, which is more than 1 in a coalesced batch; that has no origin."""
     origin: str | None = None
     origin_sequence: int | None = None
-    checkpoint: tuple[str, bytes] | None = None
+    checkpoint: Checkpoint | None = None
     messages: int = 0
     """The replication messages that it was made of."""
     entry: Entry | None = None

@@ -16,7 +16,7 @@ anything that does not check out is :class:`DamagedRecord`, never a wrong row.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,6 +27,8 @@ import pyarrow as pa
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation
 from ingester.dml.part import Part, RowCounts
+from ingester.dml.shared_record import preamble_of
+from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
@@ -60,6 +62,8 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
     checkpoint_partition: str | None = None
     checkpoint_state: bytes | None = None
     messages: int = 0
+    checkpoint_at: str | None = None
+    checkpoint_shared: str | None = None
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
@@ -169,7 +173,7 @@ def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
 def encode_operation(
     rows: TableRows,
     origin: tuple[str, int] | None = None,
-    checkpoint: tuple[str, bytes] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[pa.Buffer | bytes]:
     """Encode the payload of an operation record, as its buffers in order."""
     namespace, table = rows.schema.table
@@ -186,9 +190,11 @@ def encode_operation(
             ),
             origin=origin[0] if origin else None,
             origin_sequence=origin[1] if origin else None,
-            checkpoint_partition=checkpoint[0] if checkpoint else None,
-            checkpoint_state=checkpoint[1] if checkpoint else None,
+            checkpoint_partition=checkpoint.partition if checkpoint else None,
+            checkpoint_state=checkpoint.state if checkpoint else None,
             messages=rows.origin_messages,
+            checkpoint_at=checkpoint.at if checkpoint else None,
+            checkpoint_shared=checkpoint.shared.id if checkpoint and checkpoint.shared else None,
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
@@ -206,7 +212,7 @@ def make_operation(
     *,
     operations: int = 1,
     origin: tuple[str, int] | None = None,
-    checkpoint: tuple[str, bytes] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Operation:
     """Make an operation with its record for the log.
 
@@ -215,7 +221,10 @@ def make_operation(
         origin: its name and the sequence that it gave the operation.
     """
     payload = encode_operation(rows, origin, checkpoint)
-    entry = Entry(RecordKind.OPERATION, payload, (rows.schema.preamble,), operations=operations)
+    preambles: tuple[Preamble, ...] = (rows.schema.preamble,)
+    if checkpoint is not None and checkpoint.shared is not None:
+        preambles += (preamble_of(checkpoint.shared),)
+    entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
     made = operation_of(rows, entry.payload_bytes, origin)
     made.entry, made.operations, made.checkpoint = entry, operations, checkpoint
     return made
@@ -239,7 +248,7 @@ def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -
 def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     """Reduce an operation that is not logged yet, and its record, to these of its parts."""
     assert operation.entry is not None
-    (preamble,) = operation.entry.preambles
+    preamble, *_ = operation.entry.preambles
     schema = LoggedSchema(operation.schema_number, operation.table, preamble)
     messages = [IpcMessage.serialized(part.batch) for part in left]
     name, sequence = operation.origin, operation.origin_sequence
@@ -304,6 +313,29 @@ def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) 
         or sum(counts) != rows
     ):
         raise DamagedRecord(f"{rows} rows cannot be of operations {row_counts} out of {operations}")
+
+
+def checkpoint_of(header: OperationHeader, shared: Mapping[str, SharedBytes]) -> Checkpoint | None:
+    """Read the checkpoint that came with an operation; None where it has none.
+
+    Args:
+        shared: the bytes that checkpoints of this segment share, by id.
+
+    Raises:
+        DamagedRecord: it refers to bytes that the segment does not have.
+    """
+    if header.checkpoint_partition is None:
+        return None
+    bulk = None
+    if header.checkpoint_shared is not None:
+        bulk = shared.get(header.checkpoint_shared)
+        if bulk is None:
+            raise DamagedRecord(
+                f"checkpoint of partition {header.checkpoint_partition!r} refers to shared state"
+                f" {header.checkpoint_shared}, which no record before it has"
+            )
+    at, state = header.checkpoint_at, header.checkpoint_state
+    return Checkpoint(header.checkpoint_partition, state, bulk, at)
 
 
 def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:

@@ -7,6 +7,8 @@
                 ─▶ ``ingester.tables.commit_schedule`` ─▶ ``ingester.tables.commits``
     the buffers of a committed version are let go ─▶ ``log_truncation``: segments are deleted
 
+    ``checkpoint_committer``: states of sources that no flush takes along
+
 The buffer tree hands out a job for each frozen buffer. One partition is flushed in order, different
 ones at the same time. A keyed partition is flushed by a task of its own, whose files are made anew
 where its commit is refused. When a finished flush is committed, and with whom, is decided in one

@@ -2,6 +2,7 @@
 
     kept from ── the oldest of: the segment that replay has reached
                                 the first segment of any buffer that is not in committed files
+                                that of any source's state that no committed version has
                                 the open segment
 
 Law of this file: a segment goes when every operation in it is in a committed manifest or is

@@ -115,6 +115,9 @@ def _adopted(
             held = 0
     for table in tables.values():
         table.flush()
+    whole = all(table.report.refused is None for table in tables.values())
+    for table in tables.values():
+        table.commit_checkpoints(whole=whole)
     return [tables[key].report for key in sorted(tables)]
 
 

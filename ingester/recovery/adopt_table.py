@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,12 +20,16 @@ import msgspec
 from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
 from ingester.flush.file_writer import FileWriter
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoints import MOST_PENDING
 from ingester.recovery.adoption_rules import (
     OrderUnknown,
+    OrphanCheckpoint,
     OrphanKey,
     OrphanPart,
     Pending,
     check_order,
+    checkpoints_of,
     left_of,
     origins_of,
     rows_of,
@@ -51,6 +56,7 @@ from persist.manifest import (
     undisturbed,
     unmoved,
 )
+from persist.manifest import Checkpoint as CheckpointAction
 from persist.store import StoreRetry, StoreUnavailable, retry
 from persist.table import TableDefinition
 
@@ -75,6 +81,8 @@ class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     refused_rows: int = 0
     """Rows that stay in the log only; ``refused`` says why."""
     refused: str | None = None
+    checkpoints: int = 0
+    """States of sources that were committed with the rows."""
 
 
 class TableAdoption:
@@ -93,11 +101,14 @@ class TableAdoption:
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
         self._pending: dict[OrphanKey, list[OrphanPart]] = {}
+        self._checkpoints: dict[str, list[OrphanCheckpoint]] = {}
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
     def take(self, operation: OrphanOperation) -> int:
         """Keep the operation's rows for the next :meth:`flush`, and return their bytes."""
         header = operation.logged.header
+        if operation.checkpoint is not None:
+            self._keep_checkpoint(operation, operation.checkpoint)
         for part in operation.logged.parts:
             key = OrphanKey(operation.writer, header.spec_id, part.values)
             old = OrphanPart(
@@ -119,6 +130,56 @@ class TableAdoption:
             except OrderUnknown as exc:
                 rows = self.report.refused_rows + rows_of(left_of(self._state, share).values())
                 self._note(refused=str(exc), refused_rows=rows)
+
+    def commit_checkpoints(self, *, whole: bool) -> None:
+        """Commit the newest states of sources: every row that was taken is in files.
+
+        Args:
+            whole: whether the rest of the log is in files, too. Otherwise states that came with a
+                sequence stay: their origin may have rows that were refused.
+
+        Raises:
+            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+        """
+        every = chain.from_iterable(self._checkpoints.values())
+        found = [each for each in every if whole or each.origin_sequence is None]
+        if self.report.refused is not None or not found:
+            return
+        newest = max((each.writer for each in found), key=lambda writer: writer.epoch)
+        for _ in range(PLANS):
+            actions, seen = checkpoints_of(self._state, found)
+            if not actions:
+                return
+            self._replace(newest)
+            proposal = Proposal(actions)
+            call = partial(
+                commit,
+                self._manifest,
+                self._state,
+                proposal,
+                newest,
+                unmoved(seen),
+                fence=check_replaced,
+            )
+            try:
+                self._state = patiently(call)
+            except OriginMoved:
+                self._state = patiently(partial(self._manifest.refresh, self._state))
+                continue
+            self._note(checkpoints=sum(isinstance(each, CheckpointAction) for each in actions))
+            return
+        raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
+
+    def _keep_checkpoint(self, operation: OrphanOperation, checkpoint: Checkpoint) -> None:
+        """Keep a state, and the newest few before it: what it came with may be another's by now."""
+        header = operation.logged.header
+        found = OrphanCheckpoint(
+            operation.writer, operation.seq, header.origin, header.origin_sequence, checkpoint
+        )
+        kept = self._checkpoints.setdefault(checkpoint.partition, [])
+        kept.append(found)
+        if len(kept) > MOST_PENDING:
+            del kept[0]
 
     def _shares(self, pending: Pending) -> list[Pending]:
         """Split into what one version takes: an ingester's; in a keyed table a partition's epoch.

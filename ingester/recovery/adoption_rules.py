@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from persist.manifest import Origin, TableState, Values, WriterIdentity
-from persist.manifest.origins import Verdict, fresh, further, runs_of, verdict_of
+from ingester.origins.checkpoint_state import Checkpoint, shared_actions
+from persist.manifest import Action, Origin, TableState, Values, WriterIdentity
+from persist.manifest.origins import Verdict, completed, fresh, further, runs_of, verdict_of
 
 
 class OrderUnknown(Exception):
@@ -45,6 +46,16 @@ class OrphanPart(NamedTuple):
     def last_seq(self) -> int:
         """The sequence of the last operation that has rows here, as a daemon commits it."""
         return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
+
+
+class OrphanCheckpoint(NamedTuple):
+    """A source's state that came with an operation of the log."""
+
+    writer: WriterIdentity
+    seq: int
+    origin: str | None
+    origin_sequence: int | None
+    checkpoint: Checkpoint
 
 
 Pending = Mapping[OrphanKey, list[OrphanPart]]
@@ -130,6 +141,47 @@ def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str
             known = changed.get(name) or seen[name] or fresh(name, process)
             changed[name] = further(known, sequence, (key.spec_id, key.values))
     return list(changed.values()), seen
+
+
+def checkpoints_of(
+    state: TableState, found: Iterable[OrphanCheckpoint]
+) -> tuple[list[Action], dict[str, Origin | None]]:
+    """The actions that commit a log's newest state of each partition, once its rows are in files.
+
+    A state whose sequence another process has taken over is passed over: its rows are not there.
+    An origin is complete up to the state that it came with, as all of the log is in files.
+
+    Returns:
+        The actions, and the origins that they were made from.
+    """
+    newest: dict[str, OrphanCheckpoint] = {}
+    for each in found:
+        if _is_own(state, each):
+            newest[each.checkpoint.partition] = each
+    seen: dict[str, Origin | None] = {}
+    complete: dict[str, Origin] = {}
+    actions: list[Action] = []
+    for writer, seq, name, sequence, checkpoint in newest.values():
+        process = (writer.ingester_id, writer.epoch)
+        action = checkpoint.action(process, seq, name, sequence)
+        if not action.replaces(state.checkpoints.get(checkpoint.partition)):
+            continue
+        if name is not None and sequence is not None:
+            seen[name] = state.origins.get(name)
+            known = complete.get(name) or seen[name] or fresh(name, process)
+            complete[name] = completed(known, sequence)
+        actions.append(action)
+    shared = shared_actions(each.checkpoint for each in newest.values())
+    return [*complete.values(), *shared, *actions] if actions else [], seen
+
+
+def _is_own(state: TableState, found: OrphanCheckpoint) -> bool:
+    """Whether the sequence that a state came with is still its writer's, or in files."""
+    if found.origin is None or found.origin_sequence is None:
+        return True
+    runs = runs_of(state.origins.get(found.origin))
+    process = (found.writer.ingester_id, found.writer.epoch)
+    return verdict_of(runs, found.origin_sequence, process).own
 
 
 def rows_of(parts: Iterable[list[OrphanPart]]) -> int:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.dml.record import DamagedRecord, LoggedOperation, decode_schema
+from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
 from ingester.dml.transaction_record import decode_record
+from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from persist.manifest import WriterIdentity
 from wal import Disk, Record, RecordKind, SegmentFacts
 from wal.recovery import facts_of, refusal, survey
@@ -26,6 +27,7 @@ class OrphanOperation(NamedTuple):
     writer: WriterIdentity
     seq: int
     logged: LoggedOperation
+    checkpoint: Checkpoint | None
 
 
 class OrphanLog:
@@ -68,30 +70,39 @@ class OrphanLog:
         facts = list(self._facts.values())
         cursor = ReplayCursor(self._disk, self._folder, facts, pa.allocate_buffer)
         schemas: dict[int, pa.Schema] = {}
+        shared: dict[str, SharedBytes] = {}
         segment = -1
         while (records := cursor.next_chunk()) is not None:
             for record in records:
                 if record.segment != segment:
                     segment = record.segment
                     schemas.clear()
+                    shared.clear()
                 try:
-                    operations = self._decoded(record, schemas)
+                    operations = self._decoded(record, schemas, shared)
                 except DamagedRecord as exc:
                     raise DamagedRecord(
                         f"log segment {record.segment}, offset {record.offset}: {exc}"
                     ) from exc
                 yield from operations
 
-    def _decoded(self, record: Record, schemas: dict[int, pa.Schema]) -> list[OrphanOperation]:
+    def _decoded(
+        self, record: Record, schemas: dict[int, pa.Schema], shared: dict[str, SharedBytes]
+    ) -> list[OrphanOperation]:
         if record.kind == RecordKind.SCHEMA:
             header, schema = decode_schema(record.payload)
             schemas[header.schema_number] = schema
+        if record.kind == RecordKind.SHARED:
+            bulk = SharedBytes.of(record.payload.to_pybytes())
+            shared[bulk.id] = bulk
         if record.kind != RecordKind.OPERATION:
             return []
         writer = _identity(self._facts[record.segment])
         found = decode_record(record.payload, schemas, record.operations)
         return [
-            OrphanOperation(writer, record.first_seq + number, logged)
+            OrphanOperation(
+                writer, record.first_seq + number, logged, checkpoint_of(logged.header, shared)
+            )
             for number, logged in enumerate(found)
         ]
 

@@ -19,11 +19,12 @@ from ingester.buffer import BufferTree, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.origin_record import decode_opened, decode_origins
 from ingester.dml.part import Part
-from ingester.dml.record import DamagedRecord, LoggedOperation, decode_schema
+from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
 from ingester.dml.transaction_record import decode_record
 from ingester.errors import StoreAway, UnknownTable
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
+from ingester.origins.checkpoint_state import SharedBytes
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from persist.manifest.origins import Process, runs_of, verdict_of
@@ -84,6 +85,8 @@ class Replay:
         self._carried: tuple[list[tuple[str, str, str, int]], Process] | None = None
         """What the newest segment says of origins, and who wrote it."""
         self._schemas: dict[int, pa.Schema] = {}
+        self._shared: dict[str, SharedBytes] = {}
+        """The bytes that checkpoints of the segment share."""
         self._number_of: dict[int, int] = {}
         """The tree's number of each schema that the segment numbers by itself."""
         self._numbers: dict[bytes, int] = {}
@@ -125,6 +128,7 @@ class Replay:
         """Begin a segment, which numbers its schemas anew."""
         self._segment = segment
         self._schemas.clear()
+        self._shared.clear()
 
     async def _replay(self, record: Record) -> None:
         if record.kind == RecordKind.SCHEMA:
@@ -134,6 +138,9 @@ class Replay:
             if key not in self._numbers:
                 self._numbers[key] = next(self._next_number)
             self._number_of[header.schema_number] = self._numbers[key]
+        elif record.kind == RecordKind.SHARED:
+            shared = SharedBytes.of(record.payload.to_pybytes())
+            self._shared[shared.id] = shared
         elif record.kind == RecordKind.ORIGINS:
             self._carried = (decode_origins(record.payload), (self._ingester_id, record.epoch))
         elif record.kind == RecordKind.OPERATION:
@@ -204,6 +211,7 @@ class Replay:
             operations=operations,
             origin=header.origin,
             origin_sequence=header.origin_sequence,
+            checkpoint=checkpoint_of(header, self._shared),
             messages=header.messages,
             seq=seq,
             epoch=epoch,

@@ -18,6 +18,7 @@ from ingester.query.stream import AnswerStream
 from ingester.replication.service import Replication
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
+from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.streams import Writes
 from persist.manifest import WriterIdentity
 
@@ -33,6 +34,7 @@ class Services:
     queries: Queries
     live: LiveFeed
     known_origins: KnownOrigins
+    checkpoints: CheckpointCalls
     metrics: Metrics
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""

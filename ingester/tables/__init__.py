@@ -8,6 +8,7 @@
               ├ ``commit_batches``: what of a batch goes into the version, what is made anew
               ├ ``origin_claims``: what a version says of origins
               │    └ ``origin_takeover``, ``origin_lookup``
+              ├ ``checkpoint_claims``: which states of sources go along
               ├ ``version_overlap``: buffers whose rows somebody else may have committed
               └▶ ``persist.manifest.commit`` ─▶ ``ingester.buffer.tree``: in one step the version is
                  installed and the buffers that it covers are let go

@@ -19,6 +19,12 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.tables.checkpoint_claims import (
+    CheckpointClaims,
+    actions_of,
+    covered,
+    shares_of,
+)
 from ingester.tables.commit_schedule import whole
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from ingester.tables.origin_claims import Claims, OriginClaims
@@ -49,9 +55,16 @@ Batch = list[FinishedFlush]
 class CommitBatches:
     """Commits batches. Loop only."""
 
-    def __init__(self, claims: OriginClaims, writer: WriterIdentity, commit: Commit) -> None:
+    def __init__(
+        self,
+        claims: OriginClaims,
+        checkpoints: CheckpointClaims,
+        writer: WriterIdentity,
+        commit: Commit,
+    ) -> None:
         """Commit by ``commit``, which tries until the store has answered."""
         self._claims = claims
+        self._checkpoints = checkpoints
         self._writer = writer
         self._commit = commit
 
@@ -110,9 +123,25 @@ class CommitBatches:
         self, table: TableBuffer, base: TableState, batch: Batch, files: FilesOf = NO_FILES
     ) -> TableState:
         actions = tuple(action for flush in batch for action in flush.actions)
-        claims = self._claims.of(base, [flush.handle for flush in batch], actions)
+        handles = [flush.handle for flush in batch]
+        ready = self._checkpoints.ready(table, base, frozenset(handles))
+        claims = self._claims.of(base, handles, actions, shares_of(ready))
+        ready = covered(ready, claims.actions)
         actions += self._claims.due_to_expire(table.key, base, actions)
-        return await self._commit(table, base, actions, claims, files)
+        state = await self._commit(table, base, (*actions, *actions_of(ready)), claims, files)
+        for pending in ready:
+            pending.committed_in = state.version
+        return state
+
+    async def commit_checkpoints(self, table: TableBuffer) -> TableState | None:
+        """Commit the states of sources whose rows are in files; None where there are none."""
+        base = table.state
+        while self._checkpoints.ready(table, base, frozenset()):
+            try:
+                return await self._commit_batch(table, base, [])
+            except OriginMoved as exc:
+                base = exc.state
+        return None
 
     def _as_encoded(self, batch: Batch, base: TableState) -> Batch:
         """The flushes that were not refused, and whose files have what is ours and nothing else."""

@@ -24,6 +24,7 @@ import trio
 from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer
 from ingester.errors import StoreAway
 from ingester.observability.logs import store_away
+from ingester.tables.checkpoint_claims import CheckpointClaims
 from ingester.tables.commit_batches import NO_FILES, CommitBatches, FilesOf
 from ingester.tables.commit_gate import CommitGate
 from ingester.tables.finished_flush import FinishedFlush, FlushState
@@ -85,7 +86,10 @@ class Commits:
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
-        self._batches = CommitBatches(self.claims, writer, self._commit_with_retries)
+        self._checkpoints = CheckpointClaims(tree)
+        self._batches = CommitBatches(
+            self.claims, self._checkpoints, writer, self._commit_with_retries
+        )
         self._tree = tree
         self._writer = writer
         self._gates: defaultdict[TableKey, CommitGate] = defaultdict(CommitGate)
@@ -179,6 +183,7 @@ class Commits:
 
     def tell_followers(self, table: TableBuffer) -> None:
         """Tell the followers that the table answers from another version, or was opened."""
+        self._checkpoints.settle(table)
         for follower in self.followers:
             follower(table)
 
@@ -220,6 +225,21 @@ class Commits:
                 else:
                     await self._commit_all(table, gate)
         return flush.state is FlushState.COMMITTED
+
+    async def commit_checkpoints(self, table: TableBuffer) -> None:
+        """Commit the states of sources whose rows are in files, without a flush.
+
+        Retries while the store is away.
+
+        Raises:
+            Fenced: another process has taken over this identity.
+        """
+        async with self._gates[table.key].lock:
+            state = await self._batches.commit_checkpoints(table)
+            if state is not None and not self.overlap.freeze_behind(table, state):
+                table.install(state)
+                table.refreshed_at = time.monotonic()
+                self.tell_followers(table)
 
     async def _commit_all(self, table: TableBuffer, gate: CommitGate) -> None:
         state, batch, further = table.state, list[FinishedFlush](), gate.schedule.take(keyed=False)

@@ -9,7 +9,7 @@ version that says the same of it, or not at all: two daemons cannot both have a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -40,6 +40,8 @@ EXPIRE_AFTER_S = 7 * 86400.0
 
 Seen = dict[str, Origin | None]
 
+NO_SHARES: Mapping[Tenure, int] = {}
+
 
 class Claims(NamedTuple):
     """The claims of a commit: what it says of origins."""
@@ -54,7 +56,8 @@ NO_CLAIMS = Claims((), {})
 
 class _Mark(NamedTuple):
     tenure: Tenure
-    partition: PartitionKey
+    partition: PartitionKey | None
+    """The partition whose files have all up to ``last``; None where it is only in no buffer."""
     last: int
 
 
@@ -72,14 +75,26 @@ class OriginClaims:
         self._look_at: dict[TableKey, datetime] = {}
 
     def of(
-        self, state: TableState, handles: Collection[BufferHandle], adds: Iterable[Action]
+        self,
+        state: TableState,
+        handles: Collection[BufferHandle],
+        adds: Iterable[Action] = (),
+        shares: Mapping[Tenure, int] = NO_SHARES,
     ) -> Claims:
-        """The claims of a commit of these buffers, on top of ``state``."""
+        """The claims of a commit of these buffers, on top of ``state``.
+
+        Args:
+            shares: those of whose origins the commit has to say how far they are complete, each
+                with a sequence that is in no buffer.
+        """
         marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
             for tenure, last in handle.origins.items():
                 mark = _Mark(tenure, handle.partition, last)
                 marks.setdefault(self._origins.table(tenure.origin, tenure.table), []).append(mark)
+        for tenure, last in shares.items():
+            mark = _Mark(tenure, None, last)
+            marks.setdefault(self._origins.table(tenure.origin, tenure.table), []).append(mark)
         if not marks:
             return NO_CLAIMS
         times = [action.at for action in adds if isinstance(action, Add)]
@@ -105,7 +120,7 @@ class OriginClaims:
         of them, and a thousand origins in a hundred buffers do not hold up the loop.
         """
         ends = {
-            tenure: _end(state, tenure)
+            tenure: end_of_share(state, tenure)
             for tenure in {tenure for handle in handles for tenure in handle.origins}
         }
         return [
@@ -210,13 +225,15 @@ class OriginClaims:
             for index, (run, end) in enumerate(with_ends(runs)):
                 if run.first <= last and tenure.first < end and run.owner == tenure.process:
                     ahead = further.setdefault(index, {})
-                    ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
+                    if partition is not None:
+                        ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
         for index, ahead in further.items():
             runs[index] = runs[index].advanced(complete.get(index), ahead)
         owner = (base.owner_id, base.owner_epoch)
         return origin_of(base.name, owner, runs, at, done)
 
 
-def _end(state: TableState, tenure: Tenure) -> int:
+def end_of_share(state: TableState, tenure: Tenure) -> int:
+    """Find the first sequence that is not a process's share any more, by a version."""
     known = state.origins.get(tenure.origin)
     return tenure.end if known is None else min(tenure.end, tenure.end_in(owned(known)))

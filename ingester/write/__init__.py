@@ -4,6 +4,7 @@
     table makes it. At a stream's first sequence the table's manifest is made to say that all from
     it on is this daemon's, for an unknown origin too (``ingester.tables.origin_takeover``).
     ``metadata`` holds what a client says of a batch: its sequence, its checkpoint.
+    ``checkpoints`` answers sources that ask for their state, or give one without rows.
     ``admission`` lets a batch in by its bytes, or refuses it.
     ``sender`` chooses one of three ways for a batch:
 

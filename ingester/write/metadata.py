@@ -1,59 +1,167 @@
 """The ``app_metadata`` of a batch: its sequence, and a checkpoint that travels with it.
 
-Law of this file: pure; every field is checked for presence, type and meaning, an unknown one is
-refused by name.
+Law of this file: every field is checked for presence, type and meaning, an unknown one is refused
+by name. Nobody looks into a checkpoint's state.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from typing import TypeVar
+import unicodedata
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest
+from ingester.origins.checkpoint_state import MAX_STATE_BYTES, Checkpoint, SharedBytes
+from ingester.origins.checkpoints import Checkpoints
+from persist.manifest import SharedState
 
 T = TypeVar("T")
 
 MAX_SEQUENCE = 2**63 - 1
-MAX_METADATA_BYTES = 1 << 20
-"""The limit for one batch, checkpoint included: it is kept with the batch, in the log too."""
+MAX_METADATA_BYTES = 3 << 20
+"""The limit for one batch: two states of 1 MiB in base64, and the rest."""
+MAX_PARTITION_BYTES = 256
+"""The limit of the name of a source's partition."""
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of characters that do not show, or change how others do."""
+MAX_TABLE_BYTES = 64 << 20
+"""The limit of all states of one table: each reader of its manifest has them in memory."""
+MOST_SENT = 16
+"""The shared states of one stream that later batches may name instead of sending them."""
 
 
 class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An opaque state that travels with a batch; ``state`` is base64."""
+    """An opaque state that travels with a batch; ``state`` and ``shared`` are base64."""
 
     partition: str
     state: str
+    shared: str | None = None
+    shared_id: str | None = None
 
 
-class BatchMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A batch's ``app_metadata``."""
-
+class _Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int | None = None
     checkpoint: CheckpointField | None = None
 
-    def checkpoint_bytes(self) -> tuple[str, bytes] | None:
-        """The checkpoint as (partition, state); None where the batch has none.
 
-        Raises:
-            InvalidRequest: the state is not base64.
-        """
-        if self.checkpoint is None:
-            return None
-        try:
-            state = base64.b64decode(self.checkpoint.state, validate=True)
-        except ValueError as exc:
-            raise InvalidRequest(f"app_metadata: checkpoint state is not base64: {exc}") from exc
-        return self.checkpoint.partition, state
+class BatchMetadata(NamedTuple):
+    """A batch's ``app_metadata``."""
+
+    sequence: int | None = None
+    checkpoint: Checkpoint | None = None
 
 
 NO_METADATA = BatchMetadata()
-_decode = msgspec.json.Decoder(BatchMetadata).decode
+_decode = msgspec.json.Decoder(_Sent).decode
 
 
-def parse_metadata(raw: bytes, origin: str | None) -> BatchMetadata:
+class SharedStates:
+    """The shared states that the batches of one stream have brought. In the thread that reads them.
+
+    ``known``: those of the table, by id.
+    """
+
+    def __init__(self) -> None:
+        self.known: Callable[[], Mapping[str, SharedState]] = dict
+        self._sent: dict[str, SharedBytes] = {}
+
+    def sent(self, state: bytes) -> SharedBytes:
+        """Note bytes that a batch brings."""
+        shared = SharedBytes.of(state)
+        self._sent.pop(shared.id, None)
+        self._sent[shared.id] = shared
+        if len(self._sent) > MOST_SENT:
+            del self._sent[next(iter(self._sent))]
+        return shared
+
+    def find(self, shared_id: str) -> SharedBytes | None:
+        """Find the bytes that a batch names; None where nobody has them."""
+        if (found := self._sent.get(shared_id)) is not None:
+            return found
+        there = self.known().get(shared_id)
+        return None if there is None else self.sent(base64.b64decode(there.state))
+
+
+def parse_checkpoint(
+    what: str,
+    partition: str,
+    state: str | None,
+    shared: tuple[str | None, str | None],
+    states: SharedStates,
+) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        what: the part of a request that it stands in, for errors.
+        state: base64; None deletes the partition's.
+        shared: bytes in base64, or the id of such that are known already; both None without any.
+
+    Raises:
+        InvalidRequest: what is wrong with it.
+    """
+    check_partition(what, partition)
+    encoded, shared_id = shared
+    if encoded is not None and shared_id is not None:
+        raise InvalidRequest(f"{what}: 'shared' and 'shared_id' exclude each other")
+    bulk = None
+    if encoded is not None:
+        bulk = states.sent(_decoded(what, "shared state", encoded))
+    elif shared_id is not None and (bulk := states.find(shared_id)) is None:
+        raise InvalidRequest(
+            f"{what}: shared state {shared_id!r} is not known here; send its bytes as 'shared' once"
+            " in each stream"
+        )
+    decoded = None if state is None else _decoded(what, "checkpoint state", state)
+    return Checkpoint(
+        partition, decoded, bulk, datetime.now(UTC).isoformat(timespec="milliseconds")
+    )
+
+
+def check_partition(what: str, partition: str) -> None:
+    """Raise :class:`InvalidRequest` for a name that no partition of a source may have."""
+    try:
+        nbytes = len(partition.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what}: partition {partition!r} is not UTF-8") from None
+    if not 0 < nbytes <= MAX_PARTITION_BYTES:
+        raise InvalidRequest(
+            f"{what}: a partition's name has 1 to {MAX_PARTITION_BYTES} bytes, this one {nbytes}"
+        )
+    if any(unicodedata.category(each) in _UNSEEN for each in partition):
+        raise InvalidRequest(f"{what}: partition {partition!r} has control characters")
+
+
+def check_room(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+    """Raise :class:`InvalidRequest` for a state that the table has no room for. Any thread."""
+    old = table.state.checkpoints.get(checkpoint.partition)
+    grows = checkpoint.nbytes - len((old and old.state) or "") * 3 // 4
+    if grows > 0 and checkpoints.committed_bytes(table.key) + grows > MAX_TABLE_BYTES:
+        raise InvalidRequest(
+            f"table {table.namespace}/{table.name} keeps {checkpoints.committed_bytes(table.key)} B"
+            f" of checkpoints, and takes {MAX_TABLE_BYTES} at most: delete those that nobody needs"
+            " (`ingester checkpoints`), or keep less in each"
+        )
+
+
+def _decoded(what: str, which: str, text: str) -> bytes:
+    try:
+        state = base64.b64decode(text, validate=True)
+    except ValueError as exc:
+        raise InvalidRequest(f"{what}: {which} is not base64: {exc}") from exc
+    if len(state) > MAX_STATE_BYTES:
+        raise InvalidRequest(
+            f"{what}: {which} has {len(state)} B; at most {MAX_STATE_BYTES} are taken. What many"
+            " partitions have in common belongs into 'shared'; bulk belongs into a table"
+        )
+    return state
+
+
+def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> BatchMetadata:
     """Read what a client says of a batch.
 
     Args:
@@ -72,7 +180,11 @@ def parse_metadata(raw: bytes, origin: str | None) -> BatchMetadata:
             )
         if not 0 <= metadata.sequence <= MAX_SEQUENCE:
             raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
-    return metadata
+    if (sent := metadata.checkpoint) is None:
+        return BatchMetadata(metadata.sequence)
+    shared = (sent.shared, sent.shared_id)
+    checkpoint = parse_checkpoint("app_metadata", sent.partition, sent.state, shared, states)
+    return BatchMetadata(metadata.sequence, checkpoint)
 
 
 def decode_object(what: str, raw: bytes, decode: Callable[[bytes], T]) -> T:

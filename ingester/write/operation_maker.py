@@ -68,7 +68,7 @@ class OperationMaker:
         return make_operation(
             rows,
             origin=None if sequence is None or origin is None else (origin, sequence),
-            checkpoint=metadata.checkpoint_bytes(),
+            checkpoint=metadata.checkpoint,
         )
 
     def coalesce(

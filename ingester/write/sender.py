@@ -76,6 +76,8 @@ class Sender:
             if most is not None and most <= preparation.small_bytes:
                 return preparation.settle() and self._offer(batch, int(most), awaits)
         self._sequences.check(metadata.sequence)
+        if metadata.checkpoint is not None:
+            stream.check_room(metadata.checkpoint)
         ahead = awaits is Awaits.NOTHING
         if awaits is not Awaits.CHECK and preparation.passes_on(batch, ahead=ahead):
             nbytes = stream.admit(batch.get_total_buffer_size(), None)

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from ingester.dml.operation import Operation
 from ingester.dml.sink import DmlSink
 from ingester.errors import DiskFull, MemoryFull, Superseded
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
+from ingester.write.metadata import check_room
 from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
 from wal import Draft, Entry, OrderedSession
@@ -41,6 +44,7 @@ class WritePath:
     wal_sink: WalSink
     origins: Origins
     relief: Relief
+    checkpoints: Checkpoints
     epoch: int
     newest_seq: Callable[[], int]
     """The newest sequence that is applied."""
@@ -116,6 +120,10 @@ class WriteStream:
         """
         if not self._is_known(sequence) and (reasons := self._path.admission.reasons(nbytes)):
             raise reasons[0]
+
+    def check_room(self, checkpoint: Checkpoint) -> None:
+        """Raise ``InvalidRequest`` for a state that the table has no room for. Any thread."""
+        check_room(self.plan.table, self._path.checkpoints, checkpoint)
 
     def _is_known(self, sequence: int | None) -> bool:
         """Whether the batch is known to be written already. Raises what has ended the stream."""

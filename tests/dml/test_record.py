@@ -14,11 +14,13 @@ from ingester.dml.record import (
     DamagedRecord,
     LoggedSchema,
     TableRows,
+    checkpoint_of,
     decode_operation,
     decode_schema,
     encode_operation,
     encode_schema,
 )
+from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 
 SCHEMA = pa.schema(
     {
@@ -64,7 +66,16 @@ def _payload(buffers: list[pa.Buffer | bytes]) -> pa.Buffer:
     names,
     names,
     st.one_of(st.none(), st.tuples(names, st.integers(0, 2**63 - 1))),
-    st.one_of(st.none(), st.tuples(names, st.binary(max_size=9))),
+    st.one_of(
+        st.none(),
+        st.builds(
+            Checkpoint,
+            names,
+            st.one_of(st.none(), st.binary(max_size=9)),
+            st.one_of(st.none(), st.binary(max_size=9).map(SharedBytes.of)),
+            st.one_of(st.none(), st.just("2026-11-21T12:00:00.000+00:00")),
+        ),
+    ),
     st.integers(0, 2**31),
 )
 def test_an_operation_comes_back_whole(
@@ -72,7 +83,7 @@ def test_an_operation_comes_back_whole(
     namespace: str,
     table: str,
     origin: tuple[str, int] | None,
-    checkpoint: tuple[str, bytes] | None,
+    checkpoint: Checkpoint | None,
     schema_number: int,
 ) -> None:
     encoded = [_part(*each) for each in sent]
@@ -92,7 +103,11 @@ def test_an_operation_comes_back_whole(
     header = found.header
     assert (header.namespace, header.table, header.spec_id) == (namespace, table, 3)
     assert (header.origin, header.origin_sequence) == (origin or (None, None))
-    assert (header.checkpoint_partition, header.checkpoint_state) == (checkpoint or (None, None))
+    shared = checkpoint.shared if checkpoint else None
+    assert checkpoint_of(header, {} if shared is None else {shared.id: shared}) == checkpoint
+    if shared is not None:
+        with pytest.raises(DamagedRecord, match=f"refers to shared state {shared.id}"):
+            checkpoint_of(header, {})
     assert [(repr(p.values), p.batch) for p in found.parts] == [
         (repr(p.values), p.batch) for p in encoded
     ]

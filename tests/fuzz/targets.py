@@ -34,7 +34,7 @@ from ingester.server.flight.requests import (
     parse_body,
     parse_put,
 )
-from ingester.write.metadata import parse_metadata
+from ingester.write.metadata import SharedStates, parse_metadata
 from ingester.write.operation_maker import OperationMaker
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
 from persist.parquet.footer import DataFile
@@ -138,8 +138,7 @@ def _descriptor(data: bytes) -> int:
 
 def _metadata(data: bytes) -> int:
     try:
-        metadata = parse_metadata(data, "origin")
-        metadata.checkpoint_bytes()
+        metadata = parse_metadata(data, "origin", SharedStates())
     except InvalidRequest:
         return 0
     return 1 + (metadata.sequence is not None)

@@ -153,10 +153,20 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert info.total_records == 2
 
     assert unlike(one("GET /api/status"), fetch(daemon, "/api/status")) == []
-    for name in ("persist", "origins"):
+    for name in (
+        "persist",
+        "origins",
+        "checkpoint_get",
+        "checkpoint_put",
+    ):
         bodies = EXAMPLES[name]
         for sent, shown in zip(bodies[::2], bodies[1::2], strict=True):
             assert unlike([shown], act(client, name, sent)) == []
+    sent, shown = EXAMPLES["checkpoints"]
+    *_, last = act(client, "checkpoints", sent)
+    assert unlike(shown, last) == []
+    sent, shown = EXAMPLES["checkpoint_delete"]
+    assert unlike([shown], act(client, "checkpoint_delete", sent)) == []
     assert act(client, "origins", {"origin": "nobody"}) == []
     (by_action,) = act(client, "status", one("status"))
     assert by_action.keys() == one("GET /api/status").keys()
@@ -183,10 +193,19 @@ def test_a_follower_that_is_too_far_behind_hears_what_to_do(tmp_path: Path) -> N
         assert json.loads(refused.value.extra_info) == shown
 
 
-@pytest.mark.parametrize("name", ["checkpoint_get", "checkpoint_put", "checkpoint_delete"])
-def test_checkpoints_are_not_there_yet(client: fl.FlightClient, name: str) -> None:
-    with pytest.raises(pa.ArrowNotImplementedError):
-        act(client, name, one("checkpoint_get"))
+def test_a_checkpoint_of_the_page_shares_bytes(client: fl.FlightClient) -> None:
+    sent = one("A checkpoint that shares bytes with others")
+    command = json.dumps({"type": "write", "namespace": "shop", "table": "shared", "origin": "o"})
+    batch = pa.record_batch({"v": [1]})
+    writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), batch.schema)
+    writer.write_with_metadata(batch, json.dumps(sent).encode())
+    assert json.loads(reader.read().to_pybytes())["accepted"]
+    writer.close()
+    asked = {"namespace": "shop", "table": "shared", "partition": "topic-0"}
+    (found,) = act(client, "checkpoint_get", asked)
+    assert {name: found[name] for name in ("state", "shared")} == {
+        name: sent["checkpoint"][name] for name in ("state", "shared")
+    }
 
 
 def test_a_delete_takes_the_keys_out(client: fl.FlightClient) -> None:

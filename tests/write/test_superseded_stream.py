@@ -12,6 +12,7 @@ from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
 from ingester.dml.sink import Answer
 from ingester.errors import Superseded
+from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.registry import Origins
 from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionControl
@@ -62,6 +63,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
         wal_sink=cast(Any, None),
         origins=Origins(),
         relief=cast(Any, None),
+        checkpoints=Checkpoints(),
         epoch=1,
         newest_seq=lambda: 7,
     )

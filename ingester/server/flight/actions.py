@@ -20,6 +20,9 @@ from ingester.observability.status import OriginStatus
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
 from ingester.server.flight.requests import (
+    CheckpointBody,
+    CheckpointPutBody,
+    CheckpointsBody,
     CreateTableBody,
     EmptyBody,
     OriginsBody,
@@ -28,6 +31,8 @@ from ingester.server.flight.requests import (
     parse_body,
 )
 from ingester.server.services import Services
+from ingester.write.checkpoints import FIRST_TABLE_VERSION, StoredCheckpoint
+from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
 
 Objects = list[Any]
 
@@ -118,8 +123,62 @@ async def _status(services: Services, _body: EmptyBody) -> Objects:
     return [services.status()]
 
 
-async def _later(_services: Services, _body: Any) -> Objects:
-    raise NotAvailable("checkpoints are not available in this version")
+async def _get_checkpoint(services: Services, body: CheckpointBody) -> Objects:
+    check_partition("checkpoint_get", body.partition)
+    return _told(await services.checkpoints.get(body.namespace, body.table, body.partition))
+
+
+async def _put_checkpoint(services: Services, body: CheckpointPutBody) -> Objects:
+    calls = services.checkpoints
+    checkpoint = parse_checkpoint(
+        "checkpoint_put",
+        body.partition,
+        body.state,
+        (body.shared, body.shared_id),
+        calls.shared_of(body.namespace, body.table),
+    )
+    return _told(await calls.put(body.namespace, body.table, checkpoint))
+
+
+async def _delete_checkpoint(services: Services, body: CheckpointBody) -> Objects:
+    states = SharedStates()
+    deleted = parse_checkpoint("checkpoint_delete", body.partition, None, (None, None), states)
+    return _told(await services.checkpoints.put(body.namespace, body.table, deleted))
+
+
+def _told(found: StoredCheckpoint) -> Objects:
+    def text(state: bytes | None) -> str | None:
+        return None if state is None else base64.b64encode(state).decode()
+
+    return [
+        {
+            "table_version": FIRST_TABLE_VERSION,
+            "partition": found.partition,
+            "state": text(found.state),
+            "shared": text(found.shared),
+            "durable": found.durable,
+            "durable_state": text(found.durable_state),
+            "durable_shared": text(found.durable_shared),
+        }
+    ]
+
+
+async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
+    return [
+        {
+            "namespace": each.table[0],
+            "table": each.table[1],
+            "table_version": FIRST_TABLE_VERSION,
+            "partition": each.partition,
+            "bytes": each.bytes,
+            "shared_id": each.shared_id,
+            "shared_bytes": each.shared_bytes,
+            "at": each.at,
+            "durable": each.durable,
+            "origin": each.origin,
+        }
+        for each in await services.checkpoints.listed(body.namespace, body.table)
+    ]
 
 
 ACTIONS: dict[str, Action] = {
@@ -129,9 +188,10 @@ ACTIONS: dict[str, Action] = {
         "Commit everything acknowledged so far to object storage", PersistBody, _persist
     ),
     "origins": Action("How far each origin's writes have come", OriginsBody, _origins),
-    "checkpoint_get": Action("Read a checkpoint (not available yet)", dict, _later),
-    "checkpoint_put": Action("Write a checkpoint (not available yet)", dict, _later),
-    "checkpoint_delete": Action("Delete a checkpoint (not available yet)", dict, _later),
+    "checkpoint_get": Action("Read a source's state", CheckpointBody, _get_checkpoint),
+    "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),
+    "checkpoint_delete": Action("Delete a source's state", CheckpointBody, _delete_checkpoint),
+    "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints),
     "status": Action("What /api/status has", EmptyBody, _status),
 }
 

@@ -39,7 +39,7 @@ from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.combiner import Combiner
-from ingester.write.metadata import NO_METADATA
+from ingester.write.metadata import NO_METADATA, SharedStates
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.sender import Awaits, Sender
@@ -83,6 +83,7 @@ class PutCall:
         self._reader_left = threading.Event()
         self._answers = 0
         self._first: Any = None
+        self._shared_states = SharedStates()
         self._stream: WriteStream
         self._sender: Sender
         self.refused_bytes = 0  # of messages that were received for nothing
@@ -98,6 +99,7 @@ class PutCall:
             return
         portal, operations = self._portal, self._operations
         self._stream = stream
+        self._shared_states.known = lambda: stream.plan.table.state.shared_states
         self._sender = Sender(
             stream,
             Preparation(stream, self._combiner, operations, portal.post),
@@ -129,7 +131,7 @@ class PutCall:
         first = next_chunk(reader, self._reading)
         if first is None:
             return None
-        metadata_of(first, command.origin).checkpoint_bytes()
+        metadata_of(first, command.origin, self._shared_states)
         self._operations.split(Normaliser(opened, schema), batch_of(first))
         opened = self._portal.call(self._writes.open, *opening, bytes_of(first))
         assert isinstance(opened, WriteStream)
@@ -249,7 +251,7 @@ class PutCall:
             self._operations.check_size(batch)
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
-            metadata = metadata_of(chunk, stream.origin)
+            metadata = metadata_of(chunk, stream.origin, self._shared_states)
         if in_room:
             # What is refused anyway is not copied.
             stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)

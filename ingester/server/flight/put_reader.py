@@ -15,7 +15,13 @@ from ingester.errors import InvalidRequest
 from ingester.schema import check_schema_size
 from ingester.server.flight.decoding import Reading
 from ingester.server.flight.requests import check_bytes
-from ingester.write.metadata import MAX_METADATA_BYTES, NO_METADATA, BatchMetadata, parse_metadata
+from ingester.write.metadata import (
+    MAX_METADATA_BYTES,
+    NO_METADATA,
+    BatchMetadata,
+    SharedStates,
+    parse_metadata,
+)
 
 
 def schema_of(reader: Any) -> pa.Schema:
@@ -59,10 +65,10 @@ def bytes_of(chunk: Any) -> int:
     return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
-def metadata_of(chunk: Any, origin: str | None) -> BatchMetadata:
+def metadata_of(chunk: Any, origin: str | None, states: SharedStates) -> BatchMetadata:
     """The batch's metadata. ``InvalidRequest`` if it is not understood."""
     raw = chunk.app_metadata
     if raw is None:
         return NO_METADATA
     check_bytes("app_metadata", raw.size, MAX_METADATA_BYTES)
-    return parse_metadata(raw.to_pybytes(), origin)
+    return parse_metadata(raw.to_pybytes(), origin, states)

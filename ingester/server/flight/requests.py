@@ -85,6 +85,32 @@ class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str | None = None
 
 
+class CheckpointBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``checkpoint_get`` and ``checkpoint_delete``."""
+
+    namespace: str
+    table: str
+    partition: str
+
+
+class CheckpointPutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``checkpoint_put``; ``state`` and ``shared`` are base64."""
+
+    namespace: str
+    table: str
+    partition: str
+    state: str
+    shared: str | None = None
+    shared_id: str | None = None
+
+
+class CheckpointsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``checkpoints``: no table means all of the namespace, no namespace everything."""
+
+    namespace: str | None = None
+    table: str | None = None
+
+
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``status``, which takes nothing."""
 

@@ -1,0 +1,233 @@
+"""The states of sources that are in the log and not yet in a manifest, table by table.
+
+    applied with its batch ──▶ pending ──▶ claimed by a commit ──▶ settled: an installed version
+                                  │                                 has it, or a newer one
+                                  └──▶ lost: another process has taken its origin over
+
+Law of this file: a state never shows without the rows that it came with, and never outlives them.
+Of a partition the newest pending state is the one that counts. At most :data:`MOST_PENDING` wait
+for each partition: between the first and the newest every second one goes, so that of any age one
+is left that is not much older. Pure. Loop only, but for
+:meth:`Checkpoints.committed_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.tenure import Tenure
+from persist.manifest.actions import Checkpoint as CheckpointAction
+from persist.manifest.state import TableState
+from persist.table import TableKey
+
+MOST_PENDING = 16
+"""The number of states of one partition that wait for their rows to be in files."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingCheckpoint:
+    """A state in the log, with the operation that brought it."""
+
+    given: Checkpoint
+    ingester_id: str
+    epoch: int
+    seq: int
+    segment: int
+    tenure: Tenure | None
+    """The share that the operation's sequence belongs to; None without a sequence."""
+    sequence: int | None
+    noted_at: float
+    """The time when it came, on the monotonic clock."""
+    committed_in: int | None = None
+    """The version that has it, or a newer one; it counts until that is installed."""
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The operation's place in the order of the daemon's log."""
+        return self.epoch, self.seq
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the state, without those that it shares."""
+        return self.given.nbytes
+
+    @property
+    def lost(self) -> bool:
+        """Whether another process has taken over the sequence that it came with."""
+        return self.sequence is not None and self.sequence >= self._tenure.end
+
+    @property
+    def _tenure(self) -> Tenure:
+        assert self.tenure is not None, "a sequence belongs to a share"
+        return self.tenure
+
+    def action(self) -> CheckpointAction:
+        """Make the action that commits it."""
+        origin = None if self.tenure is None else self.tenure.origin
+        return self.given.action((self.ingester_id, self.epoch), self.seq, origin, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTotals:
+    """The numbers of a table's checkpoints, or of all tables'."""
+
+    count: int = 0
+    bytes: int = 0
+    """Bytes of states, and of those that they share."""
+    pending: int = 0
+    """Partitions whose newest state is in the log only."""
+
+
+class _Table:
+    """The checkpoints of one table."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, list[PendingCheckpoint]] = {}
+        self.pending_bytes = 0
+        self.committed: Mapping[str, CheckpointAction] | None = None
+        self.committed_bytes = 0
+        self.committed_count = 0
+
+
+class Checkpoints:
+    """All states that the daemon has applied and no installed version has."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableKey, _Table] = {}
+
+    def note(self, table: TableKey, pending: PendingCheckpoint) -> bool:
+        """Note a state that was applied with its operation; positions rise.
+
+        Returns:
+            Whether it is the only one that waits in the table.
+        """
+        known = self._tables.setdefault(table, _Table())
+        first = not known.pending
+        waiting = known.pending.setdefault(pending.given.partition, [])
+        waiting.append(pending)
+        known.pending_bytes += pending.nbytes
+        if len(waiting) > MOST_PENDING:
+            kept = [*waiting[:-1:2], waiting[-1]]
+            known.pending_bytes -= sum(p.nbytes for p in waiting) - sum(p.nbytes for p in kept)
+            known.pending[pending.given.partition] = kept
+        return first
+
+    def newest(
+        self, table: TableKey, partition: str, state: TableState
+    ) -> PendingCheckpoint | None:
+        """Find the state that is newer than the version's; None where the version's counts."""
+        known = self._tables.get(table)
+        waiting = [] if known is None else known.pending.get(partition, [])
+        found = next((each for each in reversed(waiting) if not each.lost), None)
+        if found is None or not found.action().replaces(state.checkpoints.get(partition)):
+            return None
+        return found
+
+    def pending(self, table: TableKey) -> Mapping[str, list[PendingCheckpoint]]:
+        """List what waits in a table, by partition, each in log order."""
+        known = self._tables.get(table)
+        return {} if known is None else known.pending
+
+    def waiting_tables(self) -> list[TableKey]:
+        """List the tables in which something waits."""
+        return [key for key, known in self._tables.items() if known.pending]
+
+    def oldest(self, table: TableKey) -> float | None:
+        """Find the time at which the oldest one that waits in a table came; None without any."""
+        return min((waiting[0].noted_at for waiting in self.pending(table).values()), default=None)
+
+    def shared(self, table: TableKey, shared_id: str) -> SharedBytes | None:
+        """Find bytes that a state which waits in the table shares with others."""
+        for waiting in self.pending(table).values():
+            for each in waiting:
+                if each.given.shared is not None and each.given.shared.id == shared_id:
+                    return each.given.shared
+        return None
+
+    def settle(self, table: TableKey, state: TableState) -> None:
+        """Let go of what an installed version has, of what it has newer ones of, and of the lost.
+
+        Everything that stands before such a one in its partition goes with it.
+        """
+        known = self._tables.get(table)
+        if known is None:
+            known = self._tables[table] = _Table()
+        if known.committed is not state.checkpoints:
+            known.committed = state.checkpoints
+            known.committed_bytes, known.committed_count = _sizes(state)
+        for partition, waiting in list(known.pending.items()):
+            there = state.checkpoints.get(partition)
+            upto = -1
+            for index, each in enumerate(waiting):
+                done = each.committed_in is not None and each.committed_in <= state.version
+                if done or not each.action().replaces(there):
+                    upto = index
+            kept = [each for each in waiting[upto + 1 :] if not each.lost]
+            if len(kept) != len(waiting):
+                known.pending_bytes -= sum(p.nbytes for p in waiting) - sum(p.nbytes for p in kept)
+                if kept:
+                    known.pending[partition] = kept
+                else:
+                    del known.pending[partition]
+
+    def first_needed_segment(self, default: int) -> int:
+        """Find the oldest log segment that has a state which no version has."""
+        return min(
+            (each.segment for each in self._all() if each.segment < default), default=default
+        )
+
+    def committed_bytes(self, table: TableKey) -> int:
+        """Tell how many bytes the states of the installed version have. Any thread."""
+        known = self._tables.get(table)
+        return 0 if known is None else known.committed_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that states of all tables take."""
+        return sum(known.pending_bytes + known.committed_bytes for known in self._tables.values())
+
+    def statistics(self, table: TableKey | None = None) -> CheckpointTotals:
+        """The numbers of one table, or of all that are open."""
+        if table is None:
+            return _sum(self.statistics(key) for key in self._tables)
+        known = self._tables.get(table)
+        if known is None:
+            return CheckpointTotals()
+        new = [
+            waiting[-1]
+            for partition, waiting in known.pending.items()
+            if known.committed is None or not _has(known.committed, partition)
+        ]
+        return CheckpointTotals(
+            count=known.committed_count + sum(each.given.state is not None for each in new),
+            bytes=known.committed_bytes + sum(each.nbytes for each in new),
+            pending=len(known.pending),
+        )
+
+    def _all(self) -> Iterator[PendingCheckpoint]:
+        for known in self._tables.values():
+            for waiting in known.pending.values():
+                yield from waiting
+
+
+def _has(committed: Mapping[str, CheckpointAction], partition: str) -> bool:
+    there = committed.get(partition)
+    return there is not None and there.state is not None
+
+
+def _sizes(state: TableState) -> tuple[int, int]:
+    """The bytes and the number of a version's states; base64 has 4 characters for 3 bytes."""
+    states = [each.state for each in state.checkpoints.values() if each.state is not None]
+    shared = [each.state for each in state.shared_states.values()]
+    return sum(len(text) * 3 // 4 for text in (*states, *shared)), len(states)
+
+
+def _sum(totals: Iterable[CheckpointTotals]) -> CheckpointTotals:
+    each = list(totals)
+    return CheckpointTotals(
+        count=sum(one.count for one in each),
+        bytes=sum(one.bytes for one in each),
+        pending=sum(one.pending for one in each),
+    )

@@ -1,0 +1,218 @@
+"""The calls by which a source asks for its state, and gives one without rows.
+
+    put, delete ─▶ an operation without rows ─▶ the log ─▶ applied ─▶ answered
+    get         ─▶ the newest version, and what was applied since
+
+Law of this file: what is answered is in the log. A state shows after a put, and after the batch
+that it came with, at once; never before, and never without the rows that it belongs to.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.dml.operation import Operation
+from ingester.dml.record import LoggedSchema, TableRows, make_operation
+from ingester.errors import InvalidRequest, Stopping
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoints import PendingCheckpoint
+from ingester.tables.catalog import Catalog
+from ingester.write.metadata import SharedStates, check_room
+from ingester.write.stream import WritePath
+from persist.manifest import Checkpoint as CheckpointAction
+from persist.manifest import SharedState, TableState
+from persist.table import TableKey
+
+FIRST_TABLE_VERSION = 1
+"""The version of a table that the daemon writes to."""
+
+
+class StoredCheckpoint(NamedTuple):
+    """A partition's state in the log and in object storage; both None where there is none."""
+
+    partition: str
+    state: bytes | None
+    shared: bytes | None
+    durable: bool
+    """Whether object storage has what the log has."""
+    durable_state: bytes | None
+    durable_shared: bytes | None
+
+
+class ListedCheckpoint(NamedTuple):
+    """One checkpoint among others: what is known of it without its state."""
+
+    table: TableKey
+    partition: str
+    bytes: int
+    shared_id: str | None
+    shared_bytes: int
+    at: str | None
+    durable: bool
+    origin: str | None
+
+
+class CheckpointCalls:
+    """Answers the calls. Loop only.
+
+    Args:
+        schema_numbers: one for each schema that rows come in, whoever writes them.
+    """
+
+    def __init__(self, catalog: Catalog, path: WritePath, schema_numbers: Iterator[int]) -> None:
+        self._catalog = catalog
+        self._path = path
+        self._schema_numbers = schema_numbers
+        self._schemas: dict[TableKey, tuple[int, LoggedSchema]] = {}
+
+    async def get(self, namespace: str, name: str, partition: str) -> StoredCheckpoint:
+        """Find a partition's state, by the newest version.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway
+        """
+        table = await self._catalog.open(namespace, name)
+        # Another daemon may have committed what belongs to rows that are there.
+        await self._catalog.refresh(table, -1.0)
+        return self._stored(table, partition)
+
+    async def put(self, namespace: str, name: str, checkpoint: Checkpoint) -> StoredCheckpoint:
+        """Keep a state without rows, or delete one; returns when it is in the log and shows.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway, OwnedElsewhere, Stopping
+            Refused: there is no room now.
+        """
+        path = self._path
+        if path.admission.stopping:
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+        if checkpoint.state is None:
+            there = await self.get(namespace, name, checkpoint.partition)
+            if there.state is None and there.durable:
+                return there
+        table = await self._catalog.prepare_delete(namespace, name)
+        check_room(table, path.checkpoints, checkpoint)
+        rows = TableRows(self._schema(table), table.definition.spec_id, (), ())
+        operation = make_operation(rows, checkpoint=checkpoint)
+        if (refusal := path.admission.enter(operation.nbytes)) is not None:
+            path.relieve(refusal)
+            raise refusal
+        await self._logged(operation)
+        return self._stored(table, checkpoint.partition)
+
+    async def listed(self, namespace: str | None, name: str | None) -> list[ListedCheckpoint]:
+        """List the checkpoints of a table, a namespace, or all tables, sorted.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway
+        """
+        if name is not None and namespace is None:
+            raise InvalidRequest("checkpoints: a 'table' needs its 'namespace'")
+        tables = await self._catalog.chosen(namespace, name)
+        if namespace is None:
+            tables = [await self._catalog.open(*key) for key in await self._catalog.names()]
+        found: list[ListedCheckpoint] = []
+        for table in tables:
+            await self._catalog.refresh(table, -1.0)
+            found += self._of_table(table)
+        return found
+
+    def shared_of(self, namespace: str, name: str) -> SharedStates:
+        """Name the bytes that states of a table share, for a put that refers to them."""
+        states = SharedStates()
+        table = self._catalog.known(namespace, name)
+        if table is not None:
+            states.known = lambda: table.state.shared_states
+            for waiting in self._path.checkpoints.pending(table.key).values():
+                if (shared := waiting[-1].given.shared) is not None:
+                    states.sent(shared.state)
+        return states
+
+    async def _logged(self, operation: Operation) -> None:
+        done = trio.Event()
+        failed: list[BaseException] = []
+
+        def answer(_operation: Operation, error: BaseException | None) -> None:
+            self._path.admission.leave(operation.nbytes)
+            if error is not None:
+                failed.append(error)
+            done.set()
+
+        self._path.wal_sink.submit(operation, answer)
+        await done.wait()
+        if failed:
+            raise failed[0]
+
+    def _schema(self, table: TableBuffer) -> LoggedSchema:
+        definition = table.definition
+        known = self._schemas.get(table.key)
+        if known is None or known[0] != definition.schema_id:
+            schema = LoggedSchema.of(next(self._schema_numbers), table.key, definition.schema)
+            known = self._schemas[table.key] = (definition.schema_id, schema)
+        return known[1]
+
+    def _stored(self, table: TableBuffer, partition: str) -> StoredCheckpoint:
+        there = table.state.checkpoints.get(partition)
+        durable = (_decoded(there), _shared_of(table.state, there))
+        newest = self._path.checkpoints.newest(table.key, partition, table.state)
+        if newest is None:
+            return StoredCheckpoint(partition, *durable, True, *durable)
+        given = newest.given
+        logged = (given.state, None if given.shared is None else given.shared.state)
+        return StoredCheckpoint(partition, *logged, logged == durable, *durable)
+
+    def _of_table(self, table: TableBuffer) -> list[ListedCheckpoint]:
+        state, checkpoints = table.state, self._path.checkpoints
+        found = []
+        for partition in sorted({*state.checkpoints, *checkpoints.pending(table.key)}):
+            newest = checkpoints.newest(table.key, partition, state)
+            if newest is not None:
+                if newest.given.state is not None:
+                    found.append(_listed_pending(table.key, newest))
+            elif (there := state.checkpoints[partition]).state is not None:
+                found.append(_listed(table.key, state, there))
+        return found
+
+
+def _listed_pending(table: TableKey, pending: PendingCheckpoint) -> ListedCheckpoint:
+    given, shared = pending.given, pending.given.shared
+    return ListedCheckpoint(
+        table,
+        given.partition,
+        given.nbytes,
+        None if shared is None else shared.id,
+        0 if shared is None else len(shared.state),
+        given.at,
+        False,
+        None if pending.tenure is None else pending.tenure.origin,
+    )
+
+
+def _listed(table: TableKey, state: TableState, there: CheckpointAction) -> ListedCheckpoint:
+    return ListedCheckpoint(
+        table,
+        there.partition,
+        len(_decoded(there) or b""),
+        there.shared,
+        len(_shared_of(state, there) or b""),
+        there.at,
+        True,
+        there.origin,
+    )
+
+
+def _decoded(stored: CheckpointAction | SharedState | None) -> bytes | None:
+    if stored is None or stored.state is None:
+        return None
+    return base64.b64decode(stored.state)
+
+
+def _shared_of(state: TableState, there: CheckpointAction | None) -> bytes | None:
+    if there is None or there.shared is None:
+        return None
+    return _decoded(state.shared_states.get(there.shared))
