@@ -93,6 +93,7 @@ class DuckDBSink(FollowerSink):
         self._copies: list[catalog.CopyRow] | None = None
         self._columns: list[str] | None = None
         self._parts: dict[str, int] = {}
+        self._from_files_alone = False
         with database.transaction() as connection:
             catalog.check_view_name(connection, table.namespace, table.table)
 
@@ -104,7 +105,7 @@ class DuckDBSink(FollowerSink):
                 self._open = connection
                 yield
         except BaseException:
-            self._copies, self._columns, self._parts = None, None, {}
+            self._forget()
             raise
         finally:
             self._open = None
@@ -124,6 +125,7 @@ class DuckDBSink(FollowerSink):
         if is_current:
             rows_of.show(self.connection, copy, self._table.schema.names)
         self._forget()
+        self._from_files_alone = True
 
     def on_end_version(self, current: bool) -> None:
         """Show the copy that was begun last, in the place of any other; or drop it."""
@@ -148,6 +150,7 @@ class DuckDBSink(FollowerSink):
     def put(self, rows: Rows) -> None:
         """Add rows; in a table with a primary key in the place of those with the same key."""
         copy = self._fitting(rows.batch.schema)
+        self._from_files_alone = False
         if self._table.keyed:
             keys = rows.batch.select(self._table.primary_key)
             rows_of.delete_keys(self.connection, copy, keys)
@@ -174,13 +177,15 @@ class DuckDBSink(FollowerSink):
                 groups.setdefault(file.columns, []).append(file)
             else:
                 self._put_read(file)
+        # No two files of one version have a key in common.
+        key = () if self._from_files_alone else self._table.primary_key
         for columns, group in groups.items():
+            copy = self._fitting(self._schema_of(group[0], columns))
             parts = [self._part(file.part) for file in group]
             paths = pa.table(
                 {"path": [file.path for file in group], "part": pa.array(parts, pa.int32())}
             )
-            key = self._table.primary_key
-            rows_of.insert_files(self.connection, self._copy(), paths, columns, key)
+            rows_of.insert_files(self.connection, copy, paths, columns, key)
 
     @property
     def connection(self) -> DuckDBPyConnection:
@@ -189,11 +194,18 @@ class DuckDBSink(FollowerSink):
             raise FollowerError("a DuckDB sink was called outside of its transaction")
         return self._open
 
+    def _schema_of(self, file: FileRows, columns: Sequence[str]) -> pa.Schema:
+        """The types of columns: the table's, and of those that came later what the file says."""
+        ours = self._table.schema
+        late = [name for name in columns if name not in ours.names]
+        there = pq.read_schema(file.path) if late else ours
+        return pa.schema((there if name in late else ours).field(name) for name in columns)
+
     def _put_read(self, file: FileRows) -> None:
+        wanted = self._schema_of(file, file.columns)
         with pq.ParquetFile(file.path) as reader:
-            for batch in reader.iter_batches(columns=list(file.columns)):
-                wanted = pa.schema(self._table.schema.field(name) for name in batch.schema.names)
-                table = pa.Table.from_batches([batch]).cast(wanted)
+            for batch in reader.iter_batches(columns=wanted.names):
+                table = pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
                 self.put(Rows(table, (Run(file.part, FROM_FILES, batch.num_rows),)))
 
     def _numbered(self, rows: Rows) -> pa.Table:
@@ -236,6 +248,7 @@ class DuckDBSink(FollowerSink):
 
     def _forget(self) -> None:
         self._copies, self._columns, self._parts = None, None, {}
+        self._from_files_alone = False
 
 
 class _States:

@@ -228,6 +228,40 @@ def test_files_are_read_with_what_columns_they_have(
     assert seen(path) == [(0, None, "f0"), (2, None, "f2"), (9, "h9", None)]
 
 
+def test_a_file_with_a_column_of_later_brings_it(
+    path: Path, database: DuckDBDatabase, tmp_path: Path
+) -> None:
+    for number in range(2):
+        later = pa.table(
+            {"when": pa.array([number]).cast(pa.timestamp("us", "UTC")), "id": [number]}
+        )
+        pq.write_table(later, tmp_path / f"[{number}].parquet"[number:])
+    sink = begun(database)
+    with sink.transaction():
+        names = ("[0].parquet", "1].parquet")
+        sink.put_files([FileRows(str(tmp_path / n), "p", 1, ("when", "id")) for n in names])
+    found = seen(path, 'SELECT id, host, epoch_us("when"), typeof("when") FROM visits ORDER BY id')
+    assert found == [(n, None, n, "TIMESTAMP WITH TIME ZONE") for n in range(2)]
+
+
+def test_files_of_one_version_are_put_in_several_transactions(
+    path: Path, database: DuckDBDatabase, tmp_path: Path
+) -> None:
+    sink = begun(database, KEYED)
+    files = [
+        FileRows(str(tmp_path / f"{number}.parquet"), "p", 2, ("id", "host")) for number in range(3)
+    ]
+    for number, file in enumerate(files):
+        pq.write_table(rows([number, number + 10]).batch, file.path)
+        with sink.transaction():
+            sink.put_files([file])
+    with sink.transaction():
+        sink.put(rows([0], host=["live"]))
+        sink.put_files(files[-1:])
+    assert [id_ for id_, _ in seen(path)] == [0, 1, 2, 10, 11, 12]
+    assert seen(path)[0] == (0, "live")
+
+
 @pytest.mark.parametrize("unit", ["us", "ns"])
 def test_rows_of_files_replace_those_of_their_keys(
     path: Path, database: DuckDBDatabase, tmp_path: Path, unit: str
