@@ -56,7 +56,6 @@ from persist.manifest.actions import Writer as Writer
 from persist.manifest.actions import WriterIdentity as WriterIdentity
 from persist.manifest.claims import claim_epoch as claim_epoch
 from persist.manifest.committing import Proposal as Proposal
-from persist.manifest.committing import Rebase as Rebase
 from persist.manifest.committing import commit as commit
 from persist.manifest.draft import apply as apply
 from persist.manifest.errors import ActionRefused as ActionRefused
@@ -91,6 +90,7 @@ from persist.manifest.history import walk as walk
 from persist.manifest.reading import CommittedVersion as CommittedVersion
 from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables
+from persist.manifest.rebasing import Rebase as Rebase
 from persist.manifest.rebasing import check_replaced as check_replaced
 from persist.manifest.rebasing import live_owner as live_owner
 from persist.manifest.rebasing import rebase as rebase

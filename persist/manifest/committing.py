@@ -35,11 +35,10 @@ from persist.manifest.head import counts, is_parent, read_commit
 from persist.manifest.lineage import replay
 from persist.manifest.paths import changelog_path, commit_path
 from persist.manifest.reading import Manifest
-from persist.manifest.rebasing import check_fence, rebase
+from persist.manifest.rebasing import Rebase, check_fence, rebase
 from persist.manifest.state import EMPTY, TableState
 from persist.store import AlreadyExists, StoreRetry, StoreUnavailable, retry
 
-Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
 Fence = Callable[[TableState, WriterIdentity], None]
 
 

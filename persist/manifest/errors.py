@@ -14,13 +14,10 @@ a commit may or may not have happened: that is ``CommitUnclear``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from persist.manifest.actions import Add, AppliedKey, PartitionKey
-    from persist.manifest.state import TableState
+from persist.manifest.actions import Add, AppliedKey, PartitionKey
+from persist.manifest.state import TableState
 
 
 class ManifestError(Exception):

@@ -221,9 +221,7 @@ def decode_snapshot(data: bytes) -> TableState:
         body = _snapshot.decode(_decompressed(data, plain_bytes))
         draft = Draft(EMPTY)
         draft.apply(a.add() if isinstance(a, LazyAdd) else a for a in body.actions)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise DamagedFile(str(exc)) from exc
-    except ActionRefused as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ActionRefused) as exc:
         raise DamagedFile(str(exc)) from exc
     except (pa.ArrowException, OSError) as exc:
         raise DamagedFile(f"it does not decompress: {exc}") from exc

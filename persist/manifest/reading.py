@@ -143,13 +143,7 @@ class Manifest:
         commits.reverse()
         logs = read_changelogs(self.store, self.folder, _places(commits))
         return [
-            CommittedVersion(
-                version=commit.version,
-                uid=commit.uid,
-                at=commit.at,
-                writer=commit.writer,
-                actions=log.actions,
-            )
+            CommittedVersion(commit.version, commit.uid, commit.at, commit.writer, log.actions)
             for commit, log in zip(commits, logs, strict=True)
         ]
 

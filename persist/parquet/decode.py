@@ -21,11 +21,7 @@ from persist.parquet.sparse_rows import SparseRows
 def columns_with_values(
     footer: pq.FileMetaData, index: int, columns: Collection[str] | None = None
 ) -> list[str]:
-    """The columns of a row group that may have values, in the file's order.
-
-    Args:
-        columns: the columns to look at; all by default.
-    """
+    """The columns of a row group, of all or these, that may have values, in the file's order."""
     group, found = footer.row_group(index), []
     asked = None if columns is None else frozenset(columns)
     null = _null_columns(footer)

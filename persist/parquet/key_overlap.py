@@ -8,9 +8,9 @@ them plainly reads the last state.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,8 @@ def overlapping(files: Iterable[Add], keys: pa.Table) -> tuple[Add, ...]:
     )
 
 
-def _touched(column: pa.ChunkedArray) -> _Range | _Values | None:
-    """The values as a file's bounds would have them, rising; of very many the bounds alone.
+def _touched(column: pa.ChunkedArray) -> Callable[[Any, Any], bool] | None:
+    """A test whether some of the values are within two bounds; of very many, their own bounds.
 
     None where bounds do not say: decimals and bytes stand there as texts, in another order.
     """
@@ -52,9 +52,10 @@ def _touched(column: pa.ChunkedArray) -> _Range | _Values | None:
         return None
     values = pc.unique(comparable).drop_null()
     if len(values) > FEW:
-        low, high = pc.min_max(values).as_py().values()
-        return _Range(low, high)
-    return _Values(sorted(values.to_pylist()))
+        lowest, highest = pc.min_max(values).as_py().values()
+        return lambda low, high: not (highest < low or high < lowest)
+    rising = sorted(values.to_pylist())
+    return lambda low, high: bisect_left(rising, low) < bisect_right(rising, high)
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -65,25 +66,10 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return column if pa.types.is_integer(kind) or pa.types.is_string(kind) else None
 
 
-class _Range(NamedTuple):
-    low: Any
-    high: Any
-
-    def meets(self, low: Any, high: Any) -> bool:
-        return not (self.high < low or high < self.low)
-
-
-class _Values(NamedTuple):
-    rising: list[Any]
-
-    def meets(self, low: Any, high: Any) -> bool:
-        return bisect_left(self.rising, low) < bisect_right(self.rising, high)
-
-
-def _may_hold(bounds: ColumnStats | None, touched: _Range | _Values) -> bool:
+def _may_hold(bounds: ColumnStats | None, touched: Callable[[Any, Any], bool]) -> bool:
     if bounds is None or bounds.min is None or bounds.max is None:
         return True
-    return touched.meets(bounds.min, bounds.max)
+    return touched(bounds.min, bounds.max)
 
 
 def neighbour(

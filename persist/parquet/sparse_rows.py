@@ -109,7 +109,9 @@ class SparseRows:
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
         """A table of these columns, or all, of all rows; absent ones share their memory."""
-        schema = self.schema if names is None else self._fields(names)
+        schema = self.schema
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
         nulls = Nulls(schema)
         counts = [batch.num_rows for batch in self.batches]
         ends = np.cumsum(counts, dtype=np.int64) if counts else np.zeros(0, np.int64)
@@ -128,11 +130,6 @@ class SparseRows:
         if not columns:
             return pa.table({"": pa.nulls(self.num_rows)}).select([])
         return pa.Table.from_arrays(columns, schema=schema)
-
-    def without(self, name: str) -> SparseRows:
-        """The same rows without one column."""
-        names = [each for each in self.schema.names if each != name]
-        return SparseRows.of(self.batches, self._fields(names))
 
     def slice(self, start: int, rows: int) -> SparseRows:
         """A stretch of the rows."""
@@ -155,9 +152,6 @@ class SparseRows:
             elif own.any():
                 found.append(batch.filter(pa.array(own)))
         return SparseRows(self.schema, tuple(found))
-
-    def _fields(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in names])
 
 
 def concatenated(rows: Sequence[SparseRows]) -> SparseRows:

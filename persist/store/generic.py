@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
@@ -29,7 +30,6 @@ from persist.store.errors import (
 from persist.store.ranges import arrow_file
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Buffer
 
 # What file systems call the time of the last write in their details, best first.
@@ -37,7 +37,10 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeModified", "
 
 
 class FsspecStore:
-    """Objects in a file system of fsspec; see the module."""
+    """Objects in a file system of fsspec; calls promise what ``contract`` says."""
+
+    listing_seeks = True
+    """It may take a request for every thousand names, but a look takes one as well."""
 
     def __init__(self, fs: AbstractFileSystem, root: str, url: str) -> None:
         """Keep objects below ``root``, a path of ``fs``; ``url`` names the store in messages.
@@ -45,7 +48,7 @@ class FsspecStore:
         Raises:
             StoreUnsuitable: the file system is known not to do what a store has to.
         """
-        if "memory" in _protocols(fs):
+        if "memory" in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol):
             raise StoreUnsuitable(f"{url}: memory is not durable; use file:// or an object store")
         if not _creates_conditionally(fs):
             raise StoreUnsuitable(
@@ -53,27 +56,15 @@ class FsspecStore:
             )
         self._fs = fs
         self._root = root.rstrip("/")
-        self._url = url
-
-    @property
-    def url(self) -> str:
-        """The URL the store was opened with, without credentials."""
-        return self._url
+        self.url = url
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.url!r})"
 
-    @property
-    def listing_seeks(self) -> bool:
-        """True: it may take a request for every thousand names, but a look takes one as well."""
-        return True
-
     def put(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data``, replacing what was at ``path`` in one step."""
         return self._write(path, bytes(data), "overwrite")
 
     def create(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data`` only if nothing is at ``path``, or raise ``AlreadyExists``."""
         return self._write(path, bytes(data), "create")
 
     def _write(self, path: str, data: bytes, mode: str) -> PutInfo:
@@ -83,17 +74,14 @@ class FsspecStore:
             return PutInfo(len(data), self._time(full, self._fs.info(full)))
 
     def get(self, path: str) -> bytes:
-        """The whole object. ``NotFound`` when there is none."""
         full = self._full(path)
         with self._errors(path):
             return bytes(self._fs.cat_file(full))
 
     def open(self, path: str) -> pa.NativeFile:
-        """A random access file over ranges of the object."""
         there = self.exists(path)
         if there is None:
             raise NotFound(path)
-
         full = self._full(path)
 
         def fetch(start: int, end: int) -> bytes:
@@ -103,7 +91,6 @@ class FsspecStore:
         return arrow_file(there.bytes, fetch)
 
     def exists(self, path: str) -> ObjectInfo | None:
-        """The object's size and time, or ``None`` when there is none."""
         full = self._full(path)
         with suppress(NotFound), self._errors(path):
             details = self._fs.info(full)
@@ -125,7 +112,6 @@ class FsspecStore:
                 yield ObjectInfo(path, int(found[full]["size"]), self._time(full, found[full]))
 
     def delete(self, path: str) -> None:
-        """Remove the object, if it is there."""
         full = self._full(path)
         with suppress(NotFound), self._errors(path):
             self._fs.rm_file(full)
@@ -144,7 +130,7 @@ class FsspecStore:
             try:
                 value = self._fs.modified(full)
             except NotImplementedError as exc:
-                raise StoreUnsuitable(f"{self._url}: tells no times of its files") from exc
+                raise StoreUnsuitable(f"{self.url}: tells no times of its files") from exc
         if isinstance(value, int | float):
             return datetime.fromtimestamp(value, UTC)
         if isinstance(value, str):
@@ -164,7 +150,7 @@ class FsspecStore:
             raise self._error(exc, path) from exc
 
     def _error(self, exc: Exception, path: str) -> Exception:
-        cause = f"{self._url}/{path}: {type(exc).__name__}: {exc}"
+        cause = f"{self.url}/{path}: {type(exc).__name__}: {exc}"
         if isinstance(exc, StoreUnsuitable):
             return exc
         if isinstance(exc, FileNotFoundError):
@@ -176,11 +162,6 @@ class FsspecStore:
         if isinstance(exc, NotImplementedError):
             return StoreUnsuitable(cause)
         return StoreUnavailable(cause)
-
-
-def _protocols(fs: AbstractFileSystem) -> tuple[str, ...]:
-    named = fs.protocol
-    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def _creates_conditionally(fs: AbstractFileSystem) -> bool:

@@ -52,34 +52,26 @@ _NAME = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno
 
 
 class LocalStore:
-    """Objects as files below one folder, which the first write makes; see the module."""
+    """Objects as files below one folder, which the first write makes; ``contract`` has the rest."""
+
+    listing_seeks = False
+    """A folder is read whole."""
 
     def __init__(self, root: Path) -> None:
         """Keep objects below ``root``, an absolute path."""
         self._root = os.fspath(root)
+        self.url = f"file://{self._root}"  # not percent-encoded
         # Folders whose entries are known to be on disk. Only ever grows, but for _publish();
         # a thread that misses another's addition syncs once more, which is harmless.
         self._settled: set[str] = set()
 
-    @property
-    def url(self) -> str:
-        """``file://`` and the folder's absolute path, not percent-encoded."""
-        return f"file://{self._root}"
-
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
 
-    @property
-    def listing_seeks(self) -> bool:
-        """False: a folder is read whole."""
-        return False
-
     def put(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data``, replacing what was at ``path`` in one step."""
         return self._publish(path, data, os.replace)
 
     def create(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data`` only if nothing is at ``path``, or raise ``AlreadyExists``."""
         return self._publish(path, data, os.link)
 
     def _publish(self, path: str, data: Buffer, name: Callable[[str, str], None]) -> PutInfo:
@@ -132,7 +124,6 @@ class LocalStore:
         self._settled.add(folder)
 
     def get(self, path: str) -> bytes:
-        """The whole object. ``NotFound`` when there is none."""
         with self._errors(path):
             return Path(self._target(path)).read_bytes()
 
@@ -145,7 +136,6 @@ class LocalStore:
             return pa.OSFile(self._target(path), mode="r")
 
     def exists(self, path: str) -> ObjectInfo | None:
-        """The object's size and time, or ``None`` when there is none."""
         try:
             with self._errors(path):
                 found = os.stat(self._target(path))
@@ -156,7 +146,6 @@ class LocalStore:
         return ObjectInfo(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix`` in ascending order of path; see the contract."""
         try:
             yield from self._walk(checked_prefix(prefix), start_after)
         except OSError as exc:
@@ -176,12 +165,11 @@ class LocalStore:
                 yield info
 
     def delete(self, path: str) -> None:
-        """Remove the object, if it is there. Its folder stays: a writer may be on its way in."""
+        """The folder of the object stays: a writer may be on its way in."""
         with suppress(NotFound), self._errors(path):
             os.unlink(self._target(path))
 
     def now(self) -> datetime:
-        """The time by this machine's clock."""
         return datetime.now(UTC)
 
     @contextmanager

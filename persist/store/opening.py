@@ -24,7 +24,6 @@ def open_store(url: str, **storage_options: Any) -> ObjectStore:
     """The store at ``url``. Nothing is contacted or created yet: ``check_store`` does that.
 
     Args:
-        url: see the module.
         storage_options: for S3 see ``s3_client.S3Options``; for other file systems what fsspec
             takes; local files take none.
 

@@ -66,18 +66,6 @@ class RangeFile:
         """The position, in bytes from the start."""
         return self._at
 
-    def readable(self) -> bool:
-        """True: the file is read."""
-        return True
-
-    def seekable(self) -> bool:
-        """True: any byte can be fetched."""
-        return True
-
-    def writable(self) -> bool:
-        """False: an object is only written whole."""
-        return False
-
     def close(self) -> None:
         """Let the block go."""
         self._block = b""

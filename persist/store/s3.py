@@ -20,6 +20,8 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from persist.backoff import Backoff
 from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
 from persist.store.errors import AlreadyExists, NotFound, StoreUnavailable, StoreUnsuitable
@@ -28,7 +30,6 @@ from persist.store.s3_client import S3Client
 from persist.store.s3_errors import Verdict, to_error, verdict_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Buffer
 
 ATTEMPT = "ingester-attempt"
@@ -37,29 +38,22 @@ CONFLICT_ATTEMPTS = 5
 
 
 class S3Store:
-    """Objects in a bucket, which has to exist; see the module."""
+    """Objects in a bucket, which has to exist; calls promise what ``contract`` says."""
+
+    listing_seeks = True
+    """The server begins where it is told."""
 
     def __init__(self, bucket: str, prefix: str, client: S3Client) -> None:
         """Keep objects in ``bucket`` below ``prefix`` ("" or parts joined by '/')."""
         self._bucket = bucket
         self._root = f"{prefix}/" if prefix else ""
         self._client = client
-
-    @property
-    def url(self) -> str:
-        """``s3://bucket`` or ``s3://bucket/prefix``."""
-        return f"s3://{self._bucket}/{self._root}".rstrip("/")
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
-    @property
-    def listing_seeks(self) -> bool:
-        """True: the server begins there."""
-        return True
-
     def put(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data``, replacing what was at ``path`` in one step."""
         key, body = self._key(path), _as_bytes(data)
         answer = self._call(
             "put_object", path, sends_bytes=len(body), Key=key, Body=io.BytesIO(body)
@@ -67,7 +61,6 @@ class S3Store:
         return PutInfo(len(body), _clock(answer))
 
     def create(self, path: str, data: Buffer) -> PutInfo:
-        """Store ``data`` only if nothing is at ``path``, or raise ``AlreadyExists``."""
         key, body, attempt = self._key(path), _as_bytes(data), uuid.uuid4().hex
         backoff = Backoff(0.05, 1.0, Random())
         for _ in range(CONFLICT_ATTEMPTS):
@@ -99,11 +92,9 @@ class S3Store:
         raise StoreUnavailable(f"{self.url}/{path}: other conditional writes kept coming between")
 
     def get(self, path: str) -> bytes:
-        """The whole object. ``NotFound`` when there is none."""
         return self._read(path, {})
 
     def open(self, path: str) -> pa.NativeFile:
-        """A random access file over ranges of the version that is there now."""
         there = self._head(path)
         if there is None:
             raise NotFound(path)
@@ -115,14 +106,12 @@ class S3Store:
         return arrow_file(int(there["ContentLength"]), fetch)
 
     def exists(self, path: str) -> ObjectInfo | None:
-        """The object's size and time, or ``None`` when there is none."""
         there = self._head(path)
         if there is None:
             return None
         return ObjectInfo(path, there["ContentLength"], there["LastModified"].astimezone(UTC))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix`` in ascending order of path; see the contract."""
         where: dict[str, Any] = {"Prefix": self._root + checked_prefix(prefix)}
         if start_after:
             where["StartAfter"] = self._root + start_after
@@ -142,7 +131,6 @@ class S3Store:
             where["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, path: str) -> None:
-        """Remove the object, if it is there."""
         with suppress(NotFound):  # S3 answers 204 either way, some servers do not
             self._call("delete_object", path, Key=self._key(path))
 
