@@ -16,12 +16,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from persist.parquet.leaf_stats import has_floats
+
 from ..exits import CommandFailed
 from .json_objects import NotObjects, as_lines, is_spread
 from .json_types import JsonTypes, TypeClash, doubles
 from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
 from .source import BLOCK_BYTES, Passes, TextOptions, TextSource, check_utf8, head_of
-from .text_values import Unreadable, finished, has_floats, is_text
+from .text_values import Unreadable, finished, is_text
 
 MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
 

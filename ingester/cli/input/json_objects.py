@@ -39,11 +39,7 @@ def is_spread(head: bytes) -> bool:
 
 
 def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
-    """The objects, one a line, in blocks of about so many bytes.
-
-    Raises:
-        NotObjects
-    """
+    """The objects, one a line, in blocks of about so many bytes; or :class:`NotObjects`."""
     rows: list[bytes] = []
     size = 0
     for row in _objects(chunks):

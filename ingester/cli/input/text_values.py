@@ -55,7 +55,7 @@ def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -
         return texts if texts.type == kind else texts.cast(kind)
     if pa.types.is_nested(kind) or is_binary(kind):
         return from_cells(texts.to_pylist(), kind, lambda text: _value_of_text(text, kind))
-    if decimal_comma and is_fractional(kind):
+    if decimal_comma and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         texts = pc.replace_substring(texts, ",", ".")
     try:
         return _cast(texts, kind)
@@ -152,19 +152,9 @@ def is_binary(kind: pa.DataType) -> bool:
     return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind))
 
 
-def is_fractional(kind: pa.DataType) -> bool:
-    """Whether values may have a fraction."""
-    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def has_inside(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     """Whether the type, or one inside it, passes the test."""
     return test(kind) or any(has_inside(field.type, test) for field in fields_of(kind))
-
-
-def has_floats(kind: pa.DataType) -> bool:
-    """Whether values are, or have inside, numbers that may be NaN."""
-    return has_inside(kind, pa.types.is_floating)
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
