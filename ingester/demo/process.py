@@ -25,12 +25,7 @@ class DaemonFailed(Exception):
 
 
 class DemoDaemon:
-    """A running daemon. Leaving the ``with`` ends it at once if it still runs.
-
-    Args:
-        data_dir: its data folder; made if it is not there.
-        log_file: where its log goes.
-    """
+    """A running daemon. Leaving the ``with`` ends it at once if it still runs."""
 
     def __init__(self, data_dir: Path, log_file: Path) -> None:
         self._log_file = log_file

@@ -41,10 +41,6 @@ def read_flights(file: Path, rows: int | None = None) -> pa.Table:
 
     ``NA`` is null. Integers are int64, ``time_hour`` is a timestamp in UTC.
 
-    Args:
-        file: as :func:`flights_file` gives it.
-        rows: only the first so many.
-
     Raises:
         SourceMissing: the file is not what it was.
     """

@@ -64,11 +64,7 @@ def spark_totals(schema: pa.Schema) -> dict[str, str]:
 
 
 def disagreements(who: str, found: Totals, source: Totals) -> list[str]:
-    """One sentence per total that differs or is missing; empty when all agree.
-
-    Args:
-        who: whose totals are judged, as the sentences begin.
-    """
+    """One sentence, that begins with ``who``, per total that differs or is missing."""
     sentences = []
     for name, expected in source.items():
         if name not in found:
