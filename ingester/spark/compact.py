@@ -21,7 +21,7 @@ from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
 from persist.parquet.pages import Compression
-from persist.store import ObjectStore, StoreError, open_store
+from persist.store import StoreError, open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pairs = (one.split("=", 1) for one in asked.storage_option)
         options = {name: storage_value(name, value) for name, value in pairs}
         store = open_store(asked.url, **options)
-        tables = [asked.table] if asked.table else sorted(_tables(store, asked.namespace))
+        tables = [asked.table]
+        if not asked.table:
+            there = list_tables(store)
+            tables = sorted(table for space, table in there if space == asked.namespace)
         for table in tables:  # before a cluster is asked for
             Manifest(store, asked.namespace, table).head()
     except (ManifestError, StoreError, ValueError) as exc:
@@ -91,10 +94,6 @@ def _progress(report: CompactionReport, done: int, planned: int) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _tables(store: ObjectStore, namespace: str) -> list[str]:
-    return [table for space, table in list_tables(store) if space == namespace]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -36,7 +36,7 @@ COUNTS_BARE_ROWS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 _NAMES_ZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
 
 if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+    StreamArrowWriter = datasource.DataSourceStreamArrowWriter
 else:
 
     class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
@@ -44,13 +44,13 @@ else:
 
 
 if TYPE_CHECKING or LIMITS_BATCHES:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxBytes as ReadMaxBytes
+    from pyspark.sql.streaming.datasource import ReadMaxFiles as ReadMaxFiles
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
     from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxFiles,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
+        SupportsTriggerAvailableNow as SupportsTriggerAvailableNow,
     )
 else:
 
@@ -81,22 +81,6 @@ else:
 
     class SupportsTriggerAvailableNow:
         """The mark of a stream that ends where Spark's first question for its end found it."""
-
-
-__all__ = [
-    "COUNTS_BARE_ROWS",
-    "LIMITS_BATCHES",
-    "NAME",
-    "PUSHES_FILTERS",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxBytes",
-    "ReadMaxFiles",
-    "ReadMaxRows",
-    "StreamArrowWriter",
-    "SupportsTriggerAvailableNow",
-    "arrow_schema",
-]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -49,9 +49,6 @@ def plan_compaction(
     """Groups of at least two files, together not larger than the target where they can be.
 
     Files of an earlier partition spec are in groups in any case.
-
-    Args:
-        wanted: Says of a file whether it is looked at.
     """
     definition = TableDefinition.of_state(state)
 

@@ -205,10 +205,8 @@ class Rewriting:
 
 
 def _wanted(definition: TableDefinition, filter_: str | None) -> Callable[[Add], bool]:
-    if filter_ is None:
-        return lambda add: True
-    predicate = said(filter_, definition)
-    return pruning(predicate, Columns(definition, tuple(definition.schema.names))).may_match
+    columns = Columns(definition, tuple(definition.schema.names))
+    return pruning(said(filter_, definition), columns).may_match
 
 
 def _sorted_by(definition: TableDefinition, names: tuple[str, ...] | None) -> TableDefinition:

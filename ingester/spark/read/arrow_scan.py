@@ -90,7 +90,6 @@ def read_files(
     Args:
         root: The folder in the store where the paths of ``adds`` begin.
         adds: At least one.
-        rows: See :class:`ScanPlan`.
     """
     tasks = tuple(
         tuple(FileToRead.of(add, root) for add in group)

@@ -9,7 +9,8 @@ true, and NaN is above and below nothing (to Spark it is above everything).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -19,8 +20,6 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ingester.client.errors import InvalidRequest
-from ingester.client.filter_parser import parse_filter
 from ingester.spark.errors import RequestRefused
 from ingester.spark.read.columns import Columns, partition_type
 from ingester.spark.read.merge import quoted
@@ -31,14 +30,30 @@ from persist.predicate.predicate import Predicate, Term
 from persist.table import TableDefinition
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
-def said(text: str, definition: TableDefinition) -> Predicate:
+def said(text: str | None, definition: TableDefinition) -> Predicate:
     """The predicate of a filter's text, over the table's columns and those of its partition spec.
+
+    Without a text it is one that all rows match.
 
     Raises:
         ValueError: It cannot be understood; the message says where.
     """
+    if text is None:
+        return Predicate(())
+    # Not on top: executors load this module, and have nothing to do with a client.
+    from ingester.client.errors import InvalidRequest
+    from ingester.client.filter_parser import parse_filter
+
     try:
         return parse_predicate(parse_filter(text), _schema(definition))
     except (InvalidRequest, BadFilter) as exc:
@@ -47,6 +62,8 @@ def said(text: str, definition: TableDefinition) -> Predicate:
 
 def pruning(predicate: Predicate, columns: Columns) -> Pruning:
     """The pruning by a predicate, where only rows that match are wanted."""
+    if not predicate.conjunctions:
+        return Pruning(columns)
     kinds = {field.name: field.type for field in columns.fields()}
     carried = [[_carried(t, kinds[t.column]) for t in terms] for terms in predicate.conjunctions]
     return Pruning(columns, (predicate,), (Predicate(carried),))
@@ -100,23 +117,10 @@ def _column(term: Term) -> Column:
             return column.isNotNull() & ~column.isin([_literal(value) for value in term.values])
     if term.has_null:
         return F.lit(False)
-    compared = _compared(column, term.operator, _literal(term.values[0]))
+    compared: Column = _COMPARISONS[term.operator](column, _literal(term.values[0]))
     if pa.types.is_floating(term.values[0].type) and term.operator in (">", ">="):
         return compared & ~F.isnan(column)
     return compared
-
-
-def _compared(column: Column, operator: str, value: Column) -> Column:
-    found: dict[str, Any] = {
-        "=": column == value,
-        "!=": column != value,
-        "<": column < value,
-        "<=": column <= value,
-        ">": column > value,
-        ">=": column >= value,
-    }
-    made: Column = found[operator]
-    return made
 
 
 def _literal(value: pa.Scalar) -> Column:

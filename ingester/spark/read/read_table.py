@@ -147,7 +147,7 @@ class _Asked(NamedTuple):
 
         definition = TableDefinition.of_state(state)
         try:
-            looked_at = () if self.filter is None else said(self.filter, definition).columns
+            looked_at = said(self.filter, definition).columns
         except ValueError:
             return None
         named = [name for name in (*self.columns, *looked_at) if name not in definition.spec.names]

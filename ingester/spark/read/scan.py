@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.read import arrow_scan, native
 from ingester.spark.read.columns import Columns, asked_columns
+from ingester.spark.read.filter_option import condition, pruning, said
 from ingester.spark.read.merge import OPERATION, added, merged, quoted
 from ingester.spark.read.nanoseconds import restored
 from ingester.spark.read.pruning import Pruning
@@ -24,7 +25,6 @@ from ingester.spark.read.s3a import setting
 from ingester.spark.read.types import spark_schema
 from persist.exports.spark_metadata import hadoop_url
 from persist.manifest import Manifest, TableState
-from persist.predicate.predicate import Predicate
 from persist.table import TableDefinition
 
 Reader = Literal["auto", "native", "arrow"]
@@ -51,22 +51,19 @@ class TableScan:
         Args:
             tails: What daemons hold beyond the version; none, if only files are wanted.
             names: Columns of the answer, None for all.
-            filter_: See :mod:`ingester.spark.read.filter_option`.
         """
         definition = _with_new_columns(TableDefinition.of_state(state), tails)
         asked = asked_columns(definition, names)
-        wanted = Predicate(()) if filter_ is None else _said(filter_, definition)
+        wanted = said(filter_, definition)
         needed = {*asked, *wanted.columns, *(definition.primary_key if tails else ())}
         data = tuple(name for name in definition.schema.names if name in needed)
         columns = Columns(definition, data)
-        rows = self._files(state, _needed(wanted, columns))
+        rows = self._files(state, pruning(wanted, columns))
         if tails and definition.keyed:
             rows = merged(self.spark, rows, _shaped(tails, columns), definition.primary_key)
         elif tails:
             rows = added(self.spark, rows, _shaped(tails, columns))
         if wanted.conjunctions:
-            from ingester.spark.read.filter_option import condition
-
             rows = rows.where(condition(wanted, columns))
         types = {field.name: field.type for field in definition.schema}
         return rows.select(
@@ -109,20 +106,6 @@ class TableScan:
                 f' connector (for s3: {setting(self.spark)}), or use reader="arrow"'
             )
         return able
-
-
-def _said(filter_: str, definition: TableDefinition) -> Predicate:
-    from ingester.spark.read.filter_option import said  # by way of the client library
-
-    return said(filter_, definition)
-
-
-def _needed(wanted: Predicate, columns: Columns) -> Pruning:
-    if not wanted.conjunctions:
-        return Pruning(columns)
-    from ingester.spark.read.filter_option import pruning
-
-    return pruning(wanted, columns)
 
 
 def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:

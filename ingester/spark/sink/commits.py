@@ -19,9 +19,7 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
     commit,
-    rebase,
 )
-from persist.manifest.committing import Rebase
 from persist.store import StoreRetry, StoreUnavailable, retry
 
 COMMIT_RETRY = StoreRetry(
@@ -40,7 +38,6 @@ def commit_patiently(
     base: TableState | None,
     actions: Sequence[Action],
     writer: WriterIdentity,
-    rule: Rebase = rebase,
 ) -> TableState:
     """The version with the actions, or the one that has them already.
 
@@ -48,5 +45,4 @@ def commit_patiently(
         RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
         StoreUnavailable, CommitUnclear: For two minutes. It may be committed all the same.
     """
-    call = partial(commit, manifest, base, Proposal(actions), writer, rule)
-    return retry(call, COMMIT_RETRY)
+    return retry(partial(commit, manifest, base, Proposal(actions), writer), COMMIT_RETRY)

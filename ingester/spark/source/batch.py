@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ingester.spark.errors import plainly_each
 from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, balanced
-from ingester.spark.read.pruning import Pruning
 from ingester.spark.source.rows import SourceRows
 from ingester.spark.versions import PUSHES_FILTERS, arrow_schema
 from persist.manifest import Add, Manifest, TableState
@@ -106,7 +105,8 @@ class TableReader(DataSourceReader):
         return partitions_of(self._wanted(), manifest, self._parallelism)
 
     def _wanted(self) -> list[Add]:
-        return wanted_files(self._planned()[1], self._pruning)
+        files = sorted(self._planned()[1].files.items())  # in an order that is always the same
+        return [add for _, add in files if self._pruning.may_match(add)]
 
     def _planned(self) -> tuple[Manifest, TableState]:
         assert self._planning is not None, "planned where the state is"
@@ -120,8 +120,3 @@ class TableReader(DataSourceReader):
         files = partition.files
         schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
-
-
-def wanted_files(state: TableState, pruning: Pruning) -> list[Add]:
-    """The files of a version that may have wanted rows, in an order that is always the same."""
-    return [add for _, add in sorted(state.files.items()) if pruning.may_match(add)]

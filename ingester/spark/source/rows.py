@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from ingester.spark.errors import ReaderUnsuitable, RequestRefused
 from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
 from ingester.spark.read.columns import Columns, asked_columns
+from ingester.spark.read.filter_option import pruning, said
 from ingester.spark.read.nanoseconds import floored
 from ingester.spark.read.pruning import Pruning
 from ingester.spark.read.types import holds_nanoseconds, is_nanoseconds, seen_type, spark_schema
@@ -42,17 +43,14 @@ class SourceRows:
     ) -> SourceRows:
         """The rows with these columns, or all of the table's and then those of its partition spec.
 
-        Args:
-            filter_: See :mod:`ingester.spark.read.filter_option`.
-
         Raises:
             ValueError: A name that is no column, or that comes twice; a filter that is none.
             ReaderUnsuitable: A column that a data source cannot give.
         """
         definition = TableDefinition.of_state(state)
         asked = () if names == () else asked_columns(definition, names)
-        schema = definition.schema
-        needed = {*asked, *(() if filter_ is None else _looked_at(filter_, definition))}
+        schema, wanted = definition.schema, said(filter_, definition)
+        needed = {*asked, *wanted.columns}
         data = tuple(name for name in schema.names if name in needed)
         for name in (name for name in data if name in asked):
             kind = schema.field(name).type
@@ -62,7 +60,7 @@ class SourceRows:
                     " other columns"
                 )
         columns = Columns(definition, data)
-        return cls(columns, asked, _pruning(filter_, columns))
+        return cls(columns, asked, pruning(wanted, columns))
 
     @classmethod
     def of_schema(
@@ -108,17 +106,3 @@ class SourceRows:
                 column = floored(column, table.field(field.name).type)
             arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _looked_at(filter_: str, definition: TableDefinition) -> tuple[str, ...]:
-    from ingester.spark.read.filter_option import said  # by way of the client library
-
-    return said(filter_, definition).columns
-
-
-def _pruning(filter_: str | None, columns: Columns) -> Pruning:
-    if filter_ is None:
-        return Pruning(columns)
-    from ingester.spark.read.filter_option import pruning, said
-
-    return pruning(said(filter_, columns.definition), columns)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -238,20 +238,7 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Never."""
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise StreamUnsuitable(self._reason)
 
-    def latestOffset(
-        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, Any]:
-        """Never."""
-        raise StreamUnsuitable(self._reason)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Never."""
-        raise StreamUnsuitable(self._reason)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Never."""
-        raise StreamUnsuitable(self._reason)
+    initialOffset = latestOffset = partitions = read = _refuse

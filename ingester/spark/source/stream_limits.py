@@ -5,6 +5,7 @@ Law of this file: pure. A batch takes its first file whatever its size, so that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from ingester.spark.errors import RequestRefused
@@ -32,17 +33,17 @@ class Room:
 
     def __init__(self, limit: ReadLimit) -> None:
         self._left: int | None = None
-        self._cost = {ReadMaxFiles: _one, ReadMaxBytes: _bytes, ReadMaxRows: _rows}.get(type(limit))
+        self._cost: Callable[[Add], int] = lambda add: 1
         self._empty = True
         if isinstance(limit, ReadMaxFiles):
             self._left = limit.max_files
         elif isinstance(limit, ReadMaxBytes):
-            self._left = limit.max_bytes
+            self._left, self._cost = limit.max_bytes, lambda add: add.bytes
         elif isinstance(limit, ReadMaxRows):
-            self._left = limit.max_rows
+            self._left, self._cost = limit.max_rows, lambda add: add.rows
 
     def takes(self, add: Add) -> bool:
-        if self._left is None or self._cost is None:
+        if self._left is None:
             return True
         self._left -= self._cost(add)
         takes = self._empty or self._left >= 0
@@ -70,15 +71,3 @@ def batch_limit(options: SourceOptions) -> ReadLimit:
     if len(limits) > 1:
         raise RequestRefused(f"{', '.join(_LIMITS)}: one of them limits a batch")
     return cast(ReadLimit, limits[0]) if limits else ReadAllAvailable()
-
-
-def _one(_add: Add) -> int:
-    return 1
-
-
-def _bytes(add: Add) -> int:
-    return add.bytes
-
-
-def _rows(add: Add) -> int:
-    return add.rows
