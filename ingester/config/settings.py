@@ -184,7 +184,8 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
     max_streams: Annotated[int, Range(1, 100_000)] = 1000
     """Beyond so many answers under way, queries are refused with ``limit``."""
     max_followers: Annotated[int, Range(1, 100_000)] = 1000
-    """Beyond so many calls of scope ``live`` that wait, further ones are refused with ``limit``."""
+    """Beyond so many calls of scope ``live``, which wait or are answered, further ones are refused
+    with ``limit``; they take no place of ``max_streams``."""
     client_timeout: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
     """A client that makes no progress for so long loses its snapshot."""
     tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0

@@ -49,7 +49,7 @@ from ingester.observability.rates import RateCounter
 from ingester.observability.status import State, Status
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
-from ingester.query.live_feed import LiveFeed, LiveLimits
+from ingester.query.live_feed import LiveFeed
 from ingester.query.live_position import LogPast
 from ingester.query.live_tail import LIVE_BYTES, LiveTails
 from ingester.query.queries import Queries, QueryHooks, QueryLimits
@@ -188,6 +188,7 @@ class Runtime:
                 client_timeout_s=settings.query.client_timeout,
                 tail_retain_s=settings.query.tail_retain,
                 refresh_s=settings.manifest.refresh,
+                max_followers=settings.query.max_followers,
             ),
             self.row_groups,
             QueryHooks(
@@ -206,7 +207,7 @@ class Runtime:
             self.catalog,
             self.queries,
             self.live_tails,
-            LiveLimits(settings.query.max_followers, settings.manifest.refresh),
+            refresh_s=settings.manifest.refresh,
         )
         self.ledger.gauge("row_groups", lambda: self.row_groups.nbytes)
         self.ledger.gauge("answers", lambda: self.queries.answer_bytes() + self.live_tails.nbytes)

@@ -40,7 +40,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
             await runtime.flusher.until_released(handle)
         await runtime.checkpoint_committer.until_committed(runtime.tree.tables.values())
         # Last: there are answers for as long as there is something else to wait for.
-        await runtime.queries.wait_idle()
+        await runtime.queries.places.wait_idle()
         await _close_tables_and_log(runtime)
     if runtime.spark_metadata is not None and not deadline.cancelled_caught:
         with trio.move_on_after(LISTS_S):

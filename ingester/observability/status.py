@@ -171,6 +171,8 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     open: int = 0
     stalled: int = 0
+    waiting: int = 0
+    """The calls of followers that wait for something new."""
     files: int = 0
     """The number of files on local disk with rows of keyed answers that are sent later."""
     file_bytes: int = 0

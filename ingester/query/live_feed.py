@@ -3,8 +3,8 @@
     call ─▶ checked ─▶ waits on an event ─▶ snapshot ─▶ answer, up to a position
                          applied · another version · wait_s over · stop
 
-Law of this file: whoever waits holds a thread of gRPC's and a place of ``query.max_followers``, and
-nothing of the table; it is woken by events alone. A table that nobody waits for is not told of
+Law of this file: whoever waits holds a thread of gRPC's and a place of a follower, and nothing of
+the table; it is woken by events alone. A table that nobody waits for is not told of
 operations at all. Under constant writes a table's followers are woken once in :data:`PULSE_S`.
 """
 
@@ -33,16 +33,6 @@ PULSE_S = 0.02
 """The time in which a table's new operations are told at most once."""
 FOLLOWED_S = 5.0
 """The time after its last call in which a table is looked after as one that is followed."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveLimits:
-    """The settings of the live feed."""
-
-    max_followers: int = 1000
-    """The most calls that wait at a time."""
-    refresh_s: float = 1.0
-    """How often commits of others are looked for while somebody waits."""
 
 
 @dataclass(eq=False)
@@ -95,23 +85,20 @@ class LiveFeed:
         catalog: Catalog,
         queries: Queries,
         tails: LiveTails,
-        limits: LiveLimits = LiveLimits(),
+        *,
+        refresh_s: float,
     ) -> None:
+        """``refresh_s``: how often commits of others are looked for while somebody follows."""
         self._catalog = catalog
         self._queries = queries
         self._tails = tails
-        self._limits = limits
+        self._refresh_s = refresh_s
         self._stopping = False
         self._followed: dict[TableBuffer, _Followed] = {}
         self._calls: dict[trio.CancelScope, Callable[[], bool]] = {}
         """The calls that wait, and what tells that a client has gone."""
         self._somebody = trio.Event()
         catalog.commits.followers.append(self._version_changed)
-
-    @property
-    def waiting(self) -> int:
-        """The number of calls that wait."""
-        return len(self._calls)
 
     async def run(self) -> None:
         """Look after the tables that are followed, until cancelled.
@@ -129,7 +116,7 @@ class LiveFeed:
                     with suppress(StoreAway):
                         await self._queries.refresh(followed.table)
             # Polled: a store does not tell of commits. Only while somebody follows.
-            await trio.sleep(self._limits.refresh_s)
+            await trio.sleep(self._refresh_s)
 
     def stop(self) -> None:
         """End the calls that wait, and let none wait any more: the daemon stops."""
@@ -235,24 +222,29 @@ class LiveFeed:
         self, followed: _Followed, wait_s: float, is_gone: Callable[[], bool]
     ) -> Iterator[None]:
         """A place among the calls that wait, for so long at most."""
-        most = self._limits.max_followers
-        if len(self._calls) >= most:
-            for scope in [scope for scope, gone in self._calls.items() if gone()]:
-                scope.cancel()
-                del self._calls[scope]
-        if len(self._calls) >= most:
-            raise TooManyStreams(
-                f"{most} followers are waiting, as many as query.max_followers allows; ask again",
-                retry_after_s=1.0,
-            )
+        places = self._queries.places
+        try:
+            places.check("live")
+        except TooManyStreams:
+            self._drop_gone()
+            places.check("live")
         with trio.move_on_after(wait_s) as own:
             self._calls[own] = is_gone
+            places.waiting = len(self._calls)
             followed.waiting += 1
             try:
                 yield
             finally:
                 followed.waiting -= 1
                 self._calls.pop(own, None)
+                places.waiting = len(self._calls)
+
+    def _drop_gone(self) -> None:
+        """End the calls whose clients have gone; they would end by themselves, but not at once."""
+        for scope in [scope for scope, gone in self._calls.items() if gone()]:
+            scope.cancel()
+            del self._calls[scope]
+        self._queries.places.waiting = len(self._calls)
 
     def _version_changed(self, table: TableBuffer) -> None:
         self._tails.opened(table)

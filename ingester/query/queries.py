@@ -8,21 +8,19 @@ and back would take longer than the rest. A stream that makes no progress for
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import Stopping, TooManyStreams
 from ingester.observability.status import StreamStatus
+from ingester.query.answer_places import AnswerPlaces, Kind
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -50,6 +48,7 @@ class QueryLimits:
     client_timeout_s: float
     tail_retain_s: float
     refresh_s: float
+    max_followers: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +76,12 @@ class Queries:
         hooks: QueryHooks = QueryHooks(),
     ) -> None:
         self.row_groups = row_groups
-        self.stopping = False
-        """Whether no new answers are opened, and those under way are waited for."""
+        self.places = AnswerPlaces(limits.max_streams, limits.max_followers)
         self._catalog = catalog
         self._tree = tree
         self._version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
         self._limits = limits
         self._hooks = hooks
-        # Counted, not asked of the set: admission looks at it for every batch.
-        self._open = 0
-        self._on_idle: Callable[[], None] | None = None
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
         # Reentrant: a collection inside it may free a stream, which takes it again.
@@ -100,7 +95,7 @@ class Queries:
         Raises:
             InvalidRequest, Stopping, TooManyStreams
         """
-        self._check_room()
+        self.places.check("query")
         table = self._catalog.known(ticket.namespace, ticket.table)
         if ticket.scope != "all" or table is None:
             return None
@@ -114,7 +109,7 @@ class Queries:
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
-        self._check_room()
+        self.places.check("query")
         table = await self._catalog.open(ticket.namespace, ticket.table)
         snapshot = await self._snapshot(table, ticket)
         return self.answer(table, snapshot, ticket)
@@ -134,13 +129,14 @@ class Queries:
         Raises:
             InvalidRequest, Stopping, TooManyStreams
         """
+        kind: Kind = "query" if make_reader is None else "live"
         try:
             # Others may have come meanwhile.
-            self._check_room(taking=True)
+            self.places.take(kind)
             try:
                 return self._stream(table, snapshot, ticket, make_reader)
             except BaseException:
-                self._leave()
+                self.places.leave(kind)
                 raise
         except BaseException:
             snapshot.close()
@@ -186,13 +182,17 @@ class Queries:
         ]
         spill = self.row_groups.result_spill
         return StreamStatus(
-            open=self._open, stalled=len(stalled), files=spill.files, file_bytes=spill.file_bytes
+            open=self.places.taken,
+            stalled=len(stalled),
+            waiting=self.places.waiting,
+            files=spill.files,
+            file_bytes=spill.file_bytes,
         )
 
     def answer_bytes(self) -> int:
         """Return the bytes that answers may hold: a part each, what some are views of, and keys."""
         groups = self.row_groups
-        return self._open * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
+        return self.places.taken * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Return strong references: to be let go of outside the lock, as a stream may be freed."""
@@ -200,9 +200,10 @@ class Queries:
             return list(self._streams)
 
     def _expire(self, before: float) -> int:
-        expired = sum(stream.expire(before) for stream in self._alive())
-        self._leave(expired)
-        return expired
+        expired = [stream for stream in self._alive() if stream.expire(before)]
+        for stream in expired:
+            self.places.leave(stream.kind)
+        return len(expired)
 
     async def run(self) -> None:
         """Expire answers that nobody reads, and what was decoded for them, until cancelled."""
@@ -222,35 +223,9 @@ class Queries:
                     runbook="slow-client",
                 )
 
-    async def wait_idle(self) -> None:
-        """Open no more answers, and return when none is under way."""
-        idle, token = trio.Event(), trio.lowlevel.current_trio_token()
-        with self._lock:
-            self.stopping = True
-            if not self._open:
-                return
-            # The last one may end in any thread, even inside a collection.
-            self._on_idle = partial(token.run_sync_soon, idle.set)
-        try:
-            await idle.wait()
-        finally:
-            self._on_idle = None
-
     def close_all(self) -> None:
         """Let go of every snapshot: the process ends."""
         self._expire(float("inf"))
-
-    def _check_room(self, *, taking: bool = False) -> None:
-        with self._lock:
-            if self.stopping:
-                raise Stopping("the daemon is stopping", retry_after_s=1.0)
-            if self._open < self._limits.max_streams:
-                self._open += taking
-                return
-        raise TooManyStreams(
-            f"{self._limits.max_streams} answers are under way, as many as query.max_streams",
-            retry_after_s=1.0,
-        )
 
     def _applied_seq(self) -> int:
         return self._tree.applied_seq
@@ -296,21 +271,14 @@ class Queries:
             folder = f"{table.namespace}/{table.name}/v1"
             reader = PartReader(snapshot, selection, self.row_groups, folder)
             self._hooks.on_opened(table.key)
-        stream = AnswerStream(table.key, reader, on_close=self._forget)
+        kind: Kind = "query" if make_reader is None else "live"
+        stream = AnswerStream(table.key, reader, kind, on_close=self._forget)
         with self._lock:
             self._streams.add(stream)
         return stream
 
-    def _leave(self, answers: int = 1) -> None:
-        with self._lock:
-            self._open -= answers
-            tell = None if self._open else self._on_idle
-        if tell is not None:
-            # Whoever waited may have given up, and the loop be gone.
-            with contextlib.suppress(trio.RunFinishedError):
-                tell()
-
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:
             self._streams.discard(stream)
-        self._leave(not stream.expired)
+        if not stream.expired:
+            self.places.leave(stream.kind)

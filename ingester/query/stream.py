@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Protocol
 
 from ingester.errors import TooSlow
+from ingester.query.answer_places import Kind
 from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.snapshot import Snapshot
@@ -47,10 +48,12 @@ class AnswerStream:
         self,
         table: tuple[str, str],
         reader: Reader,
+        kind: Kind = "query",
         *,
         on_close: Callable[[AnswerStream], None],
     ) -> None:
         self.table = table
+        self.kind = kind
         self.selection: Selection = reader.selection
         self.snapshot = reader.snapshot
         self.rows = 0

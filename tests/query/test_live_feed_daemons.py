@@ -1,0 +1,437 @@
+"""The live feed beside writers, flushes, stops and kills: every row once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.drivers.daemon import Daemon
+from tests.drivers.following import Answer, Follower, Parked, live
+from tests.drivers.syncing import call
+from tests.drivers.waiting import until
+from tests.drivers.wire import (
+    Stream,
+    Table,
+    create,
+    events,
+    extra,
+    http,
+    numbers,
+    path,
+    persist,
+    put,
+    query,
+    rows,
+    ticket,
+)
+
+TABLE: Table = ("shop", "visits")
+
+
+class Copy:
+    """A keyless table as a follower has it: the rows of a version, and the tail by its groups."""
+
+    def __init__(self, client: fl.FlightClient, table: Table, **fields: Any) -> None:
+        self.client, self.table, self.fields = client, table, fields
+        self.stale = 0
+        self.files: list[int] = []
+        self.tail: list[int] = []
+        self.follower = Follower(client, table, fields=fields)
+
+    def begin(self) -> None:
+        """Load the newest version, and what it lacks."""
+        while True:
+            described = live(self.client, self.table)
+            self.files = rows(self.client, self.table, scope="version", version=described.version)
+            self.tail = []
+            self.follower = Follower(
+                self.client, self.table, version=described.version, fields=self.fields
+            )
+            if self._is_answered():
+                return
+
+    def ask(self, **fields: Any) -> Answer:
+        answer = self.follower.ask(**fields)
+        self.tail += answer.rows["i"].to_pylist()
+        return answer
+
+    def follow(self, wait_s: float = 0) -> None:
+        """One call, or what has to be done instead."""
+        if not self._is_answered(wait_s):
+            self.begin()
+
+    def _is_answered(self, wait_s: float = 0) -> bool:
+        try:
+            self.ask(wait_s=wait_s)
+        except fl.FlightUnavailableError as exc:
+            if extra(exc)["code"] != "stale":
+                raise
+            self.stale += 1
+            return False
+        return True
+
+    def catch_up(self) -> list[int]:
+        """All rows, sorted."""
+        self.follow(wait_s=0)
+        while self.follower.answers[-1].more:
+            self.follow(wait_s=0)
+        return sorted(self.files + self.tail)
+
+
+@contextmanager
+def writing(
+    daemon: Daemon, writers: int, batch: Callable[[int, int], pa.RecordBatch]
+) -> Iterator[Counter[int]]:
+    """Writers of ``batch(writer, number)`` inside the block; how many batches each has written."""
+    done, written = threading.Event(), Counter[int]()
+    failed: list[BaseException] = []
+
+    def write(writer: int) -> None:
+        try:
+            with (
+                fl.connect(daemon.flight) as client,
+                Stream(client, path(TABLE), batch(writer, 0).schema) as stream,
+            ):
+                while not done.is_set():
+                    stream.write(batch(writer, written[writer]))
+                    written[writer] += 1
+                stream.writer.done_writing()
+        except BaseException as exc:
+            failed.append(exc)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield written
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+def small_and_large(writer: int, number: int) -> pa.RecordBatch:
+    """Rows ``writer * 10^7 ..``: mostly one, which coalesce, at times many in three partitions."""
+    first = writer * 10_000_000 + number * 400
+    return events(first, 400 if number % 10 == 0 else 1, days=3)
+
+
+def expected_of(written: Counter[int]) -> list[int]:
+    return sorted(
+        i
+        for writer, batches in written.items()
+        for number in range(batches)
+        for i in small_and_large(writer, number)["i"].to_pylist()
+    )
+
+
+@pytest.mark.parametrize("retain_s", [60, 0])
+def test_every_row_once_beside_writers_and_flushes(tmp_path: Path, retain_s: int) -> None:
+    settings: dict[str, Any] = {
+        "persist__max_age": "0.2s",
+        "persist__max_partition_bytes": "256KiB",
+    }
+    with Daemon.start(tmp_path / "d", query__tail_retain=retain_s, **settings) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(-1, 1))
+        copies = [Copy(client, TABLE), Copy(client, TABLE)]
+        for copy in copies:
+            copy.begin()
+        # This one never looks at versions: it goes from position to position.
+        plain = Follower(client, TABLE, position=live(client, TABLE).position)
+        with writing(daemon, 6, small_and_large) as written:
+            until_s = time.monotonic() + 5
+            while time.monotonic() < until_s:
+                copies[0].follow(wait_s=1)
+                if retain_s:
+                    plain.ask(wait_s=1)
+                if copies[0].follower.answers[-1].metadata["manifest_version"] == "7":
+                    copies[1].follow(wait_s=1)  # a slow one
+        expected = expected_of(written)
+        assert len(expected) > 1000
+        for copy in copies:
+            assert copy.catch_up() == [-1, *expected]
+        if retain_s:
+            plain.catch_up()
+            assert sorted(plain.column()) == expected
+            assert_log_order(plain)
+            assert [copy.stale for copy in copies] == [0, 0]
+        else:
+            assert sum(copy.stale for copy in copies) > 0
+
+
+def assert_log_order(follower: Follower) -> None:
+    """Rows of a writer are in its order within each partition, and groups do not overlap."""
+    seen: dict[tuple[str, int], int] = {}
+    last: defaultdict[str, int] = defaultdict(lambda: -1)
+    for answer in follower.answers:
+        for group in answer.groups:
+            first_seq, last_seq = group.span
+            assert last[group.partition] < first_seq <= last_seq <= answer.position["sequence"]
+            last[group.partition] = last_seq
+            for i in group.rows["i"].to_pylist():
+                key = (group.partition, i // 10_000_000)
+                assert seen.get(key, -1) < i
+                seen[key] = i
+
+
+def test_operations_and_transactions_over_partitions_are_whole(tmp_path: Path) -> None:
+    schema = (
+        pa.schema(
+            [pa.field("p", pa.int64(), nullable=False), pa.field("k", pa.int64(), nullable=False)]
+        )
+        .append(pa.field("v", pa.int64()))
+        .append(pa.field("s", pa.string()))
+    )
+    parts, filling = 5, "x" * 100_000
+    with Daemon.start(tmp_path / "d", persist__max_partition_bytes="2MiB") as daemon:
+        client = fl.connect(daemon.flight)
+        create(client, TABLE, schema, primary_key=["p", "k"], partition_by=["identity(p)"])
+        follower = Follower(client, TABLE)
+        follower.ask()
+        done, errors = threading.Event(), list[BaseException]()
+
+        def replicate() -> None:
+            try:
+                with fl.connect(daemon.flight) as own:
+                    for number in range(60):
+                        send(own, parts, number, filling)
+            except BaseException as exc:
+                errors.append(exc)
+            finally:
+                done.set()
+
+        thread = threading.Thread(target=replicate)
+        thread.start()
+        copy: dict[int, int] = {}
+        cuts = 0
+        while not done.is_set() or copy.get(0) != 59:
+            answer = follower.ask(wait_s=0.2)
+            for row in answer.rows.to_pylist():
+                assert row["_op"] == "upsert"
+                copy[row["p"]] = row["v"]
+            cuts += answer.more
+            assert len(set(copy.values())) <= 1, "a transaction came in two pieces"
+            assert errors == []
+        thread.join()
+        assert copy == dict.fromkeys(range(parts), 59)
+        assert cuts or len(follower.answers) > 5
+
+
+def send(client: fl.FlightClient, parts: int, number: int, filling: str) -> None:
+    """A transaction of one message: a row of each partition has a new value."""
+    old = [None if number == 0 else p for p in range(parts)]
+    ones = [None if number == 0 else 1] * parts
+    values = {"v": pa.array([number] * parts), "s": pa.array([filling] * parts)}
+    columns = [{"role": role, "name": name} for role in ("old_pk", "new_pk") for name in "pk"]
+    arrays = [pa.array(old, pa.int64()), pa.array(ones, pa.int64())]
+    arrays += [pa.array(range(parts), pa.int64()), pa.array([1] * parts, pa.int64())]
+    for name, cells in values.items():
+        columns += [{"role": "value", "name": name}, {"role": "changed", "name": name}]
+        arrays += [cells, pa.array([True] * parts)]
+    batch = pa.record_batch(arrays, names=[f"c{n}" for n in range(len(arrays))])
+    fields = {"namespace": TABLE[0], "table": TABLE[1], "origin": "db", "columns": columns}
+    said = call(client, {**fields, "begin": True, "sequence": number + 1}, batch)
+    assert said["accepted"], said
+
+
+def test_positions_stay_good_over_kills(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "d", persist__max_age="1h")
+    expected: list[int] = []
+    try:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        copy = Copy(client, TABLE)
+        copy.begin()
+        expected.append(0)
+        for life in range(4):
+            first = 1000 * (life + 1)
+            put(client, TABLE, events(first, 5, days=3))
+            copy.follow(wait_s=10)
+            # Some rows the follower has, some it lacks, some are in files by the kill.
+            if life % 2:
+                persist(client, TABLE)
+                put(client, TABLE, events(first + 5, 5, days=3))
+                copy.follow(wait_s=10)
+                put(client, TABLE, events(first + 10, 5, days=3))
+            expected += range(first, first + (15 if life % 2 else 5))
+            daemon.kill()
+            daemon = daemon.again()
+            client = fl.connect(daemon.flight)
+            copy.client = copy.follower.client = client
+            assert copy.catch_up() == expected
+            epochs = {group.metadata["epoch"] for a in copy.follower.answers for group in a.groups}
+            assert max(epochs, default=0) <= life + 2
+        assert copy.stale == 0
+    finally:
+        daemon.kill()
+
+
+def test_a_clean_restart_is_nothing_to_who_had_everything(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "d")
+    try:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 5))
+        copy = Copy(client, TABLE)
+        copy.begin()
+        assert daemon.terminate() == 0
+        daemon = daemon.again()
+        client = copy.client = copy.follower.client = fl.connect(daemon.flight)
+        put(client, TABLE, events(5, 5))
+        assert copy.catch_up() == list(range(10))
+        assert copy.stale == 0
+    finally:
+        daemon.kill()
+
+
+def test_who_was_behind_at_a_restart_goes_on_from_files(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "d")
+    try:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 5))
+        copy = Copy(client, TABLE)
+        copy.begin()
+        put(client, TABLE, events(5, 5))
+        assert daemon.terminate() == 0
+        daemon = daemon.again()
+        client = copy.client = copy.follower.client = fl.connect(daemon.flight)
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            copy.ask(wait_s=0)
+        assert (extra(refused.value)["code"], extra(refused.value)["anew"]) == ("stale", False)
+        assert copy.catch_up() == list(range(10))
+        # Twice away: nobody knows the epoch any more.
+        position = copy.follower.position
+        assert daemon.terminate() == 0
+        daemon = daemon.again()
+        assert daemon.terminate() == 0
+        daemon = daemon.again()
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            live(fl.connect(daemon.flight), TABLE, after=position)
+        assert (extra(refused.value)["code"], extra(refused.value)["anew"]) == ("stale", True)
+    finally:
+        daemon.kill()
+
+
+def test_a_stop_ends_the_calls_that_wait_at_once(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        position = live(client, TABLE).position
+        parked = [Parked(daemon.flight, TABLE, after=position, wait_s=30) for _ in range(5)]
+        until(lambda: waiting(daemon) == 5, "five wait")
+        began = time.monotonic()
+        assert daemon.terminate() == 0
+        assert time.monotonic() - began < 10
+        for each in parked:
+            # The version that the stop makes, or the refusal.
+            with pytest.raises(fl.FlightUnavailableError, match="stopping"):
+                each.result()
+
+
+def waiting(daemon: Daemon) -> int:
+    """The calls that wait."""
+    return streams(daemon, "waiting")
+
+
+def streams(daemon: Daemon, name: str) -> int:
+    """What the status says of streams."""
+    found = json.loads(http(daemon.http + "/api/status")[2])["streams"][name]
+    assert isinstance(found, int)
+    return found
+
+
+def test_a_hundred_who_wait_are_told_all_and_take_no_place_of_queries(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d", query__max_streams=2) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        position = live(client, TABLE).position
+        parked = [Parked(daemon.flight, TABLE, after=position, wait_s=30) for _ in range(100)]
+        until(lambda: waiting(daemon) == 100, "a hundred wait")
+        assert rows(client, TABLE) == [0]
+        put(client, TABLE, events(1, 3))
+        for each in parked:
+            assert each.result().rows["i"].to_pylist() == [1, 2, 3]
+        until(lambda: waiting(daemon) == 0, "nobody waits")
+
+
+def test_too_many_who_wait_are_refused_and_those_who_left_do_not_count(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d", query__max_followers=2) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        position = live(client, TABLE).position
+        stays = Parked(daemon.flight, TABLE, after=position, wait_s=30)
+        until(lambda: waiting(daemon) == 1, "one waits")
+        # Given up after a moment, as by a client that is ended.
+        options = fl.FlightCallOptions(timeout=0.2)
+        asked = {"after": position, "wait_s": 30, "scope": "live"}
+        with pytest.raises(fl.FlightTimedOutError):
+            client.do_get(ticket(TABLE, **asked), options).read_all()
+        assert waiting(daemon) == 2, "nobody has noticed that it is gone"
+        third = Parked(daemon.flight, TABLE, after=position, wait_s=30)
+        # It has the place of the one that is gone.
+        until(lambda: waiting(daemon) == 2 and third.waits, "two wait")
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            live(client, TABLE, after=position, wait_s=30)
+        assert extra(refused.value)["code"] == "limit"
+        assert "query.max_followers" in extra(refused.value)["message"]
+        put(client, TABLE, events(1, 1))
+        assert stays.result().rows["i"].to_pylist() == third.result().rows["i"].to_pylist() == [1]
+
+
+def test_a_follower_that_stops_reading_holds_nobody_up_and_is_let_go(tmp_path: Path) -> None:
+    large = pa.array(["x" * 100_000] * 100)
+    with Daemon.start(tmp_path / "d", query__client_timeout="1s", query__tail_retain=0) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, numbers(0, 1, s=large[:1]))
+        position = live(client, TABLE).position
+        put(client, TABLE, numbers(1, 100, s=large))
+        readers = []
+        for _ in range(10):
+            own = fl.connect(daemon.flight, generic_options=[("grpc.http2.bdp_probe", 0)])
+            readers.append(own.do_get(ticket(TABLE, scope="live", after=position)))
+            readers[-1].read_chunk()
+        other = live(client, TABLE, after=position)
+        assert other.rows.num_rows == 100
+        persist(client, TABLE)
+        put(client, TABLE, numbers(101, 1, s=large[:1]))
+        follower = Follower(client, TABLE, position=other.position)
+        assert follower.ask().rows["i"].to_pylist() == [101]
+        ended = 0
+        until(lambda: streams(daemon, "open") == 0, "they are let go")
+        for reader in readers:
+            try:
+                reader.read_all()
+            except (fl.FlightTimedOutError, fl.FlightUnavailableError):
+                ended += 1
+        assert ended, "all of it was on the way already"
+
+
+def test_what_others_commit_is_told_while_a_call_waits(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    with (
+        Daemon.start(tmp_path / "a", store=store, id="a") as one,
+        Daemon.start(tmp_path / "b", store=store, id="b") as two,
+    ):
+        here, there = fl.connect(one.flight), fl.connect(two.flight)
+        put(here, TABLE, numbers(0, 1))
+        begun = live(here, TABLE)
+        parked = Parked(one.flight, TABLE, after=begun.position, wait_s=30)
+        until(lambda: waiting(one) == 1, "one waits")
+        put(there, TABLE, numbers(1, 1))
+        began = time.monotonic()
+        persist(there, TABLE)
+        answer = parked.result()
+        assert time.monotonic() - began < 10
+        assert (answer.groups, answer.version > begun.version) == ([], True)
+        assert query(here, TABLE, scope="version", version=answer.version).num_rows >= 0
