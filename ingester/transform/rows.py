@@ -1,0 +1,190 @@
+"""A transformer of single rows: for what Arrow's functions cannot say, and at a price.
+
+A row is made of Python's objects and back, some microseconds for each value: a hundred times the
+price of Arrow's functions.
+
+Law of this file: a value that a row has comes out as it went in, or as the row says, or the batch
+is refused. Nothing is cut off: a column that the schema lacks, a fraction for a column of integers
+and a time for a column of dates are errors. (Floats are rounded to the column's precision.)
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ingester.transform.interface import SKIP, UNCHANGED, Signal, Transformer
+
+Row = dict[str, Any]
+
+
+class RowTransformer(Transformer):
+    """A transformer that gets each row as a dict.
+
+    Times with a zone come in UTC. Times and durations of nanoseconds come as integers, as Python
+    has no type for them.
+    """
+
+    _schemas: tuple[pa.Schema, pa.Schema] | None = None
+
+    @abstractmethod
+    def transform_row(self, row: Row) -> Row | Signal:
+        """Return what is written instead of a row: ``SKIP``, ``UNCHANGED``, or another dict.
+
+        A column that the dict lacks is null. One that the output schema lacks is an error.
+        """
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        """Transform row by row; ``UNCHANGED`` and ``SKIP`` where all rows are."""
+        schema = self._output(batch.schema)
+        made: list[Row] = []
+        unchanged: list[int] = []
+        order: list[tuple[bool, int]] = []  # whether a row is as it came, and where it is
+        for index, row in enumerate(_plain_rows(batch)):
+            before = dict(row)
+            answer = self.transform_row(row)
+            if answer is SKIP:
+                continue
+            if answer is UNCHANGED:
+                _check_unchanged(before, row)
+                order.append((True, len(unchanged)))
+                unchanged.append(index)
+            elif isinstance(answer, dict):
+                _check_names(answer, schema)
+                order.append((False, len(made)))
+                made.append(answer)
+            else:
+                raise TypeError(
+                    f"transform_row returned {type(answer).__name__}; it returns a dict, SKIP or"
+                    " UNCHANGED"
+                )
+        if not order:
+            return SKIP
+        if len(unchanged) == batch.num_rows and schema.equals(batch.schema):
+            return UNCHANGED
+        kept = _as_they_came(batch.take(pa.array(unchanged, pa.int64())), schema)
+        both = pa.concat_batches([kept, _batch_of(made, schema)])
+        places = [at if came else len(unchanged) + at for came, at in order]
+        return both.take(pa.array(places, pa.int64()))
+
+    def _output(self, schema: pa.Schema) -> pa.Schema:
+        """The output schema, asked for once. (A subclass may have an ``__init__`` of its own.)"""
+        if self._schemas is None or not self._schemas[0].equals(schema):
+            self._schemas = (schema, self.output_schema(schema))
+        return self._schemas[1]
+
+
+def _plain_rows(batch: pa.RecordBatch) -> list[Row]:
+    columns = [_plain(column) for column in batch.columns]
+    rows: list[Row] = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    return rows
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """A column in a type whose values Python keeps exactly."""
+    kind = column.type
+    if _is_nanoseconds(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return column.cast(pa.timestamp(kind.unit, "UTC"))
+    return column
+
+
+def _is_nanoseconds(kind: pa.DataType) -> bool:
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind)
+    return bool(is_time) and kind.unit == "ns"
+
+
+def _check_unchanged(before: Row, row: Row) -> None:
+    if before != row:
+        changed = [name for name in {**before, **row} if before.get(name) != row.get(name)]
+        raise ValueError(
+            f"transform_row changed {changed} of the row and returned UNCHANGED; return the row"
+        )
+
+
+def _check_names(row: Row, schema: pa.Schema) -> None:
+    strangers = [name for name in row if schema.get_field_index(name) < 0]
+    if strangers:
+        raise ValueError(
+            f"transform_row returned columns {strangers}, which output_schema does not have"
+        )
+
+
+def _as_they_came(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows that are unchanged, in the output's columns."""
+    strangers = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
+    if strangers and batch.num_rows:
+        raise ValueError(
+            f"transform_row returned UNCHANGED for a row with columns {strangers}, which"
+            " output_schema does not have"
+        )
+    columns = []
+    for field in schema:
+        at = batch.schema.get_field_index(field.name)
+        kind = field.type if at < 0 else batch.schema.field(at).type
+        if kind != field.type and batch.num_rows:
+            raise ValueError(
+                f"transform_row returned UNCHANGED, but column {field.name!r} is {kind} and becomes"
+                f" {field.type}"
+            )
+        same = at >= 0 and kind == field.type
+        columns.append(batch.column(at) if same else pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        column = pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+        raise ValueError(f"column {field.name!r} of {field.type}: {exc}") from exc
+    if isinstance(column, pa.ChunkedArray):
+        raise ValueError(f"column {field.name!r} of {field.type}: the values are too many")
+    if _may_lose(field.type):
+        for value, kept in zip(values, column.to_pylist(), strict=True):
+            if not _is_kept(value, kept):
+                raise ValueError(f"column {field.name!r}: {value!r} does not fit {field.type}")
+    return column
+
+
+def _may_lose(kind: pa.DataType) -> bool:
+    """Whether pyarrow may cut something off a value on its way into a type."""
+    t = pa.types
+    whole = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_boolean)
+    return not (
+        any(is_kind(kind) for is_kind in whole) or t.is_floating(kind) or _is_nanoseconds(kind)
+    )
+
+
+def _is_kept(value: Any, kept: Any) -> bool:
+    """Whether a column's value is that which it was made of."""
+    if value is None or kept is None:
+        return value is kept
+    if isinstance(kept, dict):
+        return value.keys() <= kept.keys() and all(
+            _is_kept(value.get(name), kept[name]) for name in kept
+        )
+    if isinstance(kept, list | tuple):
+        given = value.items() if isinstance(value, Mapping) else value
+        return len(given) == len(kept) and all(map(_is_kept, given, kept))
+    if isinstance(kept, dt.datetime) and isinstance(value, dt.datetime):
+        return _in_utc(value) == _in_utc(kept)
+    if isinstance(value, dt.datetime):
+        return bool(value == dt.datetime.combine(kept, dt.time(), value.tzinfo))
+    if isinstance(kept, dt.date | dt.time | dt.timedelta) and isinstance(value, int):
+        return True  # in the column's unit
+    return isinstance(kept, float) or bool(value == kept)
+
+
+def _in_utc(moment: dt.datetime) -> dt.datetime:
+    """A moment without its zone; one that has none is taken to be in UTC, as pyarrow does."""
+    return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
