@@ -7,13 +7,13 @@ and columns are only added, so that a batch that fitted an earlier definition fi
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from persist.manifest import Action, Properties, Schema, Spec, TableState
+from persist.manifest import TRANSFORMERS, Action, Properties, Schema, Spec, TableState
 from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_folder_names
 
 TableKey = tuple[str, str]
@@ -22,6 +22,16 @@ TableKey = tuple[str, str]
 DELETED = "_deleted"
 """A column that rows of a keyed table may have on their way to files, true where a row says that
 its key is gone. No table has a column of this name, and no file."""
+
+
+class UsedTransformer(NamedTuple):
+    """A class that a table's batches go through on their way in, and what it was when last used."""
+
+    name: str
+    """``package.module:Class``"""
+    version: str
+    previous: str | None = None
+    """The version before this one; None where the class has had no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,8 @@ class TableDefinition:
     spec_id: int = 1
     other_specs: tuple[tuple[int, PartitionSpec], ...] = ()
     """Specs that are not current, each (spec id, spec): files, buffers and logs may have them."""
+    transformers: tuple[UsedTransformer, ...] = ()
+    """The classes that batches go through before they are logged, in order."""
 
     def spec_of(self, spec_id: int) -> PartitionSpec:
         """The partition spec that files, buffers or logged rows of this id are laid out by.
@@ -70,6 +82,16 @@ class TableDefinition:
         """The same table with further columns, under the next schema id."""
         return replace(self, schema=schema, schema_id=self.schema_id + 1)
 
+    def with_transformers(self, used: Sequence[tuple[str, str]]) -> TableDefinition:
+        """The same table with these transformers, each (class, version), in order.
+
+        Returns:
+            This very definition, where it has them in these versions already.
+        """
+        known = {each.name: each for each in self.transformers}
+        now = tuple(_used(name, version, known.get(name)) for name, version in used)
+        return self if now == self.transformers else replace(self, transformers=now)
+
     def with_spec(self, texts: Iterable[str]) -> TableDefinition:
         """The same table laid out by another partition spec, under the next spec id.
 
@@ -98,18 +120,23 @@ class TableDefinition:
         text = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         return Schema(schema_id=self.schema_id, arrow=text)
 
-    def actions(self) -> tuple[Action, ...]:
-        """The actions that define a new table."""
+    def properties_action(self) -> Properties:
+        """The action that makes this definition's properties current."""
         values: dict[str, Any] = {
             "primary_key": list(self.primary_key),
             "sort_by": list(self.sort_by),
             "timestamp_unit": self.timestamp_unit,
         }
-        return (
-            self.schema_action(),
-            self.spec_action(),
-            Properties(values=values),
-        )
+        if self.transformers:
+            values[TRANSFORMERS] = [
+                {"class": each.name, "version": each.version, "previous": each.previous}
+                for each in self.transformers
+            ]
+        return Properties(values=values)
+
+    def actions(self) -> tuple[Action, ...]:
+        """The actions that define a new table."""
+        return (self.schema_action(), self.spec_action(), self.properties_action())
 
     @classmethod
     def of_state(cls, state: TableState) -> TableDefinition:
@@ -131,7 +158,17 @@ class TableDefinition:
                 for spec_id, one in sorted(state.specs.items())
                 if spec_id != spec.spec_id
             ),
+            transformers=tuple(
+                UsedTransformer(each["class"], each["version"], each.get("previous"))
+                for each in properties.get(TRANSFORMERS, ())
+            ),
         )
+
+
+def _used(name: str, version: str, before: UsedTransformer | None) -> UsedTransformer:
+    if before is None or before.version == version:
+        return before or UsedTransformer(name, version)
+    return UsedTransformer(name, version, before.version)
 
 
 def schema_with_deletes(schema: pa.Schema) -> pa.Schema:

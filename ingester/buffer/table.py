@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.write_latch import WriteLatch
-from ingester.observability.status import Buffered, Persisted, TableStatus
+from ingester.observability.status import Buffered, Persisted, TableStatus, TransformerStatus
 from persist.manifest import PartitionKey, TableState
 from persist.table import TableDefinition, TableKey
 
@@ -46,6 +46,8 @@ class TableBuffer:
         """The epoch of the last operation that replication brought."""
         self.refreshed_at = 0.0
         """The time when the newest version was last looked for, on the monotonic clock."""
+        self.transformed_by: tuple[tuple[str, str], ...] | None = None
+        """The transformers, with versions, that this daemon has put into the table's manifest."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 
@@ -58,8 +60,7 @@ class TableBuffer:
         """Answer from this manifest version from now on. Atomic with the release of its buffers."""
         if state.version < self.state.version:
             return
-        before = (self.state.current_schema, self.state.current_spec)
-        changed = (state.current_schema, state.current_spec) != before
+        changed = _defining(state) != _defining(self.state)
         definition = TableDefinition.of_state(state) if changed else self.definition
         with self.lock:
             self.state, self.definition = state, definition
@@ -83,9 +84,18 @@ class TableBuffer:
                 rows=self.state.rows, bytes=self.state.bytes, files=self.state.file_count
             ),
             oldest_buffered_s=None if opened is None else round(time.monotonic() - opened, 3),
+            transformers=[
+                TransformerStatus(name=each.name, version=each.version, previous=each.previous)
+                for each in self.definition.transformers
+            ],
         )
 
     def handles(self) -> Iterator[BufferHandle]:
         """All unreleased buffers, partition by partition, each in log order."""
         for partition in self.partitions.values():
             yield from partition.handles()
+
+
+def _defining(state: TableState) -> tuple[object, ...]:
+    """What a definition is made of. (Older specs change with the current one alone.)"""
+    return (state.current_schema, state.current_spec, state.properties)

@@ -31,6 +31,7 @@ a kept version needs. All of it blocks: no trio, and pyarrow for zstd alone. Nam
 state store, whose checkpoint format v2 has the same structure. Start reading at ``committing``.
 """
 
+from persist.manifest.actions import TRANSFORMERS as TRANSFORMERS
 from persist.manifest.actions import Action as Action
 from persist.manifest.actions import Add as Add
 from persist.manifest.actions import Applied as Applied

@@ -97,6 +97,10 @@ class Spec(_Action, frozen=True, tag="spec"):
     fields: tuple[str, ...]
 
 
+TRANSFORMERS = "transformers"
+"""The one property that changes in a table's life: the classes that its batches go through."""
+
+
 class Properties(_Action, frozen=True, tag="properties"):
     """All properties of the table from now on: primary_key, sort_by, timestamp_unit, …"""
 

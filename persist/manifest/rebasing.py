@@ -16,6 +16,7 @@ already, which falls out:
     the end of an origin that has been written since                                  dropped
     a shared state that is there; a checkpoint that is not newer than the state's     dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
+    properties that differ in the transformers alone                             those of the last
 
 A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
 clean-up deletes unlisted files from before it: an add that came later would list a file that is
@@ -25,8 +26,10 @@ gone, so it is refused here, and repeated with a file of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from persist.manifest.actions import (
+    TRANSFORMERS,
     Action,
     Add,
     Applied,
@@ -180,9 +183,14 @@ def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
             spec = action
         elif isinstance(action, Properties):
             there = dict(state.properties)
-            if there and there != action.values:
+            if there and _lasting(there) != _lasting(action.values):
                 reason = f"properties {action.values}, the table has {there}"
                 raise ProposalConflict(reason, state)
+
+
+def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties that a table has for life."""
+    return {name: value for name, value in properties.items() if name != TRANSFORMERS}
 
 
 def _covered_to(state: TableState, add: Add) -> int:
