@@ -7,6 +7,7 @@ sentence below a field is what ``docs/settings.md`` says of it (``make docs``).
 """
 
 import math
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -227,6 +228,37 @@ class ReplicationSettings(_Section, frozen=True, kw_only=True):
     larger one is refused whole."""
 
 
+class TransformSettings(_Section, frozen=True, kw_only=True):
+    """How transformers run, and which of them a ``create_table`` may name."""
+
+    allowed: list[str] = []
+    """The modules whose classes a ``create_table``, or a table's manifest, may name as
+    transformers: names or patterns, as ``["acme.rules", "acme.lib.*"]``; none by default."""
+    timeout: Annotated[float, _seconds(0.01, 3600)] = 10.0
+    """A batch that a transformer takes longer for is refused with ``timeout``."""
+    threads: Annotated[int, Range(1, 256)] = 4
+    """So many transformers run at a time, and one fewer of one class."""
+
+
+TRANSFORMER_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+"""The name of a class as settings and requests have it: ``package.module:Class``."""
+
+
+class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one table."""
+
+    transformers: list[str] | None = None
+    """The classes that its batches go through, in order; none of them with an empty list. They
+    win over those of ``create_table``."""
+
+    def __post_init__(self) -> None:
+        for name in self.transformers or ():
+            if not TRANSFORMER_NAME.fullmatch(name):
+                raise ValueError(f"transformer {name!r} is not package.module:Class")
+        if len(set(self.transformers or ())) < len(self.transformers or ()):
+            raise ValueError(f"transformers {self.transformers} names a class twice")
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What goes to standard error. ``auto`` is ``console`` on a terminal and ``json`` elsewhere."""
 
@@ -266,10 +298,17 @@ class Settings(_Section, frozen=True, kw_only=True):
     manifest: ManifestSettings = ManifestSettings()
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
+    transform: TransformSettings = TransformSettings()
     log: LogSettings = LogSettings()
+    tables: dict[str, TableSettings] = {}
+    """What is so for one table alone: ``[tables."namespace/table"]`` in the file, with the classes
+    that its batches go through as ``transformers = ["package.module:Class"]``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in self.tables:
+            if key.count("/") != 1 or not all(key.split("/")):
+                raise ConfigError("tables", f"{key!r} is not namespace/table")
         # The id becomes a folder name in the store and a field of every claim.
         if not self.id or len(self.id) > 128 or not all(c.isalnum() or c in "_.-" for c in self.id):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")

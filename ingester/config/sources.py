@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -102,6 +102,7 @@ def shown_values(settings: Settings) -> dict[str, object]:
         limits = range_of(kind)
         if limits is not None and limits.parse is not None:
             value = limits.show(value)
+        value = msgspec.to_builtins(value) if isinstance(value, dict) else value
         shown[key] = _masked(value) if isinstance(value, dict) else value
     shown["store"] = re.sub(r"(//[^/@:]*:)[^/@]*@", r"\1***@", settings.store_url)
     shown["data_dir"] = str(settings.data_dir)
@@ -179,6 +180,12 @@ def _convert(key: str, value: object, kind: type) -> object:
     if choices := get_args(kind):
         if kind == dict[str, Any]:
             return _table(value)
+        if get_origin(kind) is dict:
+            return {
+                name: _converted(name, each, choices[1]) for name, each in _table(value).items()
+            }
+        if kind == list[str]:
+            return _texts(value)
         if value not in choices:
             raise ValueError(f"{value!r} is not one of {', '.join(map(repr, choices))}")
         return value
@@ -207,6 +214,22 @@ def _table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table")
     return value
+
+
+def _converted(name: str, value: object, kind: type) -> object:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        raise ValueError(f"{name!r}: {exc}") from exc
+
+
+def _texts(value: object) -> list[str]:
+    """A list; in the environment JSON, or texts with commas between."""
+    if isinstance(value, str):
+        if value.lstrip().startswith("["):
+            return msgspec.json.decode(value, type=list[str])
+        return [text.strip() for text in value.split(",") if text.strip()]
+    return msgspec.convert(value, list[str])
 
 
 def _build(values: dict[str, Any]) -> Settings:

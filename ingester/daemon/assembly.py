@@ -75,6 +75,7 @@ from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import WritePath
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
+from ingester.write.transform.transforms import Transforms
 from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore
@@ -270,7 +271,15 @@ class Runtime:
             epoch=self.writer.epoch,
             newest_seq=lambda: self.tree.applied_seq,
         )
-        self.writes = Writes(self.catalog, self.takeover, path, self._schema_numbers)
+        self.transforms = Transforms(
+            settings.transform,
+            settings.tables,
+            settings.flight.max_batch_bytes,
+            self.metrics.transformed,
+        )
+        self.writes = Writes(
+            self.catalog, self.takeover, path, self._schema_numbers, self.transforms
+        )
         self.checkpoint_calls = CheckpointCalls(self.catalog, path, self._schema_numbers)
 
     def _make_replication(self, replication: ReplicationSettings) -> None:
@@ -278,7 +287,7 @@ class Runtime:
             replication.max_transaction_bytes, trio.current_time
         )
         commit = TransactionCommit(
-            TransactionDedup(self.catalog, self.takeover),
+            TransactionDedup(self.catalog, self.takeover, self.transforms.names_of),
             PointLookup(self.row_groups, lambda: self.tree.applied_seq),
             self.wal_sink,
             self._schema_numbers,

@@ -88,6 +88,7 @@ class StatusReport:
             origins=runtime.known_origins.statistics(),
             streams=runtime.queries.statistics(),
             clean_up=runtime.garbage_collector.statistics(),
+            transform=runtime.transforms.statistics(),
             errors=self._problems(),
         )
 

@@ -2,6 +2,7 @@
 
     every write ─▶ ``counters`` ─┐
     a scrape    ─▶ ``gauges``   ─┴▶ ``metrics`` ─▶ /metrics
+    each call of a transformer ─▶ ``transformer_metrics`` ─▶ /metrics
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
     ``logs``: events in the past tense, one line each, on standard error
 

@@ -1,9 +1,10 @@
 """Every counter and histogram of the daemon, in one place, named ``ingester_<what>_<unit>``.
 
 Law of this file: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most
-``MAX_TABLES`` tables, the rest counts as ``_other``), the codes of the error table, and the kinds
-of memory. The way of a write looks up no label: children are made once and kept (``Metrics.table``
-gives them from a dict). Gauges are in :mod:`ingester.observability.gauges`.
+``MAX_TABLES`` tables, the rest counts as ``_other``), the codes of the error table, the kinds of
+memory, and the classes of transformers with what came of their calls, bounded likewise. The way of
+a write looks up no label: children are made once and kept (``Metrics.table`` gives them from a
+dict). Gauges are in :mod:`ingester.observability.gauges`.
 
 Counters and histograms may be used from any thread, but for what an acknowledgement counts, which
 is of the event loop alone (:mod:`ingester.observability.counters`). A scrape is encoded in a thread
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from ingester.errors import ERRORS
 from ingester.observability.counters import Timings, Written, WrittenTables
 from ingester.observability.gauges import GaugeCollector, Gauges
+from ingester.observability.transformer_metrics import TransformerMetrics
 
 MAX_TABLES = 1000
 OTHER = "_other"
@@ -104,6 +106,8 @@ class Metrics:
         self._register_log()
         self._register_persists()
         self._register_requests()
+        self.transformed = TransformerMetrics(registry).called
+        """Counts a call of a transformer: class, outcome, seconds, rows in, rows out."""
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"ingester_{name}", text, registry=self._registry)

@@ -94,6 +94,23 @@ class Persisted(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
 
 
+class TransformerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A class that a table's batches go through, and its version when it was last put in force."""
+
+    name: str = msgspec.field(name="class")
+    version: str
+    previous: str | None = None
+    """The version before; null where the class has had no other."""
+
+
+class TransformStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The threads that run transformers."""
+
+    busy_threads: int = 0
+    hung_calls: dict[str, int] = {}
+    """Calls that were given up and still run, by class."""
+
+
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One table: its newest manifest version and where its rows are."""
 
@@ -104,6 +121,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     persisted: Persisted
     oldest_buffered_s: float | None = None
     """Age of the oldest row that is not yet in a file; null when nothing is buffered."""
+    transformers: list[TransformerStatus] = []
+    """The classes that the table's batches go through, in order."""
 
 
 class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +209,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     origins: list[OriginStatus]
     streams: StreamStatus
     clean_up: CleanUpStatus = CleanUpStatus()
+    transform: TransformStatus = TransformStatus()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

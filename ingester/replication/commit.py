@@ -63,6 +63,8 @@ class TransactionCommit:
         on_logged: Callable[[Transaction], None],
     ) -> None:
         """``on_logged`` is called with each transaction that is durable and visible."""
+        self.check_plain = dedup.check_plain
+        """Raises ``NotAvailable`` for a table whose rows are not those of its source."""
         self._dedup = dedup
         self._lookup = lookup
         self._sink = sink

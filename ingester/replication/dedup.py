@@ -6,17 +6,17 @@ of its sequences hears of its fate. Loop only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, Superseded
+from ingester.errors import InvalidRequest, NotAvailable, Superseded
 from ingester.origins.origin_table import OriginTable
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import OriginTakeover
 from persist.manifest import PartitionKey
-from persist.table import TableKey
+from persist.table import TableDefinition, TableKey
 
 
 class NewChanges(NamedTuple):
@@ -28,10 +28,20 @@ class NewChanges(NamedTuple):
     """The partitions whose files have it already."""
 
 
+TransformersOf = Callable[[TableKey, TableDefinition | None], Sequence[str]]
+"""A function that names the transformers of a table."""
+
+
 class TransactionDedup:
     """Finds out what is new, and takes origins over for that."""
 
-    def __init__(self, catalog: Catalog, takeover: OriginTakeover) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        takeover: OriginTakeover,
+        transformers_of: TransformersOf = lambda key, definition: (),
+    ) -> None:
+        self._transformers_of = transformers_of
         self._catalog = catalog
         self._takeover = takeover
         self._origins = takeover.origins
@@ -47,7 +57,9 @@ class TransactionDedup:
             InvalidRequest, UnknownTable, OwnedElsewhere, StoreAway
         """
         definition = changes.definition
+        self.check_plain(key, definition)
         table = await self._catalog.prepare_write(*key, definition.schema, definition.primary_key)
+        self.check_plain(key, table.definition)
         if set(table.definition.primary_key) != set(definition.primary_key):
             raise InvalidRequest(  # somebody has made it since the first message
                 f"sync: primary key {list(definition.primary_key)}, table {'/'.join(key)} has"
@@ -57,6 +69,14 @@ class TransactionDedup:
         if not origin_table.is_new(sequence):
             return None
         return NewChanges(table, changes, origin_table.covered(sequence))
+
+    def check_plain(self, key: TableKey, definition: TableDefinition) -> None:
+        """Raise ``NotAvailable`` for a table with transformers: a copy has its source's rows."""
+        if names := self._transformers_of(key, definition):
+            raise NotAvailable(
+                f"sync: table {key[0]}/{key[1]} has transformers ({', '.join(names)}), and a copy"
+                " has the rows of its source: copy into another table"
+            )
 
     def begin(self, tables: Sequence[NewChanges], origin: str, sequence: int) -> None:
         """Note that a sequence is under way, in the step that submits its transaction.

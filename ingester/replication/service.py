@@ -95,13 +95,16 @@ class Replication:
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway
+            NotAvailable: the table has transformers.
         """
         self._check_not_stopping()
         opened = None if identity.begin else self._open.own(identity)
         earlier = None if opened is None else opened.definition_of(table)
         if earlier is not None:
             return widened(earlier, layout.schema)
-        return await self._catalog.draft_keyed(*table, layout.schema, layout.key)
+        definition = await self._catalog.draft_keyed(*table, layout.schema, layout.key)
+        self._commit.check_plain(table, definition)
+        return definition
 
     async def take(self, message: Message) -> Standing:
         """Take a message; the transaction that it commits is durable and visible then.

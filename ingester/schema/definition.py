@@ -55,6 +55,18 @@ def keyed_definition(sent: pa.Schema, primary_key: Sequence[str]) -> TableDefini
     return define_table(pa.schema(fields), primary_key=primary_key, partition_by=[])
 
 
+def draft_definition(have: TableDefinition | None, sent: pa.Schema) -> TableDefinition | None:
+    """The definition that a write of this schema leads to; None where the table has it.
+
+    Raises:
+        InvalidRequest: names, types or columns that the table cannot take.
+    """
+    if have is None:
+        return automatic_definition(sent)
+    wider = widened(have, sent)
+    return None if wider is have else wider
+
+
 def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
     """The definition with the columns that a batch has and the table lacks."""
     missing = missing_columns(definition, sent)

@@ -143,17 +143,15 @@ class Catalog:
 
     # What a write depends on
 
-    async def draft(self, namespace: str, name: str, sent: pa.Schema) -> TableDefinition | None:
-        """Return the definition that a write of this schema leads to; None where it is there.
+    async def find(self, namespace: str, name: str) -> TableBuffer | None:
+        """Return the table; None where it does not exist, and a write may make it.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+            InvalidRequest: a bad name.
+            UnknownTable: it does not exist and ``auto_create`` is off.
+            StoreAway: it is not loaded, and the store cannot be reached.
         """
-        table = await self._unless_to_be_made(self.open(namespace, name))
-        if table is None:
-            return automatic_definition(sent)
-        wider = widened(table.definition, sent)
-        return None if wider is table.definition else wider
+        return await self._unless_to_be_made(self.open(namespace, name))
 
     async def draft_keyed(
         self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
@@ -239,6 +237,22 @@ class Catalog:
                 table = await self._steps.create(key, definition)
             check_same(table.state, definition, key)
             return table
+
+    async def record_transformers(
+        self, table: TableBuffer, used: tuple[tuple[str, str], ...]
+    ) -> None:
+        """See that the manifest says which transformers, in which versions, are in force.
+
+        Once for each table and daemon: two daemons of which one has a newer class do not take turns
+        in saying so.
+
+        Raises:
+            StoreAway
+        """
+        if table.transformed_by == used:
+            return
+        async with self.commits.held(table.key):
+            await self._steps.record_transformers(table, used)
 
     async def register(self, table: TableBuffer) -> None:
         """Put this daemon's epoch into the table's manifest, if it is not there yet."""

@@ -8,7 +8,7 @@ writer has committed meanwhile is shown, and looked at again. Loop only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -27,7 +27,7 @@ from persist.manifest import (
     Writer,
     WriterIdentity,
 )
-from persist.table import TableDefinition, TableKey
+from persist.table import TableDefinition, TableKey, UsedTransformer
 
 log = structlog.get_logger(__name__)
 
@@ -120,6 +120,19 @@ class TableSteps:
             return
         log.info("columns added", table=table.key, columns=[field.name for field in missing])
 
+    async def record_transformers(
+        self, table: TableBuffer, used: tuple[tuple[str, str], ...]
+    ) -> None:
+        """Have the manifest say that these transformers, each (class, version), are in force."""
+        before = table.definition.transformers
+        while (now := table.definition.with_transformers(used)) is not table.definition:
+            try:
+                await self._commit(table, (now.properties_action(),))
+            except ProposalConflict as exc:
+                self._commits.show(table, exc.state)
+        table.transformed_by = used
+        _tell_of_changes(table, before)
+
     async def close_writer(self, table: TableBuffer) -> None:
         """Say that this incarnation writes no more, if it is registered."""
         if table.registered:
@@ -147,4 +160,31 @@ class TableSteps:
             incarnation=self._writer.incarnation,
             epoch=self._writer.epoch,
             state=state,
+        )
+
+
+def _tell_of_changes(table: TableBuffer, before: Sequence[UsedTransformer]) -> None:
+    """Log which transformers are others than before, or the same in another version."""
+    now = table.definition.transformers
+    had = {each.name: each.version for each in before}
+    for each in now:
+        if had.get(each.name, each.version) != each.version:
+            log.warning(
+                "transformer changed",
+                table=table.key,
+                transformer=each.name,
+                version=each.version,
+                previous=had[each.name],
+                runbook="transformer-changed",
+            )
+    names = [each.name for each in now]
+    if not had and names:
+        log.info("table transformed", table=table.key, transformers=names)
+    elif list(had) != names:
+        log.warning(
+            "transformers replaced",
+            table=table.key,
+            transformers=names,
+            previous=list(had),
+            runbook="transformer-changed",
         )

@@ -5,6 +5,7 @@
     it on is this daemon's, for an unknown origin too (``ingester.tables.origin_takeover``).
     ``metadata`` holds what a client says of a batch: its sequence, its checkpoint.
     ``checkpoints`` answers sources that ask for their state, or give one without rows.
+    ``transform`` runs users' classes, where a table has any: a batch goes on as they make it.
     ``admission`` lets a batch in by its bytes, or refuses it.
     ``sender`` chooses one of three ways for a batch:
 

@@ -13,10 +13,13 @@ import pyarrow as pa
 from ingester.buffer import TableBuffer
 from ingester.errors import Stopping, Superseded
 from ingester.schema import DeleteNormaliser, Normaliser
+from ingester.schema.definition import draft_definition
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.plan import Plans
 from ingester.write.stream import Deliver, WritePath, WriteStream
+from ingester.write.transform.chain import Chain
+from ingester.write.transform.transforms import Transforms
 from persist.table import TableDefinition, TableKey
 
 
@@ -28,6 +31,12 @@ class Target(NamedTuple):
     origin: str | None = None
     deletes: bool = False
     """Whether the batches are keys to be deleted."""
+
+
+class TransformedBy(NamedTuple):
+    """The classes that a table's batches go through first: the stream is opened with a chain."""
+
+    names: tuple[str, ...]
 
 
 class Writes:
@@ -43,7 +52,9 @@ class Writes:
         takeover: OriginTakeover,
         path: WritePath,
         schema_numbers: Iterator[int],
+        transforms: Transforms,
     ) -> None:
+        self.transforms = transforms
         self._catalog = catalog
         self._takeover = takeover
         self._path = path
@@ -52,15 +63,22 @@ class Writes:
         self._open: dict[tuple[str, TableKey], WriteStream] = {}
 
     async def open(
-        self, target: Target, sent: pa.Schema, deliver: Deliver, checked: int | None = None
-    ) -> WriteStream | TableDefinition:
+        self,
+        target: Target,
+        sent: pa.Schema,
+        deliver: Deliver,
+        checked: int | None = None,
+        chain: Chain | None = None,
+    ) -> WriteStream | TableDefinition | TransformedBy:
         """Open a stream of batches of one schema into one table.
 
         Args:
-            sent: the schema of the batches as they come.
+            sent: the schema of the batches as they come to the sender.
             deliver: takes the outcomes of the batches, in order.
             checked: bytes of the first batch, which is known to fit. Without it, a table or columns
                 that are new are not made, and the definition that they would have is returned.
+            chain: the transformers that batches have gone through. Where the table has others,
+                their names are returned, and nothing else is done.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
@@ -72,13 +90,22 @@ class Writes:
         if checked is not None:
             self._check_room(checked)
         elif not deletes:
-            draft = await self._catalog.draft(namespace, name, sent)
+            found = await self._catalog.find(namespace, name)
+            if (others := self._others(target, found, chain)) is not None:
+                return others
+            draft = draft_definition(None if found is None else found.definition, sent)
             if draft is not None:
                 return draft
         if deletes:
             table = await self._catalog.prepare_delete(namespace, name)
         else:
             table = await self._catalog.prepare_write(namespace, name, sent)
+            # Somebody else may have made the table since.
+            if (others := self._others(target, table, chain)) is not None:
+                return others
+            if chain is not None or table.definition.transformers:
+                used = () if chain is None else chain.used
+                await self._catalog.record_transformers(table, used)
         kind = DeleteNormaliser if deletes else Normaliser
         plan = self._plans.get(table, self._definition(table, origin), sent, kind)
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
@@ -96,6 +123,14 @@ class Writes:
         table = stream.plan.table
         await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
+
+    def _others(
+        self, target: Target, table: TableBuffer | None, chain: Chain | None
+    ) -> TransformedBy | None:
+        """Name the table's transformers, if they are others than those of the chain."""
+        key = (target.namespace, target.table)
+        names = self.transforms.names_of(key, None if table is None else table.definition)
+        return None if names == (() if chain is None else chain.names) else TransformedBy(names)
 
     def _check_room(self, nbytes: int) -> None:
         if reasons := self._path.admission.reasons(nbytes):

@@ -167,7 +167,9 @@ class Launch:
         arguments = ["--data-dir", str(self.data_dir), *_PORTS, *self.arguments]
         environment = {**kept, "INGESTER_ID": "tested", **self.environment, **names}
         # An interpreter reads these when it starts.
-        cold = any(name.startswith(_FOR_STARTS) for name in self.environment)
+        cold = any(
+            name.startswith(_FOR_STARTS) and name != "PYTHONPATH" for name in self.environment
+        )
         with self.stderr_file.open("ab") as stderr:
             if self.warm and self.command is COMMAND and self.root == ROOT and not cold:
                 return warm().popen(["serve", *arguments], environment, self.root, stderr)

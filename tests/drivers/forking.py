@@ -88,6 +88,7 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["cwd"])
+        sys.path[:0] = filter(None, order["environment"].get("PYTHONPATH", "").split(os.pathsep))
         sys.argv = ["ingester", *order["arguments"]]
         from ingester.cli import run
 

@@ -10,7 +10,10 @@ from pathlib import Path
 from .tour import Shell, alike, steps
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "exactly_once.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("tour.md", "exactly_once.md", "transformers.md")),
+)
 
 
 def rewritten(page: str) -> str:

@@ -59,6 +59,10 @@ def describe(table: TableBuffer) -> dict[str, Any]:
         "partition_by": list(definition.spec.texts()),
         "sort_by": list(definition.sort_by),
         "timestamp_unit": definition.timestamp_unit,
+        "transformers": [
+            {"class": each.name, "version": each.version, "previous": each.previous}
+            for each in definition.transformers
+        ],
         "manifest_version": state.version,
         "buffered": {
             "rows": table.rows,
@@ -83,7 +87,17 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
         sort_by=body.sort_by,
         timestamp_unit=body.timestamp_unit,
     )
-    return [describe(await services.catalog.create(body.namespace, body.table, definition))]
+    transforms, asked = services.writes.transforms, body.transformers
+    key = (body.namespace, body.table)
+    definition = await transforms.defined(key, definition, asked or ())
+    table = await services.catalog.create(*key, definition)
+    have = transforms.names_of(key, table.definition)
+    # Those of the settings win, and are nothing that the caller can change.
+    if asked is not None and not transforms.is_settled(key) and tuple(asked) != have:
+        raise InvalidRequest(
+            f"table {'/'.join(key)} exists with transformers {list(have)}, asked for {asked}"
+        )
+    return [describe(table)]
 
 
 async def _describe_table(services: Services, body: TableBody) -> Objects:

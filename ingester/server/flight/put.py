@@ -14,6 +14,9 @@ A client that sends ahead has two threads:
     reader      read ─ hand over ─▶ loop (is it new?) ─▶ log ─▶ loop (apply) ─┐
     handler     answer ◀── outcomes, in order ◀───────────────────────────────┘
 
+Where the table has transformers (:mod:`ingester.write.transform`), whoever reads takes each batch
+through them between "read" and "hand over", and the stream is opened with what they make.
+
 By which way a batch goes to the log is chosen in :mod:`ingester.write.sender`.
 
 Law of this file: the handler's thread answers, and returns as soon as a batch is refused. At most
@@ -28,8 +31,11 @@ import random
 import threading
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.server.flight.decoding import PutLimits, moved
 from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
@@ -44,7 +50,9 @@ from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.sender import Awaits, Sender
 from ingester.write.stream import Outcome, WriteStream
-from ingester.write.streams import Target, Writes
+from ingester.write.streams import Target, TransformedBy, Writes
+from ingester.write.transform.chain import Chain
+from persist.table import TableDefinition
 
 PATIENCE = 16
 """The number of batches in a row that find none unanswered before them: the client waits."""
@@ -59,6 +67,13 @@ class _Back:
 
     def __init__(self, chunk: Any) -> None:
         self.chunk = chunk
+
+
+class _Transformed(NamedTuple):
+    """A message that has been through the stream's transformers."""
+
+    data: pa.RecordBatch
+    app_metadata: Any
 
 
 class PutCall:
@@ -84,6 +99,7 @@ class PutCall:
         self._answers = 0
         self._first: Any = None
         self._shared_states = SharedStates()
+        self._chain: Chain | None = None
         self._stream: WriteStream
         self._sender: Sender
         self.refused_bytes = 0  # of messages that were received for nothing
@@ -91,7 +107,11 @@ class PutCall:
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raise what ends the call."""
         with says_answered(lambda: self._answers), self._decoding.reading() as self._reading:
-            self._serve(reader, writer)
+            try:
+                self._serve(reader, writer)
+            finally:
+                if self._chain is not None:
+                    self._chain.close()
 
     def _serve(self, reader: Any, writer: Any) -> None:
         stream = self._open(reader)
@@ -118,25 +138,58 @@ class PutCall:
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
         """
-        command, schema = self._command, schema_of(reader)
+        command, sent = self._command, schema_of(reader)
         deletes = command.type == "delete"
-        opening = (
-            Target(command.namespace, command.table, command.origin, deletes),
-            schema,
-            self._outcomes.put,
-        )
-        opened = self._portal.call(self._writes.open, *opening)
-        if isinstance(opened, WriteStream):
-            return opened
-        first = next_chunk(reader, self._reading)
-        if first is None:
-            return None
-        metadata_of(first, command.origin, self._shared_states)
-        self._operations.split(Normaliser(opened, schema), batch_of(first))
-        opened = self._portal.call(self._writes.open, *opening, bytes_of(first))
-        assert isinstance(opened, WriteStream)
-        self._first = first
-        return opened
+        target = Target(command.namespace, command.table, command.origin, deletes)
+        first: Any = None
+        checked: int | None = None
+        while True:
+            schema = sent if self._chain is None else self._chain.schema
+            opened = self._open_on_loop(target, schema, checked)
+            if isinstance(opened, WriteStream):
+                return opened
+            if isinstance(opened, TransformedBy):
+                self._make_chain(opened.names, sent)
+                self._first, checked = first, None
+                continue
+            first = first or next_chunk(reader, self._reading)
+            if first is None:
+                return None
+            self._first = self._checked(first, Normaliser(opened, schema))
+            checked = bytes_of(self._first)
+
+    def _open_on_loop(
+        self, target: Target, schema: pa.Schema, checked: int | None
+    ) -> WriteStream | TableDefinition | TransformedBy:
+        chain = self._chain
+        try:
+            return self._portal.call(
+                self._writes.open, target, schema, self._outcomes.put, checked, chain
+            )
+        except InvalidRequest as exc:
+            if chain is None:
+                raise
+            raise InvalidRequest(f"{exc.message} (as {', '.join(chain.names)} made it)") from exc
+
+    def _make_chain(self, names: tuple[str, ...], sent: pa.Schema) -> None:
+        if self._chain is not None:
+            self._chain.close()
+        self._chain = self._writes.transforms.chain(names, sent) if names else None
+
+    def _checked(self, first: Any, normaliser: Normaliser) -> Any:
+        """Check that a table can keep its first batch; return it, transformed where that is due."""
+        metadata_of(first, self._command.origin, self._shared_states)
+        if self._chain is not None:
+            batch = self._chain(self._valid(batch_of(first)))
+            first = _Transformed(batch, first.app_metadata)
+        self._operations.split(normaliser, batch_of(first))
+        return first
+
+    def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Check a batch that others than our own code are to see; copy it out of the pool."""
+        self._operations.check_size(batch)
+        self._operations.check_valid(batch)
+        return moved(batch) if self._reading.holds_batch() else batch
 
     # The handler's thread
 
@@ -245,16 +298,17 @@ class PutCall:
             return False
 
     def _send(self, chunk: Any, awaits: Awaits) -> bool:
-        batch, stream = batch_of(chunk), self._stream
-        in_room = self._reading.holds_batch()
-        if in_room:
-            self._operations.check_size(batch)
+        batch, stream, chain = batch_of(chunk), self._stream, self._chain
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
             metadata = metadata_of(chunk, stream.origin, self._shared_states)
-        if in_room:
-            # What is refused anyway is not copied.
+        if chain is not None and isinstance(chunk, _Transformed):
+            return self._sender.send(batch, metadata, awaits)
+        if chain is not None or self._reading.holds_batch():
+            self._operations.check_size(batch)
+            # What is refused anyway is neither copied nor transformed.
             stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)
-            self._operations.check_valid(batch)
-            batch = moved(batch)
+            batch = self._valid(batch)
+        if chain is not None:
+            batch = chain(batch)
         return self._sender.send(batch, metadata, awaits)

@@ -67,6 +67,7 @@ class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition_by: list[str] | None = None
     sort_by: list[str] = []
     timestamp_unit: str = "us"
+    transformers: list[str] | None = None
 
 
 class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,257 @@
+"""The transformers of one stream, an instance of each class, in their order.
+
+    batch ─▶ first ─▶ second ─▶ … ─▶ a batch of the schema that the stream was opened with
+               └─ SKIP ─▶ no rows of that schema
+
+Law of this file: what comes out has the schema that was said before, and rows that Arrow's code can
+rely on; anything else is refused with the name of the class. A batch without rows is shown to
+nobody, and goes on as no rows: its sequence and checkpoint count. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from ingester.errors import IngesterError, InvalidRequest, Refused, TooSlow
+from ingester.schema.names import check_column_names, check_schema_size
+from ingester.schema.validation import validate_fully
+from ingester.transform import SKIP, UNCHANGED, Transformer
+from ingester.write.transform.failures import FailureLog
+from ingester.write.transform.loading import Loaded
+from ingester.write.transform.pool import Failed, GivenUp, TransformPool
+
+Outcome = Literal["changed", "unchanged", "skipped", "failed", "timed_out", "refused"]
+
+
+Observe = Callable[[str, Outcome, float, int, int], object]
+"""A callback that counts a call: class, outcome, seconds, rows in, rows out. Any thread; quick."""
+
+
+class Surroundings(NamedTuple):
+    """What all chains of a daemon share."""
+
+    pool: TransformPool
+    max_batch_bytes: int
+    """``flight.max_batch_bytes``: also of what a transformer makes."""
+    observe: Observe
+    failures: FailureLog
+
+
+class _Step(NamedTuple):
+    loaded: Loaded
+    instance: Transformer
+    schema: pa.Schema
+    unchanged: bool
+    """Whether batches may go on as they came."""
+
+
+class Chain:
+    """Takes the batches of a stream through its transformers. In the thread that reads them.
+
+    Args:
+        sent: the schema of the batches as they come.
+
+    Raises:
+        InvalidRequest: a class cannot be made, or has no schema for what is sent.
+        TooSlow, Saturated: see :class:`TransformPool`.
+    """
+
+    def __init__(
+        self, surroundings: Surroundings, classes: Sequence[Loaded], sent: pa.Schema
+    ) -> None:
+        check_names(sent)
+        self._pool, self._max_batch_bytes, self._observe, self._failures = surroundings
+        self._steps: list[_Step] = []
+        self._hung: set[str] = set()
+        self.schema = sent
+        """The schema of what comes out."""
+        try:
+            for loaded in classes:
+                self._add(loaded)
+        except BaseException:
+            self.close()
+            raise
+        self._nothing = _no_rows(self.schema)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(step.loaded.name for step in self._steps)
+
+    @property
+    def used(self) -> tuple[tuple[str, str], ...]:
+        """The classes with their versions."""
+        return tuple((step.loaded.name, step.loaded.version) for step in self._steps)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what is to be written instead of a batch, which is valid.
+
+        Raises:
+            InvalidRequest: a transformer has raised, or what it made is no good.
+            TooSlow, Saturated: see :class:`TransformPool`.
+        """
+        for step in self._steps:
+            if not batch.num_rows:
+                break
+            batch = self._take_through(step, batch)
+        return batch if batch.num_rows else self._nothing
+
+    def close(self) -> None:
+        """Close the instances, the last one first. What goes wrong is logged."""
+        while self._steps:
+            loaded, instance, *_ = self._steps.pop()
+            if loaded.name in self._hung:
+                continue  # closed by the call that hangs, if it ever returns
+            try:
+                self._pool.run(loaded.name, instance.close)
+            except Failed as exc:
+                self._failures.tell("transformer not closed", loaded.name, exc.error)
+            except (GivenUp, IngesterError) as exc:
+                self._failures.tell("transformer not closed", loaded.name, exc)
+
+    def _add(self, loaded: Loaded) -> None:
+        sent = self.schema
+
+        def make() -> tuple[Transformer, Any]:
+            instance = loaded.make()
+            return instance, instance.output_schema(sent)
+
+        def late(made: tuple[Transformer, Any] | None) -> None:
+            if made is not None:
+                self._close_late(loaded.name, made[0])
+
+        try:
+            instance, schema = self._pool.run(loaded.name, make, late=late)
+        except Failed as exc:
+            raise self._refusal(loaded.name, exc.error) from None
+        except GivenUp as exc:
+            raise exc.refusal from None
+        self._steps.append(_Step(loaded, instance, sent, False))  # to be closed, whatever comes
+        if not isinstance(schema, pa.Schema):
+            raise InvalidRequest(
+                f"transformer {loaded.name}: output_schema returned {type(schema).__name__},"
+                " not a pyarrow.Schema"
+            )
+        try:
+            check_names(schema)
+        except InvalidRequest as exc:
+            raise InvalidRequest(f"transformer {loaded.name}: {exc.message}") from exc
+        same = _columns(schema) == _columns(sent)
+        self._steps[-1] = _Step(loaded, instance, schema, same)
+        self.schema = schema
+
+    def _take_through(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+        name, rows = step.loaded.name, batch.num_rows
+        began = time.monotonic()
+        outcome: Outcome = "failed"
+        made = None
+        try:
+            answer = self._pool.run(
+                name,
+                partial(step.instance.transform, batch),
+                late=lambda _: self._close_late(name, step.instance),
+            )
+            made = self._checked(step, batch, answer)
+            outcome = _outcome(answer)
+            return made
+        except Failed as exc:
+            raise self._refusal(name, exc.error) from None
+        except GivenUp as exc:
+            self._hung.add(name)
+            outcome = "timed_out"
+            raise exc.refusal from None
+        except (TooSlow, Refused):
+            outcome = "refused"
+            raise
+        finally:
+            rows_out = 0 if made is None else made.num_rows
+            self._observe(name, outcome, time.monotonic() - began, rows, rows_out)
+
+    def _checked(self, step: _Step, batch: pa.RecordBatch, answer: Any) -> pa.RecordBatch:
+        name = step.loaded.name
+        if answer is SKIP:
+            return _no_rows(step.schema)
+        if answer is UNCHANGED:
+            if not step.unchanged:
+                raise InvalidRequest(
+                    f"transformer {name}: transform returned UNCHANGED, but output_schema says"
+                    f" {_difference(_columns(batch.schema), _columns(step.schema))}"
+                )
+            return batch
+        if not isinstance(answer, pa.RecordBatch):
+            raise InvalidRequest(
+                f"transformer {name}: transform returned {type(answer).__name__}, not a"
+                " pyarrow.RecordBatch, SKIP or UNCHANGED"
+            )
+        if _columns(answer.schema) != _columns(step.schema):
+            raise InvalidRequest(
+                f"transformer {name}: transform returned other columns than output_schema says:"
+                f" {_difference(_columns(answer.schema), _columns(step.schema))}"
+            )
+        if (nbytes := answer.get_total_buffer_size()) > self._max_batch_bytes:
+            # A slice counts for what it is cut from: by its own bytes it may fit.
+            nbytes = answer.nbytes
+            if nbytes > self._max_batch_bytes:
+                raise InvalidRequest(
+                    f"transformer {name}: made a batch of {nbytes} B; flight.max_batch_bytes is"
+                    f" {self._max_batch_bytes}: send smaller batches"
+                )
+            answer = pa.concat_batches([answer, _no_rows(answer.schema)])
+        try:
+            validate_fully([answer])
+        except pa.ArrowInvalid as exc:
+            raise InvalidRequest(
+                f"transformer {name}: made a batch that is not valid: {exc}"
+            ) from exc
+        # With the nullability that was said: a plan goes by the schema.
+        return pa.RecordBatch.from_arrays(answer.columns, schema=step.schema)
+
+    def _refusal(self, name: str, error: BaseException) -> InvalidRequest:
+        refusal = InvalidRequest(f"transformer {name}: {type(error).__name__}: {error}")
+        self._failures.tell("transformer failed", name, error)
+        return refusal
+
+    def _close_late(self, name: str, instance: Transformer) -> None:
+        try:
+            instance.close()
+        except BaseException as exc:  # it is the class's, and nobody waits for it
+            self._failures.tell("transformer not closed", name, exc)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise ``InvalidRequest`` for names that no table takes, or that come twice."""
+    check_schema_size("the schema", schema)
+    try:
+        check_column_names(schema.names, ())
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
+
+
+def _outcome(answer: Any) -> Outcome:
+    if answer is SKIP:
+        return "skipped"
+    return "unchanged" if answer is UNCHANGED else "changed"
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema]
+
+
+def _difference(have: list[tuple[str, pa.DataType]], said: list[tuple[str, pa.DataType]]) -> str:
+    def shown(columns: list[tuple[str, pa.DataType]]) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in columns) or "none"
+
+    only = [column for column in have if column not in said]
+    lacking = [column for column in said if column not in have]
+    if not only and not lacking:
+        return f"the order {shown(said)}, the batch has {shown(have)}"
+    return f"{shown(lacking)}, where the batch has {shown(only)}"
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

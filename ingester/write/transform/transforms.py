@@ -1,0 +1,113 @@
+"""Which transformers a table has, and the chain of a stream.
+
+    settings, ``[tables."namespace/table"] transformers``      win, with an empty list, too
+    the manifest's property ``transformers``                   what ``create_table`` has said, or
+                                                               what was last in force
+
+Law of this file: a table's batches go through the same classes at every daemon, or are refused: the
+manifest has what was last in force, and a daemon that cannot have one of these classes takes no
+batch. Only :meth:`Transforms.names_of` is for the loop; it looks two things up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import trio
+
+from ingester.config.settings import TableSettings, TransformSettings
+from ingester.errors import InvalidRequest, NotAvailable
+from ingester.observability.status import TransformStatus
+from ingester.write.transform.chain import Chain, Observe, Surroundings
+from ingester.write.transform.failures import FailureLog
+from ingester.write.transform.loading import Loaded, Loader
+from ingester.write.transform.pool import TransformPool
+from persist.table import TableDefinition, TableKey
+
+MAX_CLASSES = 16
+"""The most transformers of one table."""
+
+
+class Transforms:
+    """The transformers of a daemon.
+
+    Args:
+        tables: the settings of tables, by ``namespace/table``.
+        observe: is told of each call of ``transform``.
+    """
+
+    def __init__(
+        self,
+        settings: TransformSettings,
+        tables: Mapping[str, TableSettings],
+        max_batch_bytes: int,
+        observe: Observe,
+    ) -> None:
+        self._by_settings = {
+            (key.split("/")[0], key.split("/")[1]): tuple(table.transformers)
+            for key, table in tables.items()
+            if table.transformers is not None
+        }
+        self._pool = TransformPool(settings.threads, settings.timeout)
+        self._surroundings = Surroundings(self._pool, max_batch_bytes, observe, FailureLog())
+        trusted = {name for names in self._by_settings.values() for name in names}
+        self._loader = Loader(self._pool, trusted, settings.allowed)
+        self._limiter = trio.CapacityLimiter(settings.threads)
+
+    def names_of(self, key: TableKey, definition: TableDefinition | None) -> tuple[str, ...]:
+        """Name the classes that a table's batches go through; none for most. On the loop."""
+        names = self._by_settings.get(key) if self._by_settings else None
+        if names is not None or definition is None or not definition.transformers:
+            return names or ()
+        return tuple(each.name for each in definition.transformers)
+
+    def chain(self, names: Sequence[str], sent: pa.Schema) -> Chain:
+        """Make the transformers of one stream. In the stream's own thread.
+
+        Raises:
+            NotAvailable: a class is not allowed, or there is none of this name.
+            InvalidRequest, TooSlow, Saturated: see :class:`Chain`.
+        """
+        return Chain(self._surroundings, [self._loader.load(name) for name in names], sent)
+
+    async def defined(
+        self, key: TableKey, definition: TableDefinition, asked: Sequence[str]
+    ) -> TableDefinition:
+        """Return a definition with the transformers that a new table is to have. On the loop.
+
+        Args:
+            asked: the classes that ``create_table`` names. Those of the settings win.
+
+        Raises:
+            InvalidRequest: a class is not allowed, or there is none of this name.
+            TooSlow, Saturated: see :class:`TransformPool`.
+        """
+        if len(asked) > MAX_CLASSES:
+            raise InvalidRequest(f"transformers: {len(asked)} classes; at most {MAX_CLASSES}")
+        if len(set(asked)) != len(asked):
+            raise InvalidRequest(f"transformers: {list(asked)} names a class twice")
+        try:
+            for name in asked:
+                self._loader.check_allowed(name)
+            names = self._by_settings.get(key, tuple(asked))
+            if not names:
+                return definition
+            loaded = await trio.to_thread.run_sync(self._all, names, limiter=self._limiter)
+        except NotAvailable as exc:
+            raise InvalidRequest(exc.message) from exc
+        used = [(each.name, each.version) for each in loaded]
+        return replace(definition, transformers=()).with_transformers(used)
+
+    def is_settled(self, key: TableKey) -> bool:
+        """Say whether this daemon's settings say which classes a table has."""
+        return key in self._by_settings
+
+    def statistics(self) -> TransformStatus:
+        """Count the threads that are busy, and the calls that hang, by class."""
+        busy, hung = self._pool.statistics()
+        return TransformStatus(busy_threads=busy, hung_calls=hung)
+
+    def _all(self, names: Sequence[str]) -> list[Loaded]:
+        return [self._loader.load(name) for name in names]
