@@ -179,19 +179,17 @@ class BufferTree:
         checkpoint: Checkpoint,
         tenure: Tenure | None,
     ) -> None:
-        pending = PendingCheckpoint(
-            checkpoint,
-            ingester_id=self.ingester_id,
-            epoch=operation.epoch,
-            seq=operation.seq,
-            segment=operation.segment,
-            tenure=tenure,
-            sequence=operation.origin_sequence,
-            noted_at=time.monotonic(),
+        process = (self.ingester_id, operation.epoch)
+        stamp = checkpoint.stamp(
+            process, operation.seq, operation.origin, operation.origin_sequence
         )
         # A replay finds what the table's version has already, or has a newer one of.
-        is_news = pending.action().replaces(table.state.checkpoints.get(checkpoint.partition))
-        if is_news and self.checkpoints.note(table.key, pending):
+        if not stamp.replaces(table.state.checkpoints.get(checkpoint.partition)):
+            return
+        pending = PendingCheckpoint(
+            checkpoint, stamp, operation.segment, tenure, noted_at=time.monotonic()
+        )
+        if self.checkpoints.note(table.key, pending):
             self._hooks.on_checkpoint()
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:

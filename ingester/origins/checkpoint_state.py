@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from persist.manifest.actions import Checkpoint as CheckpointAction
 from persist.manifest.actions import SharedState
 from persist.manifest.origins import Process
@@ -56,7 +58,21 @@ class Checkpoint(NamedTuple):
     def action(
         self, process: Process, seq: int, origin: str | None, sequence: int | None
     ) -> CheckpointAction:
-        """Make the action that commits it.
+        """Make the action that commits it, with its state."""
+        return self.filled(self.stamp(process, seq, origin, sequence))
+
+    def filled(self, stamp: CheckpointAction) -> CheckpointAction:
+        """Add the state to a stamp."""
+        if self.state is None:
+            return stamp
+        state = base64.b64encode(self.state).decode()
+        shared = None if self.shared is None else self.shared.id
+        return msgspec.structs.replace(stamp, state=state, shared=shared)
+
+    def stamp(
+        self, process: Process, seq: int, origin: str | None, sequence: int | None
+    ) -> CheckpointAction:
+        """Make the action without a state: it tells which of two is the newer one.
 
         Args:
             process: the ingester id and the epoch under which the log has it.
@@ -65,8 +81,7 @@ class Checkpoint(NamedTuple):
         """
         return CheckpointAction(
             partition=self.partition,
-            state=None if self.state is None else base64.b64encode(self.state).decode(),
-            shared=None if self.shared is None or self.state is None else self.shared.id,
+            state=None,
             ingester_id=process[0],
             epoch=process[1],
             seq=seq,

@@ -31,13 +31,11 @@ class PendingCheckpoint:
     """A state in the log, with the operation that brought it."""
 
     given: Checkpoint
-    ingester_id: str
-    epoch: int
-    seq: int
+    stamp: CheckpointAction
+    """The operation that brought it, as the action will say."""
     segment: int
     tenure: Tenure | None
     """The share that the operation's sequence belongs to; None without a sequence."""
-    sequence: int | None
     noted_at: float
     """The time when it came, on the monotonic clock."""
     committed_in: int | None = None
@@ -46,7 +44,12 @@ class PendingCheckpoint:
     @property
     def position(self) -> tuple[int, int]:
         """The operation's place in the order of the daemon's log."""
-        return self.epoch, self.seq
+        return self.stamp.epoch, self.stamp.seq
+
+    @property
+    def sequence(self) -> int | None:
+        """The number that its origin gave the operation."""
+        return self.stamp.sequence
 
     @property
     def nbytes(self) -> int:
@@ -56,17 +59,12 @@ class PendingCheckpoint:
     @property
     def lost(self) -> bool:
         """Whether another process has taken over the sequence that it came with."""
-        return self.sequence is not None and self.sequence >= self._tenure.end
-
-    @property
-    def _tenure(self) -> Tenure:
-        assert self.tenure is not None, "a sequence belongs to a share"
-        return self.tenure
+        sequence = self.stamp.sequence
+        return sequence is not None and self.tenure is not None and sequence >= self.tenure.end
 
     def action(self) -> CheckpointAction:
         """Make the action that commits it."""
-        origin = None if self.tenure is None else self.tenure.origin
-        return self.given.action((self.ingester_id, self.epoch), self.seq, origin, self.sequence)
+        return self.given.filled(self.stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class Checkpoints:
         known = self._tables.get(table)
         waiting = [] if known is None else known.pending.get(partition, [])
         found = next((each for each in reversed(waiting) if not each.lost), None)
-        if found is None or not found.action().replaces(state.checkpoints.get(partition)):
+        if found is None or not found.stamp.replaces(state.checkpoints.get(partition)):
             return None
         return found
 
@@ -162,7 +160,7 @@ class Checkpoints:
             upto = -1
             for index, each in enumerate(waiting):
                 done = each.committed_in is not None and each.committed_in <= state.version
-                if done or not each.action().replaces(there):
+                if done or not each.stamp.replaces(there):
                     upto = index
             kept = [each for each in waiting[upto + 1 :] if not each.lost]
             if len(kept) != len(waiting):

@@ -22,7 +22,7 @@ from ingester.errors import InvalidRequest, Stopping
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import PendingCheckpoint
 from ingester.tables.catalog import Catalog
-from ingester.write.metadata import SharedStates, check_room
+from ingester.write.metadata import SharedStates, fitted
 from ingester.write.stream import WritePath
 from persist.manifest import Checkpoint as CheckpointAction
 from persist.manifest import SharedState, TableState
@@ -96,7 +96,7 @@ class CheckpointCalls:
             if there.state is None and there.durable:
                 return there
         table = await self._catalog.prepare_delete(namespace, name)
-        check_room(table, path.checkpoints, checkpoint)
+        checkpoint = fitted(table, path.checkpoints, checkpoint)
         rows = TableRows(self._schema(table), table.definition.spec_id, (), ())
         operation = make_operation(rows, checkpoint=checkpoint)
         if (refusal := path.admission.enter(operation.nbytes)) is not None:

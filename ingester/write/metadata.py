@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import unicodedata
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from ingester.errors import InvalidRequest
 from ingester.origins.checkpoint_state import MAX_STATE_BYTES, Checkpoint, SharedBytes
 from ingester.origins.checkpoints import Checkpoints
 from persist.manifest import SharedState
+from persist.manifest.actions import is_before, parse_time
 
 T = TypeVar("T")
 
@@ -136,8 +137,12 @@ def check_partition(what: str, partition: str) -> None:
         raise InvalidRequest(f"{what}: partition {partition!r} has control characters")
 
 
-def check_room(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-    """Raise :class:`InvalidRequest` for a state that the table has no room for. Any thread."""
+def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint) -> Checkpoint:
+    """Make a state later than the one that the table has: clocks of daemons differ. Any thread.
+
+    Raises:
+        InvalidRequest: the table has no room for it.
+    """
     old = table.state.checkpoints.get(checkpoint.partition)
     grows = checkpoint.nbytes - len((old and old.state) or "") * 3 // 4
     if grows > 0 and checkpoints.committed_bytes(table.key) + grows > MAX_TABLE_BYTES:
@@ -146,6 +151,13 @@ def check_room(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpo
             f" of checkpoints, and takes {MAX_TABLE_BYTES} at most: delete those that nobody needs"
             " (`ingester checkpoints`), or keep less in each"
         )
+    if old is None or old.at is None or checkpoint.at is None:
+        return checkpoint
+    there = parse_time(old.at)
+    if there is None or is_before(old.at, checkpoint.at):
+        return checkpoint
+    later = there + timedelta(milliseconds=1)
+    return checkpoint._replace(at=later.isoformat(timespec="milliseconds"))
 
 
 def _decoded(what: str, which: str, text: str) -> bytes:

@@ -77,7 +77,7 @@ class Sender:
                 return preparation.settle() and self._offer(batch, int(most), awaits)
         self._sequences.check(metadata.sequence)
         if metadata.checkpoint is not None:
-            stream.check_room(metadata.checkpoint)
+            metadata = metadata._replace(checkpoint=stream.fitted(metadata.checkpoint))
         ahead = awaits is Awaits.NOTHING
         if awaits is not Awaits.CHECK and preparation.passes_on(batch, ahead=ahead):
             nbytes = stream.admit(batch.get_total_buffer_size(), None)

@@ -21,7 +21,7 @@ from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
-from ingester.write.metadata import check_room
+from ingester.write.metadata import fitted
 from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
 from wal import Draft, Entry, OrderedSession
@@ -121,9 +121,13 @@ class WriteStream:
         if not self._is_known(sequence) and (reasons := self._path.admission.reasons(nbytes)):
             raise reasons[0]
 
-    def check_room(self, checkpoint: Checkpoint) -> None:
-        """Raise ``InvalidRequest`` for a state that the table has no room for. Any thread."""
-        check_room(self.plan.table, self._path.checkpoints, checkpoint)
+    def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Make a state later than the one that the table has. Any thread.
+
+        Raises:
+            InvalidRequest: the table has no room for it.
+        """
+        return fitted(self.plan.table, self._path.checkpoints, checkpoint)
 
     def _is_known(self, sequence: int | None) -> bool:
         """Whether the batch is known to be written already. Raises what has ended the stream."""

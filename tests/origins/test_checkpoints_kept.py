@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from persist.manifest import Checkpoint, Manifest, Proposal, WriterIdentity, commit
+from persist.store import open_store
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import Stream, act, create, delete, numbers, put, writing
-from tests.fencing.pairs import adopt, adopted_rows, pause, start
+from tests.fencing.pairs import adopt, adopted_rows, pause, start, store_url
 from tests.origins.checkpoints import (
     asked,
     checkpoint,
@@ -206,6 +209,21 @@ def test_an_older_state_of_another_daemon_does_not_come_back(tmp_path: Path) -> 
         delete_state(b)
         persisted(b)
         assert get(b) == (None, None)
+
+
+def test_a_state_counts_over_one_of_a_daemon_whose_clock_is_ahead(tmp_path: Path) -> None:
+    with start(tmp_path, "d", manifest__refresh="10ms") as daemon:
+        send(daemon, [1])
+        manifest = Manifest(open_store(store_url(tmp_path)), *TABLE)
+        other = WriterIdentity("other", "run", 1)
+        ahead = Checkpoint("topic-0", text(b"ahead"), at="2199-01-01T00:00:00+00:00")
+        ahead = msgspec.structs.replace(ahead, ingester_id="other", epoch=1, seq=1)
+        commit(manifest, manifest.load(), Proposal([ahead]), other)
+        assert get(daemon) == (b"ahead", b"ahead")
+        put_state(daemon, b"put")
+        assert get(daemon) == (b"put", b"ahead")
+        persisted(daemon)
+        assert get(daemon) == (b"put", b"put")
 
 
 def test_an_adopted_log_brings_its_states(tmp_path: Path) -> None:
