@@ -1,0 +1,188 @@
+"""States at a real daemon, through the client library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import trio
+
+from ingester.client import (
+    Checkpoint,
+    Client,
+    InvalidRequest,
+    NotFound,
+    RetryPolicy,
+    StoredCheckpoint,
+)
+from ingester.client.checkpoints import CheckpointStore, PartitionKey
+from ingester.client.checkpoints.daemon_store import DaemonCheckpointStore
+from ingester.client.trio_client import TrioClient
+from tests.client.wire_cutter import WireCutter
+from tests.drivers.daemon import Daemon
+
+SCHEMA = pa.schema([("v", pa.int64())])
+TABLE = ("shop", "visits")
+RETRY = RetryPolicy(for_s=60, first_delay_s=0.02, max_delay_s=0.2)
+BULK = b"a dictionary that all partitions have in common " * 100
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon.start(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with Client(daemon.flight, retry=RETRY) as connected:
+        connected.create_table(*TABLE, SCHEMA)
+        yield connected
+
+
+def test_a_state_comes_with_its_rows_and_is_durable_when_they_are(client: Client) -> None:
+    nothing = StoredCheckpoint(partition="p")
+    assert client.checkpoint(*TABLE, "p") == nothing
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        writer.write(batch(1), ("p", b"one")).result()
+        stored = client.checkpoint(*TABLE, "p")
+        assert (stored.state, stored.durable, stored.durable_state) == (b"one", False, None)
+        client.persist(*TABLE)
+        stored = client.checkpoint(*TABLE, "p")
+        assert (stored.state, stored.durable, stored.durable_state) == (b"one", True, b"one")
+        writer.write(batch(2), Checkpoint("p", b"", BULK)).result()
+    stored = client.checkpoint(*TABLE, "p")
+    assert (stored.state, stored.shared, stored.durable) == (b"", BULK, False)
+    assert (stored.durable_state, stored.durable_shared) == (b"one", None)
+    [listed] = client.checkpoints()
+    assert (listed.partition, listed.bytes, listed.shared_bytes) == ("p", 0, len(BULK))
+    assert (listed.durable, listed.origin) == (False, "o")
+    assert client.checkpoints("shop", "visits") == client.checkpoints("shop") == [listed]
+    assert client.delete_checkpoint(*TABLE, "p").state is None
+    assert client.checkpoints(*TABLE) == []
+
+
+def test_a_batch_that_is_refused_or_known_leaves_the_state(client: Client) -> None:
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        for n in range(1, 4):
+            writer.write(batch(n), ("p", b"%d" % n))
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        assert writer.write(batch(1), ("p", b"1")).result().duplicate
+    assert client.checkpoint(*TABLE, "p").state == b"3"
+    other = pa.record_batch({"v": ["text"]})
+    refused = client.writer(*TABLE, other.schema, origin="o")
+    with pytest.raises(InvalidRequest, match="column 'v'"):
+        refused.write(other, ("p", b"4")).result()
+    assert client.checkpoint(*TABLE, "p").state == b"3"
+    assert client.query(*TABLE).num_rows == 3
+
+
+def test_a_state_that_was_put_back_by_hand_doubles_no_row(client: Client) -> None:
+    """As when somebody restores an older savepoint of a job."""
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        for n in range(1, 6):
+            writer.write(batch(n), ("p", b"%d" % n))
+    assert client.put_checkpoint(*TABLE, "p", b"2").state == b"2"
+    start = int(client.checkpoint(*TABLE, "p").state or b"0")
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=start + 1) as writer:
+        for n in range(start + 1, 8):
+            writer.write(batch(n), ("p", b"%d" % n))
+    assert sorted(client.query(*TABLE)["v"].to_pylist()) == list(range(1, 8))
+    assert client.checkpoint(*TABLE, "p").state == b"7"
+
+
+def test_shared_bytes_reach_a_daemon_that_was_killed_in_between(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "d")
+    port = int(daemon.flight.rpartition(":")[2])
+    with WireCutter(port) as wire, Client(wire.endpoint, retry=RETRY) as client:
+        client.create_table(*TABLE, SCHEMA)
+        with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+            for n in range(10):
+                if n == 5:
+                    writer.flush()
+                    daemon.kill()
+                    daemon = daemon.again()
+                    wire.cut(int(daemon.flight.rpartition(":")[2]))
+                writer.write(batch(n), Checkpoint(f"p{n}", b"%d" % n, BULK))
+        with daemon:
+            found = [client.checkpoint(*TABLE, f"p{n}") for n in range(10)]
+            assert [(each.state, each.shared) for each in found] == [
+                (b"%d" % n, BULK) for n in range(10)
+            ]
+            assert {each.shared_id for each in client.checkpoints()} == {
+                client.checkpoints()[0].shared_id
+            }
+
+
+def test_more_shared_bytes_than_a_daemon_remembers_of_a_stream(client: Client) -> None:
+    many = [bytes([n]) * 1000 for n in range(40)]
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        for turn in range(3):
+            for n, shared in enumerate(many):
+                writer.write(batch(n), Checkpoint(f"p{n}", b"%d" % turn, shared))
+    found = [client.checkpoint(*TABLE, f"p{n}") for n in range(40)]
+    assert [(each.state, each.shared) for each in found] == [(b"2", shared) for shared in many]
+
+
+def test_the_largest_states_pass(client: Client) -> None:
+    full = bytes(range(256)) * 4096
+    with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
+        for n in range(3):
+            writer.write(batch(n), Checkpoint(f"p{n}", full, full[::-1]))
+    stored = client.put_checkpoint(*TABLE, "é" * 128, full, full[::-1])
+    assert (stored.state, stored.shared) == (full, full[::-1])
+    assert client.checkpoint(*TABLE, "p2").state == full
+
+
+def test_what_the_daemon_refuses_by_name(client: Client) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        client.checkpoint("shop", "nowhere", "p")
+    with pytest.raises(NotFound, match="nowhere"):
+        client.put_checkpoint("shop", "nowhere", "p", b"")
+    put = {"namespace": "shop", "table": "visits", "partition": "p"}
+    for body, says in (
+        ({**put, "state": "no base64"}, "base64"),
+        ({**put, "state": "", "shared_id": "ab" * 32}, "abab"),
+        ({**put, "partition": "\n", "state": ""}, "control characters"),
+    ):
+        with pytest.raises(InvalidRequest, match=says):
+            client.action("checkpoint_put", body)
+    assert client.checkpoints() == []
+
+
+def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
+    client.create_table("shop", "other", SCHEMA)
+    store: CheckpointStore = DaemonCheckpointStore(client)
+    keys = [PartitionKey("shop", table, 1, p) for table in ("visits", "other") for p in ("a", "b")]
+    for key in keys:
+        assert store.get(key) is None
+        store.put(key, repr(key).encode())
+    assert [store.get(key) for key in keys] == [repr(key).encode() for key in keys]
+    later = keys[0]._replace(table_version=2)
+    assert store.get(later) is None
+    with pytest.raises(InvalidRequest, match="version 2 of shop/visits"):
+        store.put(later, b"")
+    store.delete(later)
+    store.delete(keys[0])
+    store.delete(keys[0])
+    assert [store.get(key) is None for key in keys] == [True, False, False, False]
+
+
+def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:
+    async def run() -> None:
+        async with TrioClient(daemon.flight) as awaited:
+            async with await awaited.writer(*TABLE, SCHEMA, origin="o") as writer:
+                await (await writer.write(batch(1), Checkpoint("p", b"1", BULK)))
+            stored = await awaited.put_checkpoint(*TABLE, "q", b"2")
+            assert stored.state == b"2"
+            assert [each.partition for each in await awaited.checkpoints()] == ["p", "q"]
+            await awaited.delete_checkpoint(*TABLE, "q")
+            assert (await awaited.checkpoint(*TABLE, "p")).shared == BULK
+
+    trio.run(run)
