@@ -5,7 +5,7 @@ import sys
 
 from ingester.client import Client
 from ingester.postgres.collector import NoKey
-from ingester.postgres.replicator import Plan, Progress, Replicator
+from ingester.postgres.replicator import Plan, Replicator
 from ingester.postgres.source import SourceFailed
 from ingester.postgres.types import ValueNotKept
 
@@ -32,7 +32,6 @@ def follow_postgres(
         raise CommandFailed('psycopg2 is missing: pip install "ingester[postgres]"') from exc
     publication, slot, origin = names
     plan = Plan(dsn, namespace, tables, publication, slot, origin or f"postgres-{slot}")
-    told: list[Progress] = []
     stopped: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, frame: stopped.append(caught))
@@ -42,13 +41,12 @@ def follow_postgres(
             client,
             say=lambda text: print(f"ingester: {text}", file=sys.stderr, flush=True),
             stopped=lambda: bool(stopped),
-            on_progress=lambda progress: told.__setitem__(slice(None), [progress]),
         )
         try:
             replicator.run()
         except (SourceFailed, NoKey, ValueNotKept) as exc:
             raise CommandFailed(str(exc), FAILED) from exc
-    progress = told[0] if told else Progress(0, 0, None, None)
+    progress = replicator.progress
     if as_json:
         print_json(progress._asdict())
         return

@@ -75,14 +75,13 @@ class Replicator:
         *,
         say: Callable[[str], None],
         stopped: Callable[[], bool],
-        on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
+        self.progress = Progress(0, 0, None, None)
         self._plan = plan
         self._client = client
         self._stream: SyncStream = client.sync(plan.namespace, plan.origin)
         self._say = say
         self._stopped = stopped
-        self._on_progress = on_progress
         self._random = Random()
         self._changes = self._transactions = 0
         self._sent: int | None = None
@@ -267,7 +266,7 @@ class Replicator:
 
     def _note(self, answer: SyncAnswer) -> None:
         self._durable = answer.durable_sequence
-        self._on_progress(Progress(self._changes, self._transactions, self._sent, self._durable))
+        self.progress = Progress(self._changes, self._transactions, self._sent, self._durable)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
