@@ -52,6 +52,14 @@ class QueryStream:
         Raises:
             InvalidRequest: the stream was closed before its end: what was read is a part.
         """
+        item = self.read_raw()
+        if item is None:
+            return None
+        rows, raw = item
+        return rows, BatchSource() if raw is None else msgspec.json.decode(raw, type=BatchSource)
+
+    def read_raw(self) -> tuple[pa.RecordBatch, bytes | None] | None:
+        """As :meth:`read`, with the source as the daemon wrote it."""
         lifetime.check()
         if self._cancelled:
             raise InvalidRequest(
@@ -70,10 +78,7 @@ class QueryStream:
             self._ended = True
             raise from_arrow(exc) from exc
         raw = chunk.app_metadata
-        source = BatchSource()
-        if raw is not None and raw.size:
-            source = msgspec.json.decode(raw.to_pybytes(), type=BatchSource)
-        return chunk.data, source
+        return chunk.data, raw.to_pybytes() if raw is not None and raw.size else None
 
     def reader(self) -> pa.RecordBatchReader:
         """The batches without their sources, for what reads Arrow; they come as they are asked for.

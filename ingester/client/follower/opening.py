@@ -1,0 +1,128 @@
+"""Opening a copy: from the state that is kept, from the beginning, the tail, a time, or a state.
+
+Law of this file: a state is gone on from only if it is of this table, this daemon and this history
+of the table. Where only the selection or the sink is another one, the copy is built anew beside the
+earlier one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ingester.client.errors import InvalidRequest
+from ingester.client.follower.errors import StateOfAnother
+from ingester.client.follower.sink import FollowedTable
+from ingester.client.follower.state import (
+    FollowState,
+    Ledger,
+    Selection,
+    decode_state,
+)
+from ingester.client.follower.table_copy import (
+    BuildAnew,
+    Place,
+    Source,
+    TableCopy,
+    other_daemon,
+)
+from persist.manifest import MomentNotKept, TableState
+
+Seek = Literal["beginning", "tail"] | datetime | bytes
+"""Where a copy begins: with all that there is; with what comes from now on; with what came into
+files since a time, or is in none; or where a state is that was kept elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is to be opened."""
+
+    table: FollowedTable
+    selection: Selection
+    seek: Seek | None = None
+
+
+def open_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
+    """The copy, which is then advanced.
+
+    Raises:
+        StateDamaged, StateOfAnother, TableReplaced: The state cannot be gone on from.
+        InvalidRequest: No such place to seek to.
+        ClientError, StoreError: The daemon or the store cannot be asked.
+    """
+    seek, key = opening.seek, opening.table.key(place.name)
+    with place.sink.transaction():
+        there = place.states.get(key)
+    data = seek if isinstance(seek, bytes) else there
+    kept: tuple[FollowState, Ledger] | None = None
+    if data is not None and (seek is None or isinstance(seek, bytes)):
+        kept = decode_state(data)
+        _check_table(kept[0], opening.table)
+    begin = source.feed.ask(None, None, 0.0)
+    if kept is not None:
+        state, ledger = kept
+        if state.ingester_id != begin.ingester_id:
+            raise other_daemon(state, begin.ingester_id)
+        copy = TableCopy(opening.table, source, place, state, ledger)
+        with place.sink.transaction():
+            place.sink.recovery()
+        if state.selection != opening.selection:
+            copy.state = msgspec.structs.replace(state, selection=opening.selection)
+            copy.begin(begin.ingester_id)
+        elif isinstance(seek, bytes):
+            copy.keep()
+        elif state.filled is not None and not place.sink.transactional:
+            copy.begin(begin.ingester_id)
+        return copy
+    new = _new_state(opening, begin.ingester_id, replaces=there is not None)
+    copy = TableCopy(opening.table, source, place, new, Ledger())
+    if seek is None or seek == "beginning" or isinstance(seek, bytes):
+        copy.begin(begin.ingester_id)
+    elif seek == "tail":
+        copy.begin_behind(source.files.version(begin.version), begin.position)
+    else:
+        copy.begin_behind(_as_of(source, seek), None)
+    return copy
+
+
+def open_or_build(opening: Opening, source: Source, place: Place) -> TableCopy:
+    """As :func:`open_copy`; where the state's version is gone, the copy is begun anew."""
+    copy = open_copy(opening, source, place)
+    try:
+        copy.check()
+    except BuildAnew:
+        copy.begin(copy.state.ingester_id)
+    return copy
+
+
+def _new_state(opening: Opening, ingester_id: str, *, replaces: bool) -> FollowState:
+    table = opening.table
+    return FollowState(
+        namespace=table.namespace,
+        table=table.table,
+        table_version=table.table_version,
+        ingester_id=ingester_id,
+        selection=opening.selection,
+        version=0,
+        uid="",
+        replaces=replaces,
+    )
+
+
+def _check_table(state: FollowState, table: FollowedTable) -> None:
+    there = (state.namespace, state.table, state.table_version)
+    if there != (table.namespace, table.table, table.table_version):
+        raise StateOfAnother(
+            f"the state is of table {there[0]}/{there[1]} version {there[2]}, and not of"
+            f" {table.namespace}/{table.table} version {table.table_version}"
+        )
+
+
+def _as_of(source: Source, moment: datetime) -> TableState:
+    try:
+        return source.files.as_of(moment)
+    except (MomentNotKept, ValueError) as exc:
+        raise InvalidRequest(f"seek: {exc}") from exc

@@ -1,0 +1,94 @@
+"""A follower of a real daemon: files, then the tail, then live, over restarts of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingester.client import Client
+from ingester.client.follower import Follower, FollowOptions
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.follower.memory_sink import Disk, MemorySink, content
+
+OPTIONS = FollowOptions(wait_s=0.5, room=1)
+
+
+def rows_of(client: Client, table: str, **asked: Any) -> Counter[Any]:
+    """The table's rows, as a sink in memory has them."""
+    found = client.query("n", table, **asked)
+    names = found.column_names
+    return Counter(
+        tuple((name, row[name]) for name in names if row[name] is not None)
+        for row in found.to_pylist()
+    )
+
+
+def follower_of(daemon: Daemon, disk: Disk, table: str, **asked: Any) -> Follower:
+    follower = Follower(daemon.flight, lambda of: MemorySink(of, disk), options=OPTIONS)
+    follower.follow("n", table, **asked)
+    return follower
+
+
+def equal_soon(client: Client, disk: Disk, table: str, *, keyed: bool = False) -> None:
+    wanted = rows_of(client, table)
+    until(lambda: content(disk, keyed) == wanted, "the copy to be equal", 10.0)
+
+
+def write(client: Client, table: str, start: int, count: int = 10, **more: Any) -> None:
+    ids = list(range(start, start + count))
+    client.write("n", table, {"id": ids, "v": [f"v{i}" for i in ids], **more})
+
+
+def test_an_appended_table_is_followed_from_files_over_the_tail_to_live(tmp_path: Path) -> None:
+    disk = Disk()
+    with (
+        Daemon.start(tmp_path / "d", persist__max_age="1h") as daemon,
+        Client(daemon.flight) as client,
+    ):
+        write(client, "t", 0)
+        client.persist()
+        write(client, "t", 10)
+        with follower_of(daemon, disk, "t") as follower:
+            follower.wait_current(10.0)
+            assert content(disk, keyed=False) == rows_of(client, "t")
+            write(client, "t", 20)
+            equal_soon(client, disk, "t")
+            client.persist()
+            write(client, "t", 30, w=[1.5] * 10)
+            equal_soon(client, disk, "t")
+        write(client, "t", 40)
+        client.persist()
+        write(client, "t", 50)
+        with follower_of(daemon, disk, "t") as follower:
+            follower.wait_current(10.0)
+            assert content(disk, keyed=False) == rows_of(client, "t")
+
+
+def test_a_keyed_table_with_deletes_is_followed_over_a_kill_of_the_daemon(tmp_path: Path) -> None:
+    disk = Disk()
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    with Daemon.start(tmp_path / "d", persist__max_age="1h") as daemon:
+        with Client(daemon.flight) as client:
+            client.create_table("n", "k", schema, primary_key=["id"])
+            write(client, "k", 0)
+            client.persist()
+            write(client, "k", 5)
+            client.delete("n", "k", {"id": [0, 7]})
+            with follower_of(daemon, disk, "k") as follower:
+                follower.wait_current(10.0)
+                assert content(disk, keyed=True) == rows_of(client, "k")
+                daemon.kill()
+                daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
+                daemon = daemon.again()
+                with Client(daemon.flight) as again:
+                    write(again, "k", 3, 2)
+                    again.delete("n", "k", {"id": [8]})
+                    equal_soon(again, disk, "k", keyed=True)
+                    again.persist()
+                    write(again, "k", 100, 2)
+                    equal_soon(again, disk, "k", keyed=True)
+        daemon.kill()
