@@ -10,15 +10,20 @@ other daemon makes each knows what it has looked at.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 
-from ingester.buffer import BufferHandle, TableBuffer
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoints import Checkpoints, PendingCheckpoint
 from ingester.origins.origin_table import Claim, OriginTable
 from ingester.origins.registry import Origins
+from ingester.tables.checkpoint_claims import CheckpointClaims, actions_of, covered, shares_of
 from ingester.tables.origin_claims import OriginClaims
 from persist.manifest import (
     Action,
@@ -30,11 +35,12 @@ from persist.manifest import (
     apply,
 )
 from persist.manifest.origins import Verdict, taken_over
+from persist.manifest.rebasing import rebase
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from tests.persist.manifest.samples import in_files, may_commit
 
-NAME, TABLE = "w", ("it", "t")
+NAME, TABLE, SOURCE = "w", ("it", "t"), "source"
 DEFINITION = TableDefinition(pa.schema({"p": pa.int64()}), PartitionSpec.parse(["identity(p)"]))
 PARTITIONS: tuple[PartitionKey, ...] = ((DEFINITION.spec_id, (0,)), (DEFINITION.spec_id, (1,)))
 AT_MOST = 8
@@ -80,6 +86,11 @@ class Store:
     @property
     def origin(self) -> Origin | None:
         return self.state.origins.get(NAME)
+
+    def durable_state(self, state: TableState) -> int:
+        """What a version says of the source; -1 for nothing."""
+        there = state.checkpoints.get(SOURCE)
+        return -1 if there is None or there.state is None else int(b64decode(there.state))
 
     def commit(self, actions: Iterable[Action], rows: Iterable[Row] = ()) -> TableState:
         self.state = replace(apply(self.state, actions), version=self.state.version + 1)
@@ -134,6 +145,9 @@ class Daemon:
         self._origins = Origins(lambda: self._store.now_s)
         self._claims = OriginClaims(self._origins, WriterIdentity(self.id, "run", self._epoch))
         self._table = TableBuffer(*TABLE, self._store.state)
+        self._checkpoints = Checkpoints()
+        holder = SimpleNamespace(origins=self._origins, checkpoints=self._checkpoints)
+        self._ready = CheckpointClaims(cast(BufferTree, holder))
         self._ops: dict[BufferHandle, list[tuple[int, int]]] = {}
 
     # The log
@@ -142,6 +156,7 @@ class Daemon:
         """Begin a segment, and remove those before it that no buffer needs."""
         self._begin_segment()
         needed = min((handle.first_segment for handle in self.handles()), default=self._segment)
+        needed = self._checkpoints.first_needed_segment(needed)
         for segment in [segment for segment in self._log if segment < needed]:
             del self._log[segment]
 
@@ -194,8 +209,20 @@ class Daemon:
         tenure = self._origins.note_applied(NAME, TABLE, sequence, seq, holders, (self.id, epoch))
         for handle in holders:
             handle.origins[tenure] = sequence
+        given = Checkpoint(SOURCE, str(sequence).encode(), at=f"2026-01-01T{self._store.now_s:06}")
+        stamp = given.stamp((self.id, epoch), seq, NAME, sequence)
+        if stamp.replaces(self._table.state.checkpoints.get(SOURCE)):
+            self._checkpoints.note(TABLE, PendingCheckpoint(given, stamp, segment, tenure, 0.0))
 
     # A stream
+
+    def state(self) -> int:
+        """The sequence after which a source goes on, as `CheckpointCalls.get` says; -1: none."""
+        self.refresh()
+        newest = self._checkpoints.newest(TABLE, SOURCE, self._table.state)
+        if newest is not None and newest.given.state is not None:
+            return int(newest.given.state)
+        return self._store.durable_state(self._table.state)
 
     def open(self, first: int) -> None:
         """As `OriginTakeover.take` does: all from ``first`` on can be judged from now on."""
@@ -262,7 +289,7 @@ class Daemon:
     def _show(self, state: TableState) -> None:
         for _ in range(AT_MOST):
             if not self._freeze_behind(state):
-                self._table.install(state)
+                self._install(state)
                 return
             self._join([handle for handle in self.handles() if handle.frozen])
         raise AssertionError("a version is never shown")
@@ -275,7 +302,7 @@ class Daemon:
             further = [handle for handle in others if self._goes_with(handle, behind)]
             state = self._commit(state, further)
             group = group + further
-        self._table.install(state)
+        self._install(state)
         for handle in group:
             self._table.partitions[handle.partition].frozen.remove(handle)
             self._origins.note_released(handle, handle.origins)
@@ -284,7 +311,8 @@ class Daemon:
         # The second time it is made from the newest version, which nobody replaces meanwhile.
         for state in (base, self._store.state):
             not_ours = self._claims.left_out(state, group)
-            claims = self._claims.of(state, group, [])
+            ready = self._ready.ready(self._table, state, frozenset(group))
+            claims = self._claims.of(state, group, [], shares_of(ready))
             if claims.seen and claims.seen[NAME] != self._store.origin:
                 continue
             rows = [
@@ -294,8 +322,17 @@ class Daemon:
                 if seq not in left_out
             ]
             applied = [Applied(self.id, h.epoch, *h.partition, h.last_seq) for h in group]
-            return self._store.commit([*applied, *claims.actions], rows)
+            ready = covered(ready, claims.actions)
+            actions = rebase(state, [*applied, *claims.actions, *actions_of(ready)])
+            state = self._store.commit(actions, rows)
+            for each in ready:
+                each.committed_in = state.version
+            return state
         raise AssertionError("claims of the newest version do not hold in it")
+
+    def _install(self, state: TableState) -> None:
+        self._table.install(state)
+        self._checkpoints.settle(TABLE, self._table.state)
 
     def _freeze_behind(
         self, state: TableState, besides: Collection[BufferHandle] = ()

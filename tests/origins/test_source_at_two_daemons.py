@@ -1,0 +1,78 @@
+"""Law: a source that goes on from its state has every batch in files once, whatever is lost.
+
+A source writes to two daemons in turn. It remembers nothing but asks, whenever it begins, for its
+state, and goes on behind it. Between its streams daemons persist, are killed, lose their disks. At
+each moment the durable state belongs to rows that are in files, all of them.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from persist.manifest.origins import Verdict
+from tests.origins.test_two_daemons import (
+    DAEMON,
+    PARTITION,
+    Kill,
+    Lose,
+    Op,
+    Persist,
+    Refresh,
+    Roll,
+    Stream,
+    World,
+)
+
+OPS = st.one_of(
+    *3 * [st.builds(Stream, DAEMON, st.just(0), st.integers(1, 3), st.integers(0, 2))],
+    st.builds(Persist, DAEMON, PARTITION, st.booleans()),
+    st.builds(Kill, DAEMON),
+    st.builds(Lose, DAEMON),
+    st.builds(Roll, DAEMON),
+    st.builds(Refresh, DAEMON),
+)
+
+
+class Source(World):
+    """The store, both daemons, and a source that remembers nothing."""
+
+    def stream(self, op: Stream) -> None:
+        daemon = self.daemons[op.daemon]
+        state = daemon.state()
+        # Whatever it has read before is read again as it was; what is new leaves a gap.
+        ahead = [sequence for sequence in self.batches if sequence > state]
+        while len(ahead) < op.batches:
+            self.newest += 1 + op.gap
+            self.batches.append(self.newest)
+            ahead.append(self.newest)
+        daemon.open(ahead[0])
+        for sequence in ahead[: op.batches]:
+            verdict = daemon.send(sequence)
+            assert verdict is not Verdict.FOREIGN, (sequence, verdict, self.store.origin)
+        assert daemon.state() >= ahead[op.batches - 1]
+
+    def lose(self, index: int) -> None:
+        self.daemons[index].kill()
+        self.daemons[index].lose_disk()
+
+    def check(self) -> None:
+        self.check_nothing_is_doubled()
+        upto = self.store.durable_state(self.store.state)
+        lost = [each for each in self.batches if each <= upto and not self.in_files(each)]
+        assert not lost, (upto, lost, self.store.origin)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(OPS, min_size=3, max_size=20))
+def test_a_source_that_goes_on_from_its_state_has_all_in_files_once(ops: list[Op]) -> None:
+    source = Source()
+    for op in ops:
+        source.do(op)
+        source.check()
+    # It writes all that is missing once more, and nothing is lost from then on.
+    source.do(Stream(0, 0, max(1, len(source.batches)), 0))
+    source.finish()
+    source.check()
+    assert source.store.durable_state(source.store.state) == source.newest
+    assert all(source.in_files(sequence) for sequence in source.batches)
