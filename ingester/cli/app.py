@@ -168,6 +168,28 @@ def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
 
 
 @app.command()
+def checkpoints(
+    namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
+    table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
+    delete: Annotated[
+        str | None,
+        typer.Option("--delete", metavar="PARTITION", help="Delete the table's one of this name."),
+    ] = None,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """List the states that sources keep with their rows; --delete forgets one of a table."""
+    from .checkpoints import delete_checkpoint, print_checkpoints
+
+    if delete is None:
+        print_checkpoints(endpoint, namespace, table, json)
+    elif namespace is None or table is None:
+        raise CommandFailed("--delete PARTITION needs a NAMESPACE and a TABLE before it", USAGE)
+    else:
+        delete_checkpoint(endpoint, (namespace, table), delete, json)
+
+
+@app.command()
 def persist(
     namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
     table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,

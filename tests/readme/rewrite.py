@@ -12,7 +12,10 @@ from .tour import Shell, alike, steps
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("tour.md", "exactly_once.md", "transformers.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("tour.md", "exactly_once.md", "sources.md", "transformers.md")
+    ),
 )
 
 

@@ -1,0 +1,369 @@
+"""A folder of growing CSV files as a source: every line of every file is in the table once.
+
+    python deploy/examples/csv_folder.py FOLDER NAMESPACE TABLE [--endpoint …] [--once]
+
+Kill it, kill the daemon, lose the daemon's disk: start what is gone again, and it goes on.
+
+    one file  =  one source partition  =  one origin, both named after the file
+    sequence  =  the number of a batch's last row in its file
+    state     =  the byte behind that row, the row's number, and what tells the file again;
+                 its header is shared by all files that have the same
+
+The state goes with the rows, so the daemon has both or neither. A new process begins where the
+daemon says. Batches of the one before it may still be on their way; so the first row goes alone:
+from its answer on nothing of another process is taken any more, and the daemon's marks say where
+to end a batch so that each row is judged as it was when it came before.
+
+A file only grows, and half a record at its end waits for the rest. What is otherwise is said, and
+waits for somebody to look at it, while the other files go on: a file that was cut off, replaced or
+renamed, and a line that does not fit. A header that is there again is left out.
+"""
+
+import argparse
+import contextlib
+import csv
+import hashlib
+import json
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.client import (
+    Ack,
+    Checkpoint,
+    Client,
+    ClientError,
+    InvalidRequest,
+    NotFound,
+    RetryPolicy,
+    Writer,
+)
+
+CHUNK_BYTES = 1 << 20
+LONGEST_RECORD = 16 << 20
+BATCH_ROWS = 2000
+SAMPLE_BYTES = 4096
+
+
+class CannotRead(Exception):
+    """A file that is not what it was, or has a line that does not fit."""
+
+
+class Position(NamedTuple):
+    """How far a file is in the table. As JSON it is the state of the file's checkpoint."""
+
+    offset: int = 0
+    row: int = 0
+    head: tuple[int, str] = (0, "")  # a size and a hash: tells a file that was renamed
+    tail: str = ""  # a hash of the bytes before the offset: tells one that was replaced
+
+    def state(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+    @classmethod
+    def of(cls, state: bytes) -> "Position":
+        try:
+            found = cls(**json.loads(state))
+            return found._replace(head=(int(found.head[0]), found.head[1]))
+        except (ValueError, TypeError) as exc:
+            raise CannotRead(
+                f"its checkpoint is none of this program's: {state[:100]!r}; who else gives this"
+                " table states of source partitions with such names?"
+            ) from exc
+
+
+class Record(NamedTuple):
+    fields: list[str]
+    end: int  # the byte behind it
+
+
+def hashed(sample: bytes) -> str:
+    return hashlib.sha256(sample).hexdigest()[:20]
+
+
+def first_bytes(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def records(data: bytes, start: int) -> Iterator[Record]:
+    """The whole records of ``data``, which begins with one, at the byte ``start`` of a file.
+
+    A last one that has no end, or whose quotes are still open, is left out.
+    """
+    ends, at_end = [start], False
+
+    def lines() -> Iterator[str]:
+        nonlocal at_end
+        for line in data.split(b"\n")[:-1]:
+            ends.append(ends[-1] + len(line) + 1)
+            yield line.decode() + "\n"
+        at_end = True
+
+    whole = start
+    try:
+        for fields in csv.reader(lines(), strict=True):
+            whole = ends[-1]
+            yield Record(fields, whole)
+    except UnicodeDecodeError as exc:
+        raise CannotRead(f"the record at byte {whole:,} is not UTF-8: {exc}") from exc
+    except csv.Error as exc:
+        if not at_end:
+            raise CannotRead(f"the record at byte {whole:,} is no CSV: {exc}") from exc
+
+
+class GrowingFile:
+    """One file, how far it is sent, and its writer while it has one."""
+
+    def __init__(
+        self, client: Client, table: tuple[str, str], path: Path, heads: dict[str, tuple[int, str]]
+    ) -> None:
+        """``heads`` tells, by its name, how each file that was read begins."""
+        self.client, self.table, self.path, self.heads = client, table, path, heads
+        self.origin = f"csv:{path.name}"
+        self.at: Position | None = None
+        self.header = b""
+        self.sent = b""  # the newest state
+        self.writer: Writer | None = None
+        self.marks: tuple[int, ...] = ()
+
+    def step(self) -> bool:
+        """Send what is new, at most a chunk. False: nothing is."""
+        if self.at is None:
+            self.at = self.begin()
+            if self.at is None:
+                return False  # its header is not whole
+        found, sample = self.read(self.at)
+        if not found:
+            self.rest()
+            return False
+        names = next(csv.reader([self.header.decode("utf-8-sig")]))
+        rows = [record for record in found if record.fields not in ([], names)]
+        behind = found[-1].end
+        if rows:
+            self.send(self.converted(names, rows), rows, sample)
+        if self.at is not None:
+            self.at = self.at._replace(offset=behind, tail=sample(behind))
+        return True
+
+    # ---- where to begin
+
+    def begin(self) -> Position | None:
+        """Where the daemon says, or behind the header; None while there is none."""
+        start = first_bytes(self.path, CHUNK_BYTES)
+        try:
+            stored = self.client.checkpoint(*self.table, self.path.name)
+            if stored.state is not None:
+                self.header, self.sent = stored.shared or b"", stored.state
+                return Position.of(stored.state)
+            self.check_not_renamed(start)
+        except NotFound:
+            pass  # the first write makes the table
+        header = next(records(start, 0), None)
+        if header is None:
+            if len(start) == CHUNK_BYTES:
+                raise CannotRead(f"its header has no end within {CHUNK_BYTES:,} bytes")
+            return None
+        self.header = start[: header.end]
+        return Position(header.end, tail=hashed(self.header[-SAMPLE_BYTES:]))
+
+    def check_not_renamed(self, start: bytes) -> None:
+        for name, (size, head) in self.heads.items():
+            if not size or hashed(start[:size]) != head:
+                continue
+            before = self.path.with_name(name)
+            if not before.exists() or hashed(first_bytes(before, size)) != head:
+                raise CannotRead(
+                    f"it begins as {name} did, which was read and is not there any more. If it was"
+                    " renamed, name it as before: its rows would be there twice. If it is another,"
+                    f" `ingester checkpoints {' '.join(self.table)} --delete '{name}'`"
+                )
+
+    # ---- what is new
+
+    def read(self, at: Position) -> tuple[list[Record], "Sample"]:
+        """The next whole records, if what was read before is still the same."""
+        seen = min(SAMPLE_BYTES, at.offset)
+        with self.path.open("rb") as file:
+            head = file.read(max(SAMPLE_BYTES, len(self.header)))
+            file.seek(at.offset - seen)
+            data = file.read(seen + CHUNK_BYTES)
+            if not head.startswith(self.header) or hashed(data[:seen]) != at.tail:
+                raise CannotRead(
+                    f"its first {at.offset:,} bytes, which were read, have changed: it was cut off"
+                    " or replaced, or has another header. A file here only grows: put what is new"
+                    " into the folder under another name"
+                )
+            found = list(records(data[seen:], at.offset))
+            if not found and len(data) == seen + CHUNK_BYTES:
+                data += file.read(LONGEST_RECORD)
+                found = list(records(data[seen:], at.offset))
+                if not found and len(data) > LONGEST_RECORD:
+                    raise CannotRead(
+                        f"the record at byte {at.offset:,} has no end within {LONGEST_RECORD:,}"
+                        " bytes: is a quote not closed?"
+                    )
+        return found, Sample(head[:SAMPLE_BYTES], data, at.offset - seen)
+
+    def converted(self, names: list[str], rows: list[Record]) -> pa.RecordBatch:
+        """The rows in the types of the table; as texts where it is not there, or lacks a column."""
+        try:
+            table = self.client.schema(*self.table)
+        except NotFound:
+            table = pa.schema([])
+        for record in rows:
+            if len(record.fields) != len(names):
+                raise CannotRead(
+                    f"the record that ends at byte {record.end:,} has {len(record.fields)} fields,"
+                    f" and the header {len(names)}"
+                )
+        columns = []
+        for number, name in enumerate(names):
+            texts = pa.array([row.fields[number] or None for row in rows], pa.string())
+            place = table.get_field_index(name)
+            try:
+                columns.append(texts if place < 0 else texts.cast(table.field(place).type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+                raise CannotRead(
+                    f"column {name!r} of the records before byte {rows[-1].end:,}: {exc}"
+                ) from exc
+        return pa.record_batch(columns, names)
+
+    # ---- out, exactly once
+
+    def send(self, batch: pa.RecordBatch, rows: list[Record], sample: "Sample") -> None:
+        """Send rows in batches, each with the state behind it."""
+        assert self.at is not None
+        before, done = self.at.row, 0
+
+        def write(end: int) -> Ack:
+            nonlocal done
+            assert self.writer is not None
+            behind, part = rows[end - 1].end, batch.slice(done, end - done)
+            self.at = Position(behind, before + end, sample.head(behind), sample(behind))
+            self.sent, done, self.heads[self.path.name] = self.at.state(), end, self.at.head
+            return self.writer.write(part, Checkpoint(self.path.name, self.sent, self.header))
+
+        if self.writer is None:
+            self.writer = self.client.writer(
+                *self.table, batch.schema, origin=self.origin, first_sequence=before + 1,
+                numbers_rows=True, keep_until_durable=True,
+            )  # fmt: skip
+            if write(1).result().duplicate and self.is_behind(before):
+                self.leave()
+                return
+            (known,) = self.client.origins(self.origin, self.table)
+            self.marks = known.marks
+        while done < len(rows):
+            mark = bisect_left(self.marks, before + done + 1)
+            ends = [len(rows), done + BATCH_ROWS]
+            write(min(ends if mark == len(self.marks) else [*ends, self.marks[mark] - before]))
+
+    def is_behind(self, row: int) -> bool:
+        """Whether another process has come beyond ``row``: its state is where to begin, then."""
+        state = self.client.checkpoint(*self.table, self.path.name).state
+        return state is not None and state != self.sent and Position.of(state).row > row
+
+    def rest(self) -> None:
+        """Let the writer go once its state is durable, or was lost with the daemon's disk."""
+        if self.writer is None:
+            return
+        self.writer.flush()
+        stored = self.client.checkpoint(*self.table, self.path.name)
+        if stored.state != self.sent:
+            self.leave()
+        elif stored.durable:
+            self.writer.close()
+            self.writer = None
+
+    def leave(self) -> None:
+        """Stop, and begin anew next time."""
+        if self.writer is not None:
+            self.writer.abort()
+        self.writer = self.at = None
+
+
+class Sample(NamedTuple):
+    """What was read of a file: its first bytes, and those from ``start`` on."""
+
+    first: bytes
+    data: bytes
+    start: int
+
+    def __call__(self, end: int) -> str:
+        """A hash of the bytes before ``end``."""
+        end -= self.start
+        return hashed(self.data[max(0, end - SAMPLE_BYTES) : end])
+
+    def head(self, end: int) -> tuple[int, str]:
+        """A size and a hash of as many first bytes as are read at ``end``."""
+        size = min(SAMPLE_BYTES, end)
+        return size, hashed(self.first[:size])
+
+
+def heads_of(client: Client, table: tuple[str, str]) -> dict[str, tuple[int, str]]:
+    """How each file that was read begins."""
+    heads = {}
+    with contextlib.suppress(NotFound):  # the first write makes the table
+        for each in client.checkpoints(*table):
+            state = client.checkpoint(*table, each.partition).state
+            with contextlib.suppress(CannotRead):  # told when a file of this name comes
+                heads[each.partition] = Position.of(state or b"").head
+    return heads
+
+
+def follow(client: Client, folder: Path, table: tuple[str, str], poll_s: float | None) -> int:
+    """Send what the files have and will have; without ``poll_s`` end then, with the exit code."""
+    files: dict[Path, GrowingFile] = {}
+    heads = heads_of(client, table)
+    said: dict[Path, str] = {}
+    while True:
+        busy = False
+        for path in sorted(folder.glob("*.csv")):
+            file = files.setdefault(path, GrowingFile(client, table, path, heads))
+            try:
+                busy |= file.step()
+                said.pop(path, None)
+            except (CannotRead, InvalidRequest, OSError) as exc:
+                file.leave()
+                if said.get(path) != str(exc):
+                    said[path] = str(exc)
+                    print(f"{path}: {exc}", file=sys.stderr, flush=True)
+        if busy:
+            continue
+        if poll_s is None:
+            for file in files.values():
+                if file.writer is not None:
+                    file.writer.close()
+            return 1 if said else 0
+        time.sleep(poll_s)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Send a folder of growing CSV files to a table.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("namespace")
+    parser.add_argument("table")
+    parser.add_argument("--endpoint", default="grpc://127.0.0.1:8082")
+    parser.add_argument("--once", action="store_true", help="end when nothing is new")
+    parser.add_argument("--poll", type=float, default=0.5, help="seconds between two looks")
+    given = parser.parse_args()
+    if not given.folder.is_dir():
+        print(f"{given.folder} is no folder", file=sys.stderr)
+        return 2
+    with Client(given.endpoint, retry=RetryPolicy(for_s=600)) as client:
+        table = (given.namespace, given.table)
+        try:
+            return follow(client, given.folder, table, None if given.once else given.poll)
+        except ClientError as exc:
+            print(f"the daemon: {exc}; start again to go on", file=sys.stderr)
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""The folder of CSV files in deploy/examples as a source, whatever its files do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingester.client import Client, RetryPolicy
+from tests.drivers.daemon import Daemon
+
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+sys.path.insert(0, str(EXAMPLES))
+try:
+    import csv_folder  # type: ignore[import-not-found]
+finally:
+    sys.path.remove(str(EXAMPLES))
+
+TABLE = ("shop", "orders")
+SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string())])
+Look = Callable[[], tuple[int, str]]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with Daemon.start(tmp_path / "data", store=f"file://{tmp_path}/store") as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with Client(daemon.flight, retry=RetryPolicy(for_s=30, first_delay_s=0.01)) as connected:
+        connected.create_table(*TABLE, SCHEMA, partition_by=["bucket(4, id)"])
+        yield connected
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def look(client: Client, folder: Path) -> Look:
+    """Send what is new as a process of its own would: its exit code, and what it said."""
+
+    def once() -> tuple[int, str]:
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            code = csv_folder.follow(client, folder, TABLE, None)
+        return code, said.getvalue()
+
+    return once
+
+
+def rows(client: Client) -> list[tuple[int, str | None]]:
+    found = client.query(*TABLE).to_pylist()
+    return sorted((row["id"], row["note"]) for row in found)
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", newline="") as file:
+        file.write(text)
+
+
+def test_a_file_that_grows_is_taken_up_where_its_state_says(
+    client: Client, folder: Path, look: Look
+) -> None:
+    orders = folder / "a.csv"
+    append(orders, "id,note\n1,x\n2,")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x")]  # half a line waits
+    append(orders, 'y\n\n3,"two\nlines, ')
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y")]
+    append(orders, '""quoted"""\r\n4,é\n')
+    assert look() == (0, "")
+    assert look() == (0, "")
+    expected = [(1, "x"), (2, "y"), (3, 'two\nlines, "quoted"'), (4, "é")]
+    assert rows(client) == expected
+    stored = client.checkpoint(*TABLE, "a.csv")
+    assert stored.state is not None
+    at = csv_folder.Position.of(stored.state)
+    assert (at.offset, at.row) == (orders.stat().st_size, 4)
+    assert stored.shared == b"id,note\n"
+
+
+def test_a_file_without_a_whole_header_waits(client: Client, folder: Path, look: Look) -> None:
+    append(folder / "a.csv", "id,no")
+    assert look() == (0, "")
+    append(folder / "a.csv", "te\n")
+    assert look() == (0, "")
+    append(folder / "a.csv", "1,x\n")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x")]
+
+
+def test_a_header_that_is_there_again_and_a_mark_of_utf_8_are_no_rows(
+    client: Client, folder: Path, look: Look
+) -> None:
+    append(folder / "a.csv", "\ufeffid,note\n1,x\nid,note\n2,y\n")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["id,note\n", "", "id,note\n5,v\n6,w\n7,another beginning\n", "note,id\n1,x\n2,y\n3,z\n"],
+    ids=["truncated", "emptied", "replaced", "another header"],
+)
+def test_a_file_that_is_not_what_was_read_is_set_aside_and_the_others_go_on(
+    client: Client, folder: Path, look: Look, changed: str
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n2,y\n")
+    assert look() == (0, "")
+    (folder / "a.csv").write_text(changed)
+    append(folder / "b.csv", "id,note\n10,b\n")
+    code, said = look()
+    assert code == 1
+    assert "a.csv: its first 16 bytes, which were read, have changed" in said
+    assert "under another name" in said
+    assert rows(client) == [(1, "x"), (2, "y"), (10, "b")]
+    (folder / "a.csv").rename(folder / "c.csv")
+    assert look()[0] in (0, 1)
+    (folder / "a.csv").write_text("id,note\n1,x\n2,y\n3,z\n")
+    code, said = look()
+    assert "a.csv" not in said
+    assert (3, "z") in rows(client)
+
+
+def test_a_file_that_was_renamed_is_not_read_twice(
+    client: Client, folder: Path, look: Look
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n2,y\n")
+    assert look() == (0, "")
+    append(folder / "a.csv", "3,z\n")
+    (folder / "a.csv").rename(folder / "a-1.csv")
+    code, said = look()
+    assert code == 1
+    assert "a-1.csv: it begins as a.csv did, which was read and is not there any more" in said
+    assert rows(client) == [(1, "x"), (2, "y")]
+    # As a rotation does it: another file has the name now.
+    append(folder / "a.csv", "id,note\n7,new\n8,and longer than what was read\n")
+    code, said = look()
+    assert "a-1.csv: it begins as a.csv did" in said
+    assert "a.csv: its first 16 bytes, which were read, have changed" in said
+    assert rows(client) == [(1, "x"), (2, "y")]
+    (folder / "a-1.csv").rename(folder / "a.csv")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y"), (3, "z")]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("3\n", "the record that ends at byte 18 has 1 fields, and the header 2"),
+        ("x,y\n", "column 'id' of the records before byte 20: Failed to parse string: 'x'"),
+        ('3,"a"b\n', "the record at byte 16 is no CSV: ',' expected after '\"'"),
+        ("3,a\rb\n", "the record at byte 16 is no CSV: "),
+    ],
+)
+def test_a_line_that_does_not_fit_is_told_until_it_is_mended(
+    client: Client, folder: Path, look: Look, line: str, says: str
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n2,y\n")
+    assert look() == (0, "")
+    append(folder / "a.csv", line)
+    for _ in range(2):
+        code, said = look()
+        assert code == 1
+        assert says in said
+    (folder / "a.csv").write_text("id,note\n1,x\n2,y\n3,z\n")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y"), (3, "z")]
+
+
+def test_what_is_not_utf_8_or_never_ends_is_told(
+    client: Client, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.csv").write_bytes(b"id,note\n1,\xe9\n")
+    append(folder / "b.csv", 'id,note\n1,"' + "open\n" * 400)
+    append(folder / "c.csv", "x" * 2000)
+    monkeypatch.setattr(csv_folder, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(csv_folder, "LONGEST_RECORD", 900)
+    code, said = look()
+    assert code == 1
+    assert "a.csv: the record at byte 8 is not UTF-8" in said
+    assert "b.csv: the record at byte 8 has no end within 900 bytes: is a quote not closed?" in said
+    assert "c.csv: its header has no end within 1,000 bytes" in said
+
+
+def test_records_longer_than_a_chunk_and_chunks_of_blank_lines_are_read(
+    client: Client, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_folder, "CHUNK_BYTES", 100)
+    long = "x" * 5000
+    append(folder / "a.csv", f"id,note\n1,{long}\n" + "\n" * 500 + "2,y\n")
+    assert look() == (0, "")
+    assert look() == (0, "")
+    assert rows(client) == [(1, long), (2, "y")]
+
+
+def test_another_machine_s_file_of_the_same_name_is_not_taken_for_this_one(
+    client: Client, folder: Path, look: Look, tmp_path: Path
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n2,y\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    append(other / "a.csv", "id,note\n8,v\n9,w\n")
+    both = [csv_folder.GrowingFile(client, TABLE, each / "a.csv", {}) for each in (folder, other)]
+    for each in both:
+        each.at = each.begin()  # both believe that nobody has begun
+    assert both[0].step()
+    assert both[1].step()  # its first row was there already: it asks again
+    with pytest.raises(csv_folder.CannotRead, match="have changed"):
+        both[1].step()
+    both[0].leave()
+    both[1].leave()
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y")]
+
+
+def test_files_that_begin_alike_are_two_files(client: Client, folder: Path, look: Look) -> None:
+    for name in ("a.csv", "b.csv"):
+        append(folder / name, "id,note\n1,x\n")
+    assert look() == (0, "")
+    append(folder / "c.csv", "id,note\n1,x\n2,y\n")
+    append(folder / "b.csv", "3,z\n")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (1, "x"), (1, "x"), (2, "y"), (3, "z")]
+
+
+def test_a_file_that_is_away_for_a_while_is_taken_up_where_it_was(
+    client: Client, folder: Path, look: Look
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n")
+    assert look() == (0, "")
+    (folder / "a.csv").rename(folder / "a.away")
+    assert look() == (0, "")
+    append(folder / "a.away", "2,y\n")
+    (folder / "a.away").rename(folder / "a.csv")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y")]
+
+
+def test_a_state_of_another_program_is_told(client: Client, folder: Path, look: Look) -> None:
+    client.put_checkpoint(*TABLE, "a.csv", b"offset 17")
+    append(folder / "a.csv", "id,note\n1,x\n")
+    append(folder / "b.csv", "id,note\n2,y\n")
+    code, said = look()
+    assert code == 1
+    assert "a.csv: its checkpoint is none of this program's: b'offset 17'" in said
+    assert rows(client) == [(2, "y")]
+    client.delete_checkpoint(*TABLE, "a.csv")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y")]
