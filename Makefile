@@ -83,7 +83,7 @@ bench: setup ## Print the benchmark table
 	@$(PY) -m tests.bench $(ARGS)
 
 .PHONY: crash
-crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (25 min; ARGS="--kills 30")
+crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (30 min; ARGS="--kills 30")
 	@$(PY) -m tests.crash $(ARGS)
 
 .PHONY: s3a

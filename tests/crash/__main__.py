@@ -14,6 +14,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from tests.crash.csv_source import Kills
 from tests.crash.report import Extent, Report
 from tests.crash.run import run
 from tests.crash.worlds import no_small_disk
@@ -34,7 +35,15 @@ def main() -> int:
     if why := no_small_disk(folder):
         print(f"no disk will be full: {why}", flush=True)
     report = run(folder, extent)
-    Console(width=100).print(table_of(report, extent))
+    lines = "-"
+    if options.source_kills and not report.findings.faults:
+        source = Kills(folder / "source", extent.seed)
+        for wrong in source.run(options.source_kills, lost_disks=options.source_kills // 17):
+            report.findings.add(f"CSV source: {wrong}")
+        lines = (
+            f"{source.rows:,} of a CSV source, killed with its daemon: {_numbers(source.counts)}"
+        )
+    Console(width=100).print(table_of(report, extent, lines))
     for fault in report.findings.faults:
         print(f"FAULT {fault}")
     if report.findings.more:
@@ -47,8 +56,8 @@ def main() -> int:
     return 0
 
 
-def table_of(report: Report, extent: Extent) -> Table:
-    """What a campaign did."""
+def table_of(report: Report, extent: Extent, lines: str) -> Table:
+    """What a campaign did. ``lines``: of the source."""
     table = Table(title=f"crash campaign, seed {extent.seed}", show_header=False)
     for name, value in (
         ("kills", f"{report.killed} ({_numbers(report.kills)})"),
@@ -64,6 +73,7 @@ def table_of(report: Report, extent: Extent) -> Table:
         ("files at the end", f"{report.files:,}"),
         *(("read at the end", f"{how}: {n:,} rows") for how, n in report.read_at_end.items()),
         *(("history", line) for line in report.history),
+        ("lines", lines),
         ("faults", str(len(report.findings.faults) + report.findings.more)),
     ):
         table.add_row(name, value)
@@ -86,6 +96,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=300, help="at least so many (default 300)")
     parser.add_argument("--seconds", type=float, default=0.0, help="at least so long (default 0)")
     parser.add_argument("--worlds", default=LONG, help=f"one after the other (default {LONG})")
+    parser.add_argument(
+        "--source-kills", type=int, default=51, help="of a CSV source and its daemon (default 51)"
+    )
     parser.add_argument("--no-spark", action="store_true", help="leave out the read with Spark")
     return parser.parse_args()
 

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.crash.reading import Reader, call
 from tests.crash.report import Extent, Report
 from tests.crash.rows import TABLES
 from tests.crash.session import ERRORS, Refused, Unclear, raise_what_it_means
+from tests.crash.states import StateCheck
 from tests.crash.worlds import World
 from tests.crash.writer import CLIENT_FAILED
 from tests.crash.writers import Writers, WritersStuck
@@ -213,6 +215,8 @@ class Campaign:
             check = TableCheck(table.name, writers.ledgers, f"after kill {self._killed}")
             rows = self._read(daemon, table.name)
             check.check(rows, self.report.findings, settle=True)
+            states = StateCheck(table.name, check.where, partial(call, daemon.flight))
+            states.check(rows, writers.ledgers, self.report.findings)
         self.report.checks_s.append(time.monotonic() - began)
 
     def _check_live(self, writers: Writers, daemon: Daemon) -> None:

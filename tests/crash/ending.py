@@ -7,6 +7,7 @@ all of it is persisted; daemon, files and clean stop agree with what the writers
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tests.crash.checking import TableCheck
 from tests.crash.reading import Reader, call, files_of
 from tests.crash.report import Report
 from tests.crash.rows import TABLES
+from tests.crash.states import StateCheck
 from tests.crash.worlds import World
 from tests.crash.writer import name_of
 from tests.crash.writers import Writers
@@ -52,7 +54,7 @@ class Ending:
         self._check_resent()
         self._read_daemon("with all resent", daemon)
         call(daemon.flight, "persist", timeout_s=PERSIST_TIMEOUT_S)
-        self._read_daemon("persisted", daemon)
+        self._read_daemon("persisted", daemon, durable=True)
         self._check_origins(daemon)
         self._read_files("persisted")
         self._stop(daemon)
@@ -90,19 +92,30 @@ class Ending:
                         f" {ledger.last_sequence}, {name} is {origin.get(name)}"
                     )
 
-    def _read_daemon(self, where: str, daemon: Daemon) -> None:
-        self._read(where, lambda table: self._reader.read(daemon.flight, table))
+    def _read_daemon(self, where: str, daemon: Daemon, *, durable: bool = False) -> None:
+        def check_states(table: str, rows: pa.Table) -> None:
+            states = StateCheck(table, where, partial(call, daemon.flight))
+            ledgers, findings = self._writers.ledgers, self._report.findings
+            states.check(rows, ledgers, findings, durable=durable)
+
+        self._read(where, lambda table: self._reader.read(daemon.flight, table), check_states)
 
     def _read_files(self, where: str) -> None:
         how = f"pyarrow, {where}"
         rows = self._read(how, lambda table: self._reader.read_files(self._world.store, table))
         self._report.read_at_end[how] += rows
 
-    def _read(self, where: str, read: Callable[[str], Any]) -> int:
+    def _read(
+        self,
+        where: str,
+        read: Callable[[str], Any],
+        also: Callable[[str, pa.Table], None] = lambda table, rows: None,
+    ) -> int:
         total = 0
         for table in TABLES:
             check = TableCheck(table.name, self._writers.ledgers, where)
             rows: pa.Table = read(table.name)
             check.check(rows, self._report.findings, settle=True)
+            also(table.name, rows)
             total += rows.num_rows
         return total

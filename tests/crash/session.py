@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tests.crash.rows import NAMESPACE, SCHEMA, batch_of
+from tests.crash.states import checkpoint_of
 
 CLIENT_TIMEOUT_S = 3.0
 """The deadline of every call of the campaign's clients: shorter than the longer pauses."""
@@ -111,10 +112,13 @@ class Session:
     def _send(self, out: Any, writer: int, batches: list[Batch]) -> None:
         for batch in batches:
             rows = batch_of(writer, batch.start, batch.count)
-            if self._origin is None:
-                out.write_batch(rows)
+            said: dict[str, Any] = {} if self._origin is None else {"sequence": batch.sequence}
+            if (checkpoint := checkpoint_of(writer, batch.start, batch.count)) is not None:
+                said["checkpoint"] = checkpoint
+            if said:
+                out.write_with_metadata(rows, json.dumps(said).encode())
             else:
-                out.write_with_metadata(rows, json.dumps({"sequence": batch.sequence}).encode())
+                out.write_batch(rows)
 
     def _stream(self, table: str) -> Stream:
         stream = self._streams.get(table)

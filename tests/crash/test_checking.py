@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.crash.checking import Findings, TableCheck
 from tests.crash.ledger import Fate, Note, WriterLedger
 from tests.crash.rows import SCHEMA, batch_of
+from tests.crash.states import SHARED, StateCheck, faults_of
 
 NOTES = [
     "S plain 0 0 10 0",
@@ -118,3 +121,61 @@ def test_half_a_line_of_a_ledger_waits_for_its_end(tmp_path: Path) -> None:
         file.write(b"in 0\n")
     ledger.update()
     assert ledger.tables["plain"].fates == [Fate.KEPT]
+
+
+def stored(state: int | None, durable_state: int | None, shared: bytes | None) -> dict[str, Any]:
+    def text(value: object) -> str | None:
+        data = value if isinstance(value, bytes) else str(value).encode()
+        return None if value is None else base64.b64encode(data).decode()
+
+    return {
+        "state": text(state),
+        "durable_state": text(durable_state),
+        "durable": state == durable_state,
+        "shared": text(shared),
+    }
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "durable", "told"),
+    [
+        (15, stored(15, 10, SHARED), False, ""),
+        (15, stored(15, None, SHARED), False, ""),
+        (15, stored(15, 15, SHARED), True, ""),
+        (None, stored(None, None, None), True, ""),
+        (15, stored(20, 10, SHARED), False, "state 20, and rows up to 15 are there"),
+        (15, stored(10, 10, SHARED), False, "state 10, and rows up to 15 are there"),
+        (15, stored(None, None, None), False, "state None, and rows up to 15 are there"),
+        (15, stored(15, 20, SHARED), False, "durable state 20 is beyond 15"),
+        (15, stored(15, 10, SHARED), True, "all is persisted, and the durable state is 10"),
+        (15, stored(15, 10, None), False, "what its state shares"),
+        (15, stored(15, 10, b"another's"), False, "what its state shares"),
+    ],
+)
+def test_a_state_that_does_not_belong_to_the_rows_is_found(
+    expected: int | None, answer: dict[str, Any], durable: bool, told: str
+) -> None:
+    found = faults_of(4, expected, answer, durable=durable)
+    assert bool(found) == bool(told)
+    assert told in " ".join(found)
+
+
+def test_the_state_that_counts_is_that_of_the_last_batch_that_is_there(tmp_path: Path) -> None:
+    Note(tmp_path / "notes").lines(["S plain 0 0 10 0", "S plain 0 10 5 1", "S plain 0 15 3 2"])
+    asked = []
+    for writer, there, told in [(4, 15, ""), (4, 18, "state 15"), (3, 15, "rows up to 10"),
+                                (3, 18, "rows up to 18")]:  # fmt: skip
+        one = WriterLedger(tmp_path / "notes", writer, resends=True)
+        one.update()
+        answer = stored(15, 15, SHARED if writer == 4 else None)
+
+        def ask(action: str, answer: Any = answer, **body: str) -> list[dict[str, Any]]:
+            asked.append((action, body["partition"]))
+            return [answer]
+
+        rows = pa.Table.from_batches([batch_of(writer, 0, there)], SCHEMA)
+        findings = Findings()
+        StateCheck("plain", "test", ask).check(rows, [one], findings)
+        assert bool(findings.faults) == bool(told)
+        assert told in " ".join(findings.faults)
+    assert set(asked) == {("checkpoint_get", "writer-4"), ("checkpoint_get", "writer-3")}

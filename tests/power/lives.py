@@ -29,11 +29,15 @@ from tests.power.rows import (
     by_writer,
     create_table,
     make_rows,
+    metadata_of,
     not_once,
     query_all,
+    state_of,
 )
 
 WRITERS = 3
+STATED = (1, 2)
+"""The writers whose batches carry a state; others' may wait together and become one operation."""
 SETTINGS: dict[str, object] = {
     "wal__segment_bytes": "128KiB",
     "persist__max_age": "300ms",
@@ -141,7 +145,11 @@ class Campaign:
                 first = self._sent[writer]
                 count = dice.choice((1, 2, 40))
                 self._sent[writer] += count
-                stream.write_batch(make_rows(writer, first, count))
+                rows = make_rows(writer, first, count)
+                if writer in STATED:
+                    stream.write_with_metadata(rows, metadata_of(writer, first + count))
+                else:
+                    stream.write_batch(rows)
                 answer = answers.read()
                 if not answer:
                     return
@@ -166,6 +174,7 @@ class Campaign:
             with fl.connect(daemon.flight) as client:
                 create_table(client)
                 table = query_all(client)
+                states = [state_of(client, writer) for writer in range(WRITERS)]
         except ERRORS as exc:
             self.tally.faults.append(f"what survived cannot be read: {exc}")
             return
@@ -179,6 +188,8 @@ class Campaign:
             ):
                 if rows < least:
                     faults.append(f"writer {writer}: {least} rows were {what}, {rows} are there")
+            if (states[writer] or 0) != (rows if writer in STATED else 0):
+                faults.append(f"writer {writer}: state {states[writer]}, {rows} rows are there")
             if rows > self._sent[writer]:
                 faults.append(f"writer {writer}: {rows} rows, {self._sent[writer]} were sent")
             # What was on the way and has survived counts from now on.

@@ -33,6 +33,20 @@ def create_table(client: fl.FlightClient) -> None:
     list(client.do_action(fl.Action("create_table", json.dumps(body).encode())))
 
 
+def metadata_of(writer: int, rows: int) -> bytes:
+    """What a writer's batch says of the state behind it: so many rows."""
+    state = base64.b64encode(str(rows).encode()).decode()
+    return json.dumps({"checkpoint": {"partition": f"w{writer}", "state": state}}).encode()
+
+
+def state_of(client: fl.FlightClient, writer: int) -> int | None:
+    """The state of a writer; None where it has none."""
+    body = {"namespace": TABLE[0], "table": TABLE[1], "partition": f"w{writer}"}
+    [result] = client.do_action(fl.Action("checkpoint_get", json.dumps(body).encode()))
+    state = json.loads(result.body.to_pybytes())["state"]
+    return None if state is None else int(base64.b64decode(state))
+
+
 def query_all(client: fl.FlightClient) -> pa.Table:
     """All rows that a daemon shows."""
     ticket = {"namespace": TABLE[0], "table": TABLE[1]}
