@@ -1,0 +1,33 @@
+// The page's script on a status, without a browser: node page_in_node.js PAGE < STATUS
+// prints the text of each part of the page as JSON. The elements are as few as the page needs.
+"use strict";
+const fs = require("fs");
+const script = fs.readFileSync(process.argv[2], "utf8").match(/<script>([\s\S]*)<\/script>/)[1];
+const status = JSON.parse(fs.readFileSync(0, "utf8"));
+
+class Element {
+  constructor() { this.children = []; this.style = {}; this.hidden = false; this.className = ""; }
+  setAttribute() {}
+  append(...children) { this.children.push(...children); }
+  replaceChildren(...children) { this.children = children; }
+  querySelector() { return null; }
+  get childNodes() { return this.children; }
+  get innerHTML() { return text(this); }
+  set textContent(value) { this.children = [String(value)]; }
+}
+const text = (node) => (node instanceof Element ? node.children.map(text).join(" ") : node);
+const parts = {};
+global.Node = Element;
+global.document = {
+  hidden: true,
+  getElementById: (id) => (parts[id] ||= new Element()),
+  createElement: () => new Element(),
+  createElementNS: () => new Element(),
+  addEventListener() {},
+};
+global.fetch = async () => ({ ok: true, json: async () => status });
+eval(script);
+setImmediate(() => setImmediate(() => {
+  const shown = Object.entries(parts).map(([id, part]) => [id, text(part)]);
+  console.log(JSON.stringify(Object.fromEntries(shown)));
+}));
