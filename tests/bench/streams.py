@@ -181,12 +181,12 @@ class WritingStream:
             self._writer.write_batch(batch)
             return
         self._sequence += 1
-        metadata: dict[str, object] = {"sequence": self._sequence}
+        checkpoint = ""
         if self._job.state_bytes:
-            state = str(self._sequence).zfill(self._job.state_bytes).encode()
-            encoded = base64.b64encode(state).decode()
-            metadata["checkpoint"] = {"partition": self._origin, "state": encoded}
-        self._writer.write_with_metadata(batch, json.dumps(metadata).encode())
+            state = base64.b64encode(b"%0*d" % (self._job.state_bytes, self._sequence)).decode()
+            checkpoint = f',"checkpoint":{{"partition":"{self._origin}","state":"{state}"}}'
+        said = f'{{"sequence":{self._sequence}{checkpoint}}}'  # json.dumps would show in the rate
+        self._writer.write_with_metadata(batch, said.encode())
 
     def _wait_until(self, due: float) -> None:
         self.due.append(due)
