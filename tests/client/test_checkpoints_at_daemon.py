@@ -17,8 +17,7 @@ from ingester.client import (
     RetryPolicy,
     StoredCheckpoint,
 )
-from ingester.client.checkpoints import CheckpointStore, PartitionKey
-from ingester.client.checkpoints.daemon_store import DaemonCheckpointStore
+from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
 from ingester.client.trio_client import TrioClient
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
@@ -158,7 +157,7 @@ def test_what_the_daemon_refuses_by_name(client: Client) -> None:
 
 def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     client.create_table("shop", "other", SCHEMA)
-    store: CheckpointStore = DaemonCheckpointStore(client)
+    store: CheckpointStore = DaemonCheckpointStore(client.action)
     keys = [PartitionKey("shop", table, 1, p) for table in ("visits", "other") for p in ("a", "b")]
     for key in keys:
         assert store.get(key) is None
@@ -172,6 +171,10 @@ def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     store.delete(keys[0])
     store.delete(keys[0])
     assert [store.get(key) is None for key in keys] == [True, False, False, False]
+    followers = DaemonCheckpointStore(client.action, "follower/")
+    followers.put(keys[1], b"its own")
+    assert store.get(keys[1]) == repr(keys[1]).encode()
+    assert client.checkpoint("shop", "visits", "follower/b").state == b"its own"
 
 
 def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:

@@ -21,6 +21,7 @@ from .checkpoint import (
     ListedCheckpoint,
     StoredCheckpoint,
 )
+from .daemon_store import DaemonCheckpointStore
 from .store import CheckpointStore, PartitionKey
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "MAX_STATE_BYTES",
     "Checkpoint",
     "CheckpointStore",
+    "DaemonCheckpointStore",
     "ListedCheckpoint",
     "PartitionKey",
     "StoredCheckpoint",

@@ -1,28 +1,19 @@
-"""States of a follower, kept at the daemon whose table it follows: its log, then its manifest."""
+"""The daemon as a store of states: its log, then the manifest of the table that they are of."""
 
-from typing import Protocol
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from ..errors import InvalidRequest
-from .checkpoint import StoredCheckpoint
+from .checkpoint import StoredCheckpoint, partition_name
 from .store import PartitionKey
 
+Act = Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+"""An action of the daemon and its body, as ``Client.action`` makes it."""
 _TABLE_VERSION = 1
 """The one version that a table has at a daemon."""
-
-
-class CheckpointCalls(Protocol):
-    """The three calls of a :class:`ingester.client.Client`."""
-
-    def checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
-        """The state of a source partition."""
-
-    def put_checkpoint(
-        self, namespace: str, table: str, partition: str, state: bytes
-    ) -> StoredCheckpoint:
-        """The state, put without rows."""
-
-    def delete_checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
-        """What is left: a partition without a state."""
 
 
 class DaemonCheckpointStore:
@@ -31,19 +22,16 @@ class DaemonCheckpointStore:
     After the loss of the daemon's disk the state is an earlier one, that of the table's files.
     """
 
-    def __init__(self, client: CheckpointCalls) -> None:
-        """Take the client, which stays the caller's to close."""
-        self._client = client
+    def __init__(self, act: Act, prefix: str = "") -> None:
+        """Take ``client.action``, and what partitions' names begin with, to tell whose they are."""
+        self._act = act
+        self._prefix = prefix
 
     def get(self, key: PartitionKey) -> bytes | None:
         """The state in the daemon's log; None where there is none. Raises ClientError."""
         if key.table_version != _TABLE_VERSION:
             return None
-        return self.stored(key).state
-
-    def stored(self, key: PartitionKey) -> StoredCheckpoint:
-        """The state in the log and that in object storage. Raises ClientError."""
-        return self._client.checkpoint(key.namespace, key.table, key.partition)
+        return self._call("checkpoint_get", key).state
 
     def put(self, key: PartitionKey, state: bytes) -> None:
         """Keep the state; it is in the log when this returns.
@@ -57,9 +45,15 @@ class DaemonCheckpointStore:
                 f"checkpoint of version {key.table_version} of {key.namespace}/{key.table}: the"
                 f" daemon's table has version {_TABLE_VERSION}"
             )
-        self._client.put_checkpoint(key.namespace, key.table, key.partition, state)
+        self._call("checkpoint_put", key, state=base64.b64encode(state).decode())
 
     def delete(self, key: PartitionKey) -> None:
         """Forget the state; one that is not there is fine. Raises ClientError."""
         if key.table_version == _TABLE_VERSION:
-            self._client.delete_checkpoint(key.namespace, key.table, key.partition)
+            self._call("checkpoint_delete", key)
+
+    def _call(self, kind: str, key: PartitionKey, **fields: str) -> StoredCheckpoint:
+        partition = partition_name(f"{self._prefix}{key.partition}")
+        body = {"namespace": key.namespace, "table": key.table, "partition": partition, **fields}
+        [answer] = self._act(kind, body)
+        return msgspec.convert(answer, StoredCheckpoint)
