@@ -435,3 +435,61 @@ def test_what_others_commit_is_told_while_a_call_waits(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10
         assert (answer.groups, answer.version > begun.version) == ([], True)
         assert query(here, TABLE, scope="version", version=answer.version).num_rows >= 0
+
+
+def test_calls_whose_clients_have_gone_end_by_themselves(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        asked = {"scope": "live", "after": live(client, TABLE).position, "wait_s": 2}
+        for _ in range(20):
+            with pytest.raises(fl.FlightTimedOutError):
+                client.do_get(ticket(TABLE, **asked), fl.FlightCallOptions(timeout=0.05)).read_all()
+        until(lambda: waiting(daemon) == streams(daemon, "open") == 0, "nothing is left of them")
+
+
+def test_an_operation_larger_than_an_answer_goes_alone(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        client = fl.connect(daemon.flight)
+        text = pa.array(["x" * 50_000] * 400)
+        put(client, TABLE, numbers(0, 1, s=text[:1]))
+        follower = Follower(client, TABLE, position=live(client, TABLE).position)
+        put(client, TABLE, numbers(1, 1, s=text[:1]))
+        put(client, TABLE, numbers(2, 400, s=text))
+        put(client, TABLE, numbers(402, 1, s=text[:1]))
+        answers = follower.catch_up()
+        assert [answer.rows.num_rows for answer in answers] == [1, 400, 1]
+        assert [answer.more for answer in answers] == [True, True, False]
+        assert follower.column() == list(range(1, 403))
+
+
+def test_who_is_behind_does_not_wait(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        client = fl.connect(daemon.flight)
+        text = pa.array(["x" * 100_000] * 10)
+        put(client, TABLE, numbers(0, 1, s=text[:1]))
+        follower = Follower(client, TABLE, position=live(client, TABLE).position)
+        ahead = Follower(client, TABLE, position=follower.position)
+        for first in range(1, 401, 10):
+            put(client, TABLE, numbers(first, 10, s=text))
+            ahead.ask(wait_s=30)
+        began = time.monotonic()
+        while follower.ask(wait_s=30).more:
+            assert time.monotonic() - began < 20
+        assert len(follower.answers) >= 10
+        assert follower.column() == list(range(1, 401))
+
+
+def test_the_position_of_a_quiet_table_goes_on_with_the_log(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d", query__tail_retain=0) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 1))
+        follower = Follower(client, TABLE, position=live(client, TABLE).position)
+        for first in range(5):
+            put(client, ("shop", "other"), events(first, 1))
+            persist(client, ("shop", "other"))
+        follower.ask(wait_s=0.05)
+        before, after = follower.answers[-1].position, live(client, TABLE).position
+        assert before == after
+        persist(client, TABLE)
+        assert follower.ask(wait_s=0).rows.num_rows == 0
