@@ -63,13 +63,15 @@ class Follower:
         columns: Sequence[str] | None = None,
         filter: Filter | None = None,
         seek: Seek | None = None,
+        begin: Seek = "beginning",
     ) -> None:
         """Add a table, before the start.
 
         Args:
             columns, filter: What of it; all by default.
             seek: Where to begin, see :data:`ingester.client.follower.opening.Seek`; by default
-                where the copy is, or at the beginning where there is none.
+                where the copy is.
+            begin: Where to begin where there is no copy, and no ``seek``.
         """
         if self._threads:
             raise InvalidRequest("the follower has started: name tables before")
@@ -77,7 +79,8 @@ class Follower:
         if any(names == (wish.namespace, wish.table) for wish in self._wishes):
             raise InvalidRequest(f"table {namespace}/{table} is named twice")
         columns = arguments.names("columns", columns, "['host', 'v']")
-        self._wishes.append(Wish(*names, None if columns is None else tuple(columns), filter, seek))
+        chosen = None if columns is None else tuple(columns)
+        self._wishes.append(Wish(*names, chosen, filter, seek, begin))
 
     def start(self) -> None:
         """Begin; the copies come by themselves.

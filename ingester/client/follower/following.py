@@ -49,6 +49,7 @@ class Wish:
     columns: tuple[str, ...] | None = None
     filter: Filter | None = None
     seek: Seek | None = None
+    begin: Seek = "beginning"
 
 
 def _unobserved(*_: object) -> None:
@@ -198,7 +199,7 @@ class Following(threading.Thread):
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
-        return open_or_build(Opening(table, selection, wish.seek), source, place)
+        return open_or_build(Opening(table, selection, wish.seek, wish.begin), source, place)
 
     def _table(self, manifest: Manifest, feed: DaemonFeed, filter_: Any) -> FollowedTable:
         """The table as it is now. The daemon is asked first: it knows whether there is one."""

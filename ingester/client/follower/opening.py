@@ -43,6 +43,8 @@ class Opening:
     table: FollowedTable
     selection: Selection
     seek: Seek | None = None
+    begin: Seek = "beginning"
+    """Where a copy begins that is not there, and is not sought elsewhere."""
 
 
 def open_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
@@ -79,12 +81,13 @@ def open_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
         return copy
     new = _new_state(opening, begin.ingester_id, replaces=there is not None)
     copy = TableCopy(opening.table, source, place, new, Ledger())
-    if seek is None or seek == "beginning" or isinstance(seek, bytes):
+    start = opening.begin if seek is None else seek
+    if start == "beginning" or isinstance(start, bytes):
         copy.begin(begin.ingester_id)
-    elif seek == "tail":
+    elif start == "tail":
         copy.begin_behind(source.files.version(begin.version), begin.position)
     else:
-        copy.begin_behind(_as_of(source, seek), None)
+        copy.begin_behind(_as_of(source, start), None)
     return copy
 
 
