@@ -3,10 +3,10 @@
     ``main`` ──▶ ``app``: commands and options ──▶ the module of a command ──▶ ``printing``
                     ``exits``: what failed, in one line and an exit code; the process's end
 
-The options of most commands stand in ``app``, those of the others in ``write_commands`` and
-``manifest_commands``, and what several share in ``command_options``. None of these imports pyarrow
-or trio, so that ``--help`` is quick. What a command does is in a module that is imported when it
-runs:
+The options of most commands stand in ``app``, those of the others in ``write_commands``,
+``follow_commands`` and ``manifest_commands``, and what several share in ``command_options``. None
+of these imports pyarrow or trio, so that ``--help`` is quick. What a command does is in a module
+that is imported when it runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
@@ -14,6 +14,7 @@ runs:
     ``wal_tools``                        the log of a daemon that is stopped
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
     ``replicate``                        another database's changes, until a signal
+    ``follow``, ``follow_metrics``       copies of tables, until a signal
 
 ``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` says times for both.
 

@@ -12,6 +12,7 @@ from ingester import __version__
 
 from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed, end_on_signals
+from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .write_commands import create, write
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # They run a loop or other processes, and end those on a signal.
-_OWN_SIGNALS = ("serve", "demo", "replicate", "wal")
+_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "wal")
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 replicate_app = typer.Typer(help="Follow the changes of another database's tables.")
@@ -106,6 +107,7 @@ def config(
 
 app.command()(write)
 app.command()(create)
+app.command()(follow)
 
 
 @app.command()

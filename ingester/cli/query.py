@@ -33,12 +33,7 @@ def run_query(
         CommandFailed: wrong usage. ClientError: the daemon refused.
     """
     kind = format_of(format_, output)
-    columns = None
-    if asked.columns is not None:
-        columns = _names(asked.columns)
-        if not all(columns):
-            raise CommandFailed(f"--columns {asked.columns!r} has an empty name", USAGE)
-    filter_ = _parsed(asked.filter)
+    columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
     with (
         Client(endpoint, retry=NEVER) as client,
         client.query_stream(
@@ -61,17 +56,27 @@ def run_query(
             sys.stdout.buffer.flush()
 
 
-def _names(text: str) -> list[str]:
-    """The names between commas; one with a comma of its own stands in quotes, as in a CSV file."""
-    if '"' not in text:
-        return [name.strip() for name in text.split(",")]
-    try:
-        return next(csv.reader([text], strict=True, skipinitialspace=True))
-    except csv.Error as exc:
-        raise CommandFailed(f"--columns {text!r}: {exc}", USAGE) from exc
+def asked_columns(text: str | None) -> list[str] | None:
+    """The names between commas; one with a comma of its own stands in quotes, as in a CSV file.
+
+    Raises:
+        CommandFailed: a name is empty, or its quotes are not closed.
+    """
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if '"' in text:
+        try:
+            names = next(csv.reader([text], strict=True, skipinitialspace=True))
+        except csv.Error as exc:
+            raise CommandFailed(f"--columns {text!r}: {exc}", USAGE) from exc
+    if not all(names):
+        raise CommandFailed(f"--columns {text!r} has an empty name", USAGE)
+    return names
 
 
-def _parsed(text: str | None) -> Disjunction | None:
+def asked_filter(text: str | None) -> Disjunction | None:
+    """The filter that a text says. Raises CommandFailed where it says none."""
     if text is None:
         return None
     try:

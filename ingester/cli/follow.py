@@ -1,0 +1,214 @@
+"""``follow``: copies of tables until a signal, with progress on a terminal.
+
+Law of this file: the main thread waits for a signal and looks at where the copies stand; nothing of
+the copies is done in it. What a copy has is whole at every moment, so that an end by force costs
+nothing but its time.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ingester.client import NEVER, Client
+from ingester.client.follower import Follower, FollowOptions, Seek, Status
+from ingester.client.follower.destination import open_destination
+from ingester.config.sources import load
+
+from .exits import USAGE, CommandFailed, say_failure
+from .follow_metrics import FollowMetrics, MetricsServer
+from .printing import print_json, print_table
+from .query import asked_columns, asked_filter
+
+LOOK_EVERY_S = 0.1
+"""The pause between two looks at where the copies stand."""
+
+
+class FollowArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be followed, as given on the command line."""
+
+    namespace: str
+    tables: Sequence[str]
+    into: str
+    columns: str | None
+    filter: str | None
+    begin: str
+    anew: bool
+    once: bool
+    name: str
+    store: str | None
+    config: Path | None
+
+
+def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json: bool) -> None:
+    """Follow until SIGINT or SIGTERM, or, with ``once``, until the copies are current.
+
+    Raises:
+        CommandFailed: wrong usage. ClientError: a copy cannot be kept, or the daemon refused.
+    """
+    columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
+    begin = _begin(asked.begin)
+    stopped = _stopped_by_signals()
+    # A wrong address or name is told at once, not after the time for retries.
+    with Client(endpoint, retry=NEVER) as probe:
+        for table in asked.tables:
+            probe.schema(asked.namespace, table)
+    metrics = FollowMetrics()
+    with contextlib.ExitStack() as stack:
+        destination = open_destination(asked.into, say_failure)
+        options = FollowOptions(name=asked.name, observer=metrics.observe)
+        follower = Follower(
+            endpoint, destination.sink, asked.store, _store_options(asked.config), options
+        )
+        for table in asked.tables:
+            seek = begin if asked.anew else None
+            follower.follow(asked.namespace, table, columns, filter_, seek, begin)
+        metrics.tell_of(follower.status)
+        if http is not None:
+            server = MetricsServer(http, metrics, follower.status)
+            stack.callback(server.close)
+            print(f"ingester: metrics on {server.url}/metrics", file=sys.stderr, flush=True)
+        # The last to go: what waits for a reader to close the file is told to wait no more.
+        stack.callback(follower.close)
+        stack.callback(destination.close)
+        follower.start()
+        try:
+            _watch(follower, stopped, asked.once)
+        finally:
+            statuses = follower.status()
+            if sys.exc_info()[0] is None or any(s.progress.put_rows for s in statuses):
+                _print_results(statuses, as_json)
+
+
+def _watch(follower: Follower, stopped: threading.Event, once: bool) -> None:
+    """Return after a signal, or when all copies are current. Raises what ended a copy."""
+    with _shown() as show:
+        while not stopped.wait(LOOK_EVERY_S):
+            statuses = follower.status()
+            show(statuses)
+            if any(status.phase == "failed" for status in statuses):
+                follower.run()
+            if once and all(s.progress.current_at is not None for s in statuses):
+                return
+
+
+def _stopped_by_signals() -> threading.Event:
+    """An event that the first signal sets; a second one ends the process at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        if stopped.is_set():
+            os._exit(128 + number)
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped
+
+
+def _begin(text: str) -> Seek:
+    """Where a copy begins that is not there yet."""
+    if text == "beginning":
+        return "beginning"
+    if text == "tail":
+        return "tail"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise CommandFailed(
+            f"--from {text!r} is neither beginning, tail nor a time as 2026-11-21T10:00:00Z", USAGE
+        ) from exc
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _store_options(config: Path | None) -> dict[str, Any]:
+    return dict(load({}, file=config).settings.store_options)
+
+
+Show = Callable[[Sequence[Status]], None]
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[Show]:
+    """A function that shows where copies stand: bars on a terminal, else a line for each phase."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[tuple[str, str], Any] = {}
+
+        def show(statuses: Sequence[Status]) -> None:
+            for status in statuses:
+                name = (status.namespace, status.table)
+                if name not in tasks:
+                    tasks[name] = bars.add_task("/".join(name), total=None, told="")
+                done, total = status.progress.bytes
+                if status.phase == "live":
+                    done = total = max(total, 1)
+                bars.update(tasks[name], completed=done, total=total or None, told=_told(status))
+
+        yield show
+
+
+class _Lines:
+    """Says each phase of a copy once, and each error."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], tuple[str, str | None]] = {}
+
+    def __call__(self, statuses: Sequence[Status]) -> None:
+        for status in statuses:
+            name, now = (status.namespace, status.table), (status.phase, status.error)
+            if self._said.get(name) != now and status.phase != "failed":
+                self._said[name] = now
+                print(f"ingester: {'/'.join(name)}: {_told(status)}", file=sys.stderr, flush=True)
+
+
+def _told(status: Status) -> str:
+    progress = status.progress
+    if status.error is not None:
+        return f"{status.phase}: {' '.join(status.error.split())}"
+    if status.phase == "filling" and progress.files[1]:
+        return f"filling, {progress.files[0]:,} of {progress.files[1]:,} files"
+    if status.phase != "live":
+        return status.phase
+    lag = progress.lag_s()
+    late = "" if lag is None else f", {lag:.1f} s behind"
+    return f"live, {progress.put_rows:,} rows put{late}"
+
+
+def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
+    facts = [
+        {
+            "namespace": status.namespace,
+            "table": status.table,
+            "phase": status.phase,
+            "error": status.error,
+            "version": status.version,
+            "files": status.progress.files[0],
+            "put_rows": status.progress.put_rows,
+            "deleted_rows": status.progress.deleted_rows,
+        }
+        for status in statuses
+    ]
+    if as_json:
+        print_json(facts)
+        return
+    headings = ["namespace", "table", "phase", "version", "files", "rows put", "keys deleted"]
+    print_table(headings, [[v for k, v in fact.items() if k != "error"] for fact in facts])

@@ -1,0 +1,158 @@
+"""The metrics of ``ingester follow``, and where they are asked for: ``/metrics`` on ``--http``.
+
+Law of this file: labels are bounded: the tables that the command names, the calls of a sink, and
+the codes of errors. What a follower knows anyway is read when somebody asks; only calls are counted
+on the way, two numbers for each.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from ingester.client import ClientError
+from ingester.client.follower import FollowedTable, Status
+
+from .exits import USAGE, CommandFailed
+
+_CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_TABLE = ("namespace", "table")
+Statuses = Callable[[], Sequence[Status]]
+
+
+class FollowMetrics:
+    """What is counted, and how it is told."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._seconds = Histogram(
+            "ingester_follower_call_seconds",
+            "Calls of a sink: put, put_files, delete, commit and others",
+            (*_TABLE, "call"),
+            buckets=_CALL_S,
+            registry=self.registry,
+        )
+        self._errors = Counter(
+            "ingester_follower_errors",
+            "Calls of a sink that raised",
+            (*_TABLE, "call", "code"),
+            registry=self.registry,
+        )
+
+    def observe(
+        self, table: FollowedTable, call: str, seconds: float, error: BaseException | None
+    ) -> None:
+        """Count a call of a sink."""
+        self._seconds.labels(table.namespace, table.table, call).observe(seconds)
+        if error is not None:
+            code = error.code if isinstance(error, ClientError) else "sink"
+            self._errors.labels(table.namespace, table.table, call, code).inc()
+
+    def tell_of(self, statuses: Statuses) -> None:
+        """Tell also where each table stands, by what this returns then."""
+        self.registry.register(_Progress(statuses))
+
+
+class _Progress(Collector):
+    """Where each table stands."""
+
+    def __init__(self, statuses: Statuses) -> None:
+        self._statuses = statuses
+
+    def describe(self) -> list[Metric]:
+        """Nothing yet: a table has a status once it is followed."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        statuses = self._statuses()
+        for name, text, value in _NUMBERS:
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"ingester_follower_{name}", text, labels=_TABLE)
+            for status in statuses:
+                number = value(status)
+                if number is not None:
+                    family.add_metric((status.namespace, status.table), number)
+            yield family
+
+
+_NUMBERS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
+    ("up", "1 while the copy is live", lambda s: float(s.phase == "live")),
+    ("lag_seconds", "Age of the copy", lambda s: s.progress.lag_s()),
+    (
+        "lag_operations",
+        "Operations of the daemon behind the copy, at its last answer",
+        lambda s: s.progress.lag_operations,
+    ),
+    ("rows_put_total", "Rows put since the start", lambda s: s.progress.put_rows),
+    ("rows_deleted_total", "Keys deleted since the start", lambda s: s.progress.deleted_rows),
+    ("version", "Manifest version whose files the copy has", lambda s: s.version),
+    ("fill_files", "Files of the version that is filled from", lambda s: s.progress.files[1]),
+    ("fill_files_done", "Those that are in the copy", lambda s: s.progress.files[0]),
+    ("fill_bytes", "Bytes of the version that is filled from", lambda s: s.progress.bytes[1]),
+    ("fill_bytes_done", "Those that are in the copy", lambda s: s.progress.bytes[0]),
+)
+
+
+class MetricsServer:
+    """Answers ``/metrics``, ``/health/live`` and ``/health/ready`` in threads of its own.
+
+    Args:
+        listen: ``HOST:PORT``; port 0 picks a free one.
+
+    Raises:
+        CommandFailed: the address is none, or is taken.
+    """
+
+    def __init__(self, listen: str, metrics: FollowMetrics, statuses: Statuses) -> None:
+        host, colon, port = listen.rpartition(":")
+        if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+            raise CommandFailed(f"--http {listen!r} is not HOST:PORT", USAGE)
+        handler = type(
+            "Handler", (_Handler,), {"metrics": metrics, "statuses": staticmethod(statuses)}
+        )
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
+        except OSError as exc:
+            raise CommandFailed(f"--http {listen}: {exc.strerror or exc}") from exc
+        self.url = f"http://{host}:{self._server.server_address[1]}"
+        # In a thread: it ends with the process, and asks nothing of the copies.
+        threading.Thread(target=self._server.serve_forever, name="follow-http", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    metrics: FollowMetrics
+    statuses: Statuses
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST)
+        elif path == "/health/live":
+            self._answer(200, b"live\n")
+        elif path == "/health/ready":
+            late = [s for s in self.statuses() if s.phase != "live"]
+            told = "".join(f"{s.namespace}/{s.table}: {s.phase}\n" for s in late) or "ready\n"
+            self._answer(503 if late else 200, told.encode())
+        else:
+            self._answer(404, b"/metrics, /health/live, /health/ready\n")
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a scrape is no news."""
