@@ -73,6 +73,10 @@ class Effort:
     replication_messages: int
     replication_tables: tuple[int, ...]
     """Rows of the tables that a flush goes into."""
+    follower_rows: int
+    """Of a first fill."""
+    follower_repeats: int
+    follower_live_s: float
     peer_repeats: int
     peer_touched_bytes: int
     """Memory that is touched once more: by then the peers' files have what was touched before."""
@@ -126,6 +130,9 @@ FORMS = {
         replication_rows=500,
         replication_messages=2,
         replication_tables=(1_000,),
+        follower_rows=20_000,
+        follower_repeats=1,
+        follower_live_s=0.3,
         peer_repeats=1,
         peer_touched_bytes=64 << 20,
         peer_turns=1,
@@ -173,6 +180,9 @@ FORMS = {
         replication_rows=10_000,
         replication_messages=5,
         replication_tables=(100_000,),
+        follower_rows=3_000_000,
+        follower_repeats=3,
+        follower_live_s=4,
         peer_repeats=1,
         peer_touched_bytes=2 << 30,
         peer_turns=2,
@@ -220,6 +230,9 @@ FORMS = {
         replication_rows=10_000,
         replication_messages=20,
         replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),
+        follower_rows=20_000_000,
+        follower_repeats=5,
+        follower_live_s=30,
         peer_repeats=5,
         peer_touched_bytes=8 << 30,
         peer_turns=1,

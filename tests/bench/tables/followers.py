@@ -1,0 +1,176 @@
+"""Tables "followers…": a first fill of a DuckDB file, and how far a follower is behind.
+
+Law of this file: the fill is beside DuckDB's own ``CREATE TABLE AS`` from the same Parquet files,
+in turns, each into a file that is not there and is checkpointed and closed at the end. The lag is
+that of batches at a given pace: from the call that writes one until a reader could find it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from ingester.client import Client
+from ingester.client.follower import Follower, FollowOptions
+from ingester.client.follower.duckdb_sink import DuckDBDatabase, DuckDBSink
+from ingester.client.follower.sink import FollowedTable, Rows
+from tests.bench.asking import fill
+from tests.bench.asking import persist as persist_now
+from tests.bench.effort import Bench
+from tests.bench.report import Table, Target
+from tests.bench.rows import SCHEMA, make_batches
+from tests.bench.samples import Samples, percentile
+from tests.drivers.daemon import Daemon
+
+NAME = "followers"
+_NAMESPACE = "bench"
+_BATCH_ROWS = 10_000
+_PACE_ROWS_S = 100_000
+_PACE = _PACE_ROWS_S / _BATCH_ROWS
+_KEYS = 1_000_000
+_LIVE = pa.schema([*SCHEMA, ("id", pa.int64()), ("batch", pa.int64())])
+_OPTIONS = FollowOptions(wait_s=1.0)
+
+
+def run(bench: Bench) -> list[Table]:
+    """The rates of the first fill, and the lag of a live copy."""
+    return [_fills(bench), _lags(bench)]
+
+
+def _fills(bench: Bench) -> Table:
+    rows = bench.effort.follower_rows
+    table = Table(
+        NAME,
+        f"Followers: the first fill of a DuckDB file, {rows:,} rows in files",
+        ["who", "rows/s", "of CREATE TABLE AS"],
+    )
+    ours: list[float] = []
+    theirs: list[float] = []
+    with bench.daemon(persist__target_file_bytes="32MiB") as daemon:
+        fill(daemon, "t", rows, _BATCH_ROWS)
+        persist_now(daemon, "t")
+        files = daemon.data_dir / "store" / _NAMESPACE / "t" / "v1" / "data"
+        for number in range(bench.effort.follower_repeats):
+            bench.say(f"fill {number}")
+            folder = bench.new_folder()
+            theirs.append(rows / _created(files, folder / "theirs.duckdb", rows))
+            ours.append(rows / _followed(daemon, folder / "ours.duckdb", rows))
+    plain, followed = Samples(tuple(theirs), "/s"), Samples(tuple(ours), "/s")
+    table.add(who="CREATE TABLE AS", rows__s=plain, of_CREATE_TABLE_AS=plain.over(plain))
+    table.add(who="follower", rows__s=followed, of_CREATE_TABLE_AS=followed.over(plain))
+    table.targets.append(Target("first fill, of CREATE TABLE AS", 0.6, followed.over(plain)))
+    return table
+
+
+def _created(files: Path, path: Path, rows: int) -> float:
+    """The seconds that DuckDB takes by itself."""
+    began = time.perf_counter()
+    with duckdb.connect(str(path)) as connection:
+        source = f"read_parquet('{files}/**/*.parquet', hive_partitioning = false)"
+        connection.execute(f"CREATE TABLE t AS SELECT * FROM {source}")
+        found = connection.execute("SELECT count(*) FROM t").fetchall()
+    seconds = time.perf_counter() - began
+    assert found == [(rows,)]
+    return seconds
+
+
+def _followed(daemon: Daemon, path: Path, rows: int) -> float:
+    """The seconds until a follower has all of the table."""
+    began = time.perf_counter()
+    database = DuckDBDatabase(path)
+    follower = Follower(daemon.flight, database.sink, options=_OPTIONS)
+    follower.follow(_NAMESPACE, "t")
+    with follower:
+        follower.wait_current(600)
+        seconds = time.perf_counter() - began
+    database.close()
+    with duckdb.connect(str(path), read_only=True) as reader:
+        assert reader.execute("SELECT count(*) FROM t").fetchall() == [(rows,)]
+    return seconds
+
+
+class _Timed(DuckDBSink):
+    """Says when each batch was in the copy: when the transaction that has it was over."""
+
+    def __init__(
+        self, database: DuckDBDatabase, table: FollowedTable, arrived: dict[int, float]
+    ) -> None:
+        super().__init__(database, table)
+        self._arrived = arrived
+        self._put: set[int] = set()
+
+    def put(self, rows: Rows) -> None:
+        """Put the rows, and remember their batches."""
+        super().put(rows)
+        self._put.update(rows.batch["batch"].unique().to_pylist())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Note the time afterwards."""
+        with super().transaction():
+            yield
+        self._arrived.update(dict.fromkeys(self._put, time.perf_counter()))
+        self._put.clear()
+
+
+def _lags(bench: Bench) -> Table:
+    table = Table(
+        f"{NAME}-lag",
+        f"Followers: from the call that writes a row until it is in the copy; {_PACE_ROWS_S:,}"
+        f" rows/s in batches of {_BATCH_ROWS:,}",
+        ["table", "batches", "p50", "p99"],
+        notes=["in the copy: committed and checkpointed, and the file free for readers"],
+    )
+    for keyed in (False, True):
+        kind = "with a primary key" if keyed else "appended"
+        bench.say(kind)
+        waits = _waits(bench, keyed)
+        p50, p99 = (Samples((percentile(waits, share),), "s") for share in (0.5, 0.99))
+        table.add(table=kind, batches=len(waits), p50=p50, p99=p99)
+        table.targets.append(Target(f"lag of a follower, {kind}, p99", 1.5, p99, below=True))
+    return table
+
+
+def _waits(bench: Bench, keyed: bool) -> np.ndarray:
+    arrived: dict[int, float] = {}
+    path = bench.new_folder() / "live.duckdb"
+    with bench.daemon() as daemon, Client(daemon.flight) as client:
+        client.create_table(
+            _NAMESPACE, "t", _LIVE, primary_key=["id"] if keyed else None, partition_by=[]
+        )
+        database = DuckDBDatabase(path)
+        follower = Follower(
+            daemon.flight, lambda of: _Timed(database, of, arrived), options=_OPTIONS
+        )
+        follower.follow(_NAMESPACE, "t")
+        with follower:
+            follower.wait_current(60)
+            sent = _write(client, max(2, int(bench.effort.follower_live_s * _PACE)))
+            while len(arrived) < len(sent):
+                # Another thread's doing: there is nothing to wait on.
+                time.sleep(0.05)
+                follower.wait_current(60)
+        database.close()
+    return np.array([arrived[number] - at for number, at in sent.items()])
+
+
+def _write(client: Client, batches: int) -> dict[int, float]:
+    """Write so many batches at the pace; when each was begun."""
+    random = np.random.default_rng(1)
+    sent: dict[int, float] = {}
+    with client.writer(_NAMESPACE, "t", _LIVE) as writer:
+        began = time.perf_counter()
+        for number, batch in enumerate(make_batches(_BATCH_ROWS, batches, 0)):
+            ids = pa.array(random.choice(_KEYS, _BATCH_ROWS, replace=False))
+            numbers = pa.array(np.full(_BATCH_ROWS, number))
+            rows = pa.RecordBatch.from_arrays([*batch.columns, ids, numbers], schema=_LIVE)
+            time.sleep(max(0.0, began + number / _PACE - time.perf_counter()))
+            sent[number] = time.perf_counter()
+            writer.write(rows)
+    return sent
