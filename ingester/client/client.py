@@ -258,12 +258,14 @@ class Client:
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
         timestamp_unit: TimestampUnit | None = None,
+        transformers: Sequence[str] | None = None,
     ) -> TableDescription:
         """The description of the table, made or found with the same definition.
 
         Args:
             partition_by: as ``["day(time)", "bucket(16, host)"]``.
             timestamp_unit: ``"us"`` (default) or ``"ns"``.
+            transformers: the daemon's classes that batches go through, as ``["acme.rules:Clean"]``.
 
         Raises:
             InvalidRequest: the table exists with another definition, or this one is not possible.
@@ -278,6 +280,7 @@ class Client:
             "partition_by": arguments.names("partition_by", partition_by, "['day(time)']"),
             "sort_by": arguments.names("sort_by", sort_by, "['host']"),
             "timestamp_unit": timestamp_unit,
+            "transformers": arguments.names("transformers", transformers, "['acme.rules:Clean']"),
         }
         return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
 

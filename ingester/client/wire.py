@@ -86,6 +86,14 @@ class PersistedSize(msgspec.Struct, frozen=True):
     files: int = 0
 
 
+class UsedTransformer(msgspec.Struct, frozen=True, kw_only=True):
+    """A class that a table's batches go through, and the version before where there was one."""
+
+    name: str = msgspec.field(name="class")
+    version: str
+    previous: str | None = None
+
+
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A table as the daemon describes it."""
 
@@ -96,6 +104,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: list[str] | None = None
     sort_by: list[str] | None = None
     timestamp_unit: str = "us"
+    transformers: list[UsedTransformer] = []
     manifest_version: int | None = None
     buffered: BufferedSize = BufferedSize()
     persisted: PersistedSize = PersistedSize()

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ingester.schema.definition import define_table
 from ingester.spark import register
 from ingester.spark.errors import RequestRefused, plainly
 from ingester.spark.options import SourceOptions
@@ -18,7 +19,7 @@ from ingester.spark.source import source, stream_limits
 from ingester.spark.source.source import IngesterSource
 from ingester.spark.source.stream import RefusedStream
 from ingester.spark.source.stream_limits import batch_limit
-from persist.manifest import Manifest
+from persist.manifest import Manifest, Proposal, WriterIdentity, commit
 from persist.store import open_store
 from tests.drivers.wire import Table, create, events, persist, put
 from tests.spark.loading import limits_batches, load
@@ -41,6 +42,24 @@ def frame(spark: SparkSession) -> DataFrame:
     """One row of a table that ``events`` makes."""
     register(spark)
     return spark.createDataFrame([(1,)], "i bigint")
+
+
+def test_a_table_with_transformers_takes_no_rows_past_them(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    name = ("it", "transformed")
+    plain = define_table(pa.schema({"i": pa.int64()}))
+    for primary_key in ([], ["i"]):
+        store = open_store(f"file://{tmp_path}/{len(primary_key)}")
+        made = plain if not primary_key else define_table(plain.schema, primary_key=primary_key)
+        definition = made.with_transformers([("acme.rules:Clean", "1")])
+        manifest = Manifest(store, *name)
+        commit(manifest, None, Proposal(definition.actions()), WriterIdentity("d", "0" * 16, 1))
+        path = f"file://{tmp_path}/{len(primary_key)}/{name[0]}/{name[1]}"
+        with pytest.raises(Exception, match=r"has transformers .acme\.rules:Clean.") as error:
+            frame.write.format("ingester").mode("append").save(path)
+        assert "write by way of a daemon" in told(error)
+        assert manifest.load().file_count == 0
 
 
 def test_append_is_the_one_mode_and_the_others_say_so(

@@ -175,5 +175,12 @@ def _sink(
     said = SourceOptions.write(options)
     manifest, head = said.existing()
     definition = TableDefinition.of_state(manifest.load(head))
+    if definition.transformers:
+        names = ", ".join(each.name for each in definition.transformers)
+        raise WriteRefused(
+            f"table {said.namespace}/{said.table} has transformers ({names}), which its daemons run"
+            " and Spark does not; write by way of a daemon, with ingester.client in foreachBatch"
+            " or mapInArrow, or into another table"
+        )
     kind = UpsertSink if definition.keyed else AppendSink
     return said, kind(said, schema, definition, manifest.root)

@@ -11,20 +11,27 @@ batch. Only :meth:`Transforms.names_of` is for the loop; it looks two things up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
+import structlog
 import trio
 
 from ingester.config.settings import TableSettings, TransformSettings
-from ingester.errors import InvalidRequest, NotAvailable
+from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.observability.status import TransformStatus
 from ingester.write.transform.chain import Chain, Observe, Surroundings
 from ingester.write.transform.failures import FailureLog
 from ingester.write.transform.loading import Loaded, Loader
 from ingester.write.transform.pool import TransformPool
 from persist.table import TableDefinition, TableKey
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 MAX_CLASSES = 16
 """The most transformers of one table."""
@@ -94,11 +101,27 @@ class Transforms:
             names = self._by_settings.get(key, tuple(asked))
             if not names:
                 return definition
-            loaded = await trio.to_thread.run_sync(self._all, names, limiter=self._limiter)
+            loaded = await self._in_thread(self._all, names)
         except NotAvailable as exc:
             raise InvalidRequest(exc.message) from exc
         used = [(each.name, each.version) for each in loaded]
         return replace(definition, transformers=()).with_transformers(used)
+
+    async def load_early(self) -> None:
+        """Load the classes of the settings before a batch needs them, and log which cannot be.
+
+        On the loop.
+        """
+        for name in sorted({name for names in self._by_settings.values() for name in names}):
+            try:
+                await self._in_thread(self._loader.load, name)
+            except IngesterError as exc:
+                log.warning(
+                    "transformer not loaded",
+                    transformer=name,
+                    error=exc.message,
+                    runbook="transformer-missing",
+                )
 
     def is_settled(self, key: TableKey) -> bool:
         """Say whether this daemon's settings say which classes a table has."""
@@ -108,6 +131,12 @@ class Transforms:
         """Count the threads that are busy, and the calls that hang, by class."""
         busy, hung = self._pool.statistics()
         return TransformStatus(busy_threads=busy, hung_calls=hung)
+
+    async def _in_thread(self, call: Callable[[S], T], argument: S) -> T:
+        """Make a call that waits for users' code; a stop does not wait for it."""
+        return await trio.to_thread.run_sync(
+            call, argument, limiter=self._limiter, abandon_on_cancel=True
+        )
 
     def _all(self, names: Sequence[str]) -> list[Loaded]:
         return [self._loader.load(name) for name in names]

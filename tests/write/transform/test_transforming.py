@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.client import Client, InvalidRequest
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import Source
 from tests.drivers.wire import (
@@ -365,6 +366,30 @@ def test_create_table_refuses_a_class_that_cannot_be(
     assert words in str(caught.value)
     with pytest.raises(KeyError):
         describe(client, table)
+
+
+def test_the_client_library_names_classes_and_shows_them(daemon: Daemon, table: Table) -> None:
+    with Client(daemon.flight) as client:
+        made = client.create_table(*table, NUMBERS, transformers=[f"{MODULE}:Evens"])
+        assert [(each.name, each.version) for each in made.transformers] == [
+            (f"{MODULE}:Evens", "1")
+        ]
+        client.write(*table, numbers(1, 4))
+        with client.writer(*table, NUMBERS, keep_until_durable=True) as writer:
+            for first in (11, 13, 15):
+                writer.write(numbers(first, 1))
+            assert writer.close().batches == 3
+        assert client.query(*table)["i"].to_pylist() == [2, 4]
+        with pytest.raises(InvalidRequest, match="does not allow it"):
+            client.create_table("tr", "never", NUMBERS, transformers=["os:system"])
+
+
+def test_classes_of_the_settings_that_cannot_be_loaded_are_told_at_the_start(
+    daemon: Daemon,
+) -> None:
+    told = daemon.stderr_file.read_text()
+    assert told.count("transformer not loaded") == 2
+    assert "transformer-missing" in told
 
 
 def test_create_table_again_is_fine_with_the_same_classes_only(
