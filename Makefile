@@ -86,6 +86,10 @@ bench: setup ## Print the benchmark table
 crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (30 min; ARGS="--kills 30")
 	@$(PY) -m tests.crash $(ARGS)
 
+.PHONY: follow
+follow: setup ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
+	@$(PY) -m tests.follower $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

@@ -212,3 +212,25 @@ TestPlain = Plain.TestCase
 TestPlain.settings = _SETTINGS
 TestPlainKeyed = PlainKeyed.TestCase
 TestPlainKeyed.settings = _SETTINGS
+
+
+def _copy_of(world: World, disk: Disk) -> TableCopy:
+    table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
+    sink = Guard(MemorySink(table, disk), lambda *_: None)
+    source = Source(WorldFiles(world), WorldFeed(world))
+    return open_or_build(Opening(table, Selection("s")), source, Place(sink, OwnStates(disk)))
+
+
+def test_a_key_that_came_live_and_was_deleted_while_the_copy_was_behind_is_gone() -> None:
+    world, disk = World(keyed=True), Disk()
+    copy = _copy_of(world, disk)
+    for _ in range(3):
+        copy.advance(0.0)
+    world.write({0: ([{"p": 0, "id": 1, "v": "a"}, {"p": 0, "id": 2, "v": "b"}], [])})
+    copy.advance(0.0)
+    world.write({0: ([], [{"p": 0, "id": 1}])})
+    world.flush(0)
+    world.forget()
+    for _ in range(3):
+        copy.advance(0.0)
+    assert content(disk, keyed=True) == world.truth()

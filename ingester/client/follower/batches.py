@@ -86,30 +86,32 @@ def merged(
 
 def last_of_each_key(table: pa.Table, primary_key: Sequence[str]) -> np.ndarray | None:
     """The places of the last row of each key, rising; None where each key comes once."""
-    keys = table.select(list(primary_key)).rename_columns(
-        [f"k{n}" for n in range(len(primary_key))]
-    )
-    numbered = keys.append_column("n", pa.array(np.arange(table.num_rows)))
-    found = numbered.group_by(keys.column_names, use_threads=False).aggregate([("n", "max")])
-    if found.num_rows == table.num_rows:
-        return None
-    return np.sort(found.column("n_max").to_numpy())
+    numbers, count = _key_numbers([table.column(name) for name in primary_key])
+    last = np.full(count, -1)
+    last[numbers] = np.arange(table.num_rows)  # of equal numbers the last one stays
+    found = last[last >= 0]
+    return None if len(found) == table.num_rows else np.sort(found)
 
 
 def missing_keys(keys: pa.Table, there: pa.Table) -> pa.Table:
     """The keys that are not among others; both have the columns of a primary key alone."""
-    names = keys.column_names
-    marked = pa.concat_tables(
-        [
-            side.rename_columns([f"k{n}" for n in range(len(names))]).append_column(
-                "n", pa.array(np.full(side.num_rows, mark, np.int8))
-            )
-            for mark, side in enumerate((keys, there.cast(keys.schema)))
-        ]
-    )
-    found = marked.group_by(marked.column_names[:-1], use_threads=False).aggregate([("n", "max")])
-    only = found.filter(pc.equal(found.column("n_max"), 0))
-    return only.select(marked.column_names[:-1]).rename_columns(names)
+    both = pa.concat_tables([keys, there.cast(keys.schema)])
+    numbers, count = _key_numbers(both.columns)
+    found = np.zeros(count, np.bool_)
+    found[numbers[keys.num_rows :]] = True
+    return keys.filter(pa.array(~found[numbers[: keys.num_rows]]))
+
+
+def _key_numbers(columns: Sequence[pa.ChunkedArray]) -> tuple[np.ndarray, int]:
+    """A number for each row, the same for equal keys alone, and how many numbers there are."""
+    numbers, count = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        pairs = numbers * max(1, len(encoded.dictionary)) + codes
+        distinct, numbers = np.unique(pairs, return_inverse=True)
+        count = len(distinct)
+    return numbers, max(1, count)
 
 
 def from_file(rows: pa.Table, part: str) -> Rows:

@@ -11,7 +11,7 @@ files, beside the rows of those files. Where both are the same nothing is read. 
 fell behind, an adopted log, an origin that went to another daemon, operations lost with a disk),
 the groups are taken back and the files are read. In a keyed table a flush is covered if a group
 reaches up to where the flush does; else the keys of the partition's files that went and the rows of
-those that came are the difference.
+those that came are the difference, or where rows came live the partition is read anew.
 
 Compaction changes no row; any other removal in a table without a key has the partition read anew.
 """
@@ -182,7 +182,10 @@ def fold_keyed(
             plan.retired.append(group)
         else:
             left.add(group.partition)
-    plan.diffs = sorted(uncovered, key=repr)
+    # Keys that came live and are in neither version's files may have gone since.
+    live = {group.partition for group in ledger}
+    plan.diffs = sorted(uncovered - live, key=repr)
+    plan.reloads = sorted(uncovered & live, key=repr)
     # What a daemon had acknowledged when another one took the table over may never be in files.
     moved = len(ledger) > 0 and _owner(before) != _owner(now)
     plan.resync = bool(uncovered & left) or moved

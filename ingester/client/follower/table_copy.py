@@ -307,7 +307,7 @@ class TableCopy:
         before = self._state_of_version()
         plan = self._plan(before, now) if now.version != before.version else Fold()
         if emptied is not None:
-            plan.reloads += emptied
+            plan.reloads = list(dict.fromkeys([*plan.reloads, *emptied]))
             plan.diffs = [partition for partition in plan.diffs if partition not in emptied]
         elif plan.resync:
             raise Resync

@@ -1,0 +1,28 @@
+"""``python -m tests.follower``: the long form of the kills."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from tests.follower.kills import Campaign
+
+
+def main() -> None:
+    """Kill followers and daemons, and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Campaign(asked.folder or Path(folder), asked.seed, print) as campaign,
+    ):
+        report = campaign.run(asked.kills)
+    print(f"equal after {dict(report.kills)} kills: {report.rows} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""A follower in a process of its own, which runs until it is killed.
+
+python -m tests.follower.follower_process ENDPOINT FILE NAMESPACE/TABLE …
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ingester.client.follower import Follower, FollowOptions
+from ingester.client.follower.duckdb_sink import DuckDBDatabase
+
+
+def main(endpoint: str, file: str, *tables: str) -> None:
+    """Follow until the end of the process."""
+    database = DuckDBDatabase(Path(file))
+    options = FollowOptions(wait_s=1.0, room=1, connect_s=60.0)
+    follower = Follower(endpoint, database.sink, options=options)
+    for table in tables:
+        namespace, name = table.split("/")
+        follower.follow(namespace, name)
+    with follower:
+        follower.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

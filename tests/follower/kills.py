@@ -1,0 +1,144 @@
+"""Followers and daemons that are killed under load; at the end the file has what the table has.
+
+The follower is a process with a DuckDB file. At random moments it is killed, or the daemon, or
+both. Buffers are flushed every second and kept for a second after that, so that a follower that was
+away often has to go on from files.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ingester.client import Client
+from ingester.client.follower import Follower
+from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from tests.drivers.daemon import ROOT, Daemon
+from tests.follower.load import NAMESPACE, PATIENT, TABLES, Load
+
+
+@dataclass
+class Report:
+    """What happened."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+class Campaign:
+    """A daemon, a follower and their load in a folder."""
+
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None] = lambda text: None):
+        self._file = folder / "copy.duckdb"
+        self._log = folder / "follower.stderr"
+        self._rng = random.Random(seed)
+        self._seed = seed
+        self._say = say
+        self._follower: subprocess.Popen[bytes] | None = None
+        self._daemon = Daemon.start(
+            folder / "d", persist__max_age="1s", query__tail_retain="1s", memory__limit="512MiB"
+        )
+        # The same address over all restarts.
+        self._daemon.launch.arguments = ("--flight", self._daemon.flight.removeprefix("grpc://"))
+
+    def __enter__(self) -> Campaign:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill_follower()
+        self._daemon.kill()
+
+    def run(self, kills: int) -> Report:
+        """Kill so many times; then compare."""
+        report = Report()
+        load = Load(self._daemon.flight, self._seed)
+        load.create()
+        with load:
+            while report.kills.total() < kills:
+                self._start_follower()
+                time.sleep(self._rng.choice([0.3, 1.0, 2.0, 3.0]) * self._rng.random() + 0.8)
+                self._check_follower()
+                what = self._rng.choice(["follower", "follower", "daemon", "both"])
+                if what != "daemon":
+                    self._kill_follower()
+                if what != "follower":
+                    self._daemon.kill()
+                    time.sleep(self._rng.random())
+                    self._daemon = self._daemon.again()
+                report.kills[what] += 1
+                self._say(f"{report.kills.total()} kills, {load.written} rows written")
+        self._kill_follower()
+        self._compare(report)
+        return report
+
+    def _start_follower(self) -> None:
+        if self._follower is None:
+            names = [f"{NAMESPACE}/{table}" for table in TABLES]
+            command = [sys.executable, "-m", "tests.follower.follower_process"]
+            with self._log.open("ab") as stderr:
+                self._follower = subprocess.Popen(
+                    [*command, self._daemon.flight, str(self._file), *names],
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    cwd=ROOT,
+                )
+
+    def _check_follower(self) -> None:
+        assert self._follower is not None
+        assert self._follower.poll() is None, self._log.read_text()[-4000:]
+
+    def _kill_follower(self) -> None:
+        if self._follower is not None:
+            self._follower.kill()
+            self._follower.wait()
+            self._follower = None
+
+    def _compare(self, report: Report) -> None:
+        """Compare the file with the daemon's answer, and with the files once all is in these."""
+        with Client(self._daemon.flight, retry=PATIENT) as client:
+            database = DuckDBDatabase(self._file)
+            follower = Follower(self._daemon.flight, database.sink)
+            for table in TABLES:
+                follower.follow(NAMESPACE, table)
+            wanted = {table: rows_of(client.query(NAMESPACE, table)) for table in TABLES}
+            with follower:
+                follower.wait_current(60.0)
+            database.close()
+            for table in TABLES:
+                assert_equal(table, self._rows_in_file(table), wanted[table])
+                report.rows[table] = wanted[table].total()
+            for done in client.persist():
+                found = client.query(NAMESPACE, done.table, version=done.manifest_version)
+                assert_equal(f"{done.table} in files", rows_of(found), wanted[done.table])
+
+    def _rows_in_file(self, table: str) -> Counter[Any]:
+        with duckdb.connect(str(self._file), read_only=True) as connection:
+            return rows_of(connection.sql(f'SELECT * FROM "{table}"').to_arrow_table())
+
+
+def rows_of(table: pa.Table) -> Counter[Any]:
+    """Each row as its values that are not null."""
+    names = sorted(table.column_names)
+    return Counter(
+        tuple((name, row[name]) for name in names if row[name] is not None)
+        for row in table.to_pylist()
+    )
+
+
+def assert_equal(what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
+    """Fail, with some rows, where they differ."""
+    missing, extra = wanted - found, found - wanted
+    assert not missing and not extra, (
+        f"{what}: {missing.total()} rows are missing, {extra.total()} too many, of"
+        f" {wanted.total()}; missing {list(missing)[:3]}, too many {list(extra)[:3]}"
+    )
