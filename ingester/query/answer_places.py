@@ -51,6 +51,11 @@ class AnswerPlaces:
         """The number of all answers under way."""
         return self._taken["query"] + self._taken["live"]
 
+    @property
+    def followers(self) -> int:
+        """The number of calls of followers, waiting and answered."""
+        return self._taken["live"] + self.waiting
+
     def check(self, kind: Kind) -> None:
         """See that there is a place, beside those who wait.
 

@@ -5,7 +5,8 @@
 
 Law of this file: whoever waits holds a thread of gRPC's and a place of a follower, and nothing of
 the table; it is woken by events alone. A table that nobody waits for is not told of
-operations at all. Under constant writes a table's followers are woken once in :data:`PULSE_S`.
+operations at all. Under constant writes a table's followers are woken once in :data:`PULSE_S`,
+more seldom where there are many.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from ingester.tables.catalog import Catalog
 
 PULSE_S = 0.02
 """The time in which a table's new operations are told at most once."""
+FOLLOWER_S = 0.002
+"""The same, for each follower that calls: a call costs some half a millisecond of a processor."""
 FOLLOWED_S = 5.0
 """The time after its last call in which a table is looked after as one that is followed."""
 
@@ -52,8 +55,12 @@ class _Followed:
         self.table.on_applied = None
         self.changed.set()
 
-    def is_due(self, after: Position, version: int) -> bool:
-        """Whether whoever has this position and version is to be told something now."""
+    def is_due(self, after: Position, version: int, pulse_s: float) -> bool:
+        """Whether whoever has this position and version is to be told something now.
+
+        Args:
+            pulse_s: the time between two pulses.
+        """
         if self.table.state.version != version:
             return True
         if self.table.newest <= after:
@@ -61,15 +68,15 @@ class _Followed:
         if after < self.pulsed:
             return True
         now = time.monotonic()
-        if now < self.pulsed_at + PULSE_S:
+        if now < self.pulsed_at + pulse_s:
             return False
         self.pulsed, self.pulsed_at = Position(*self.table.newest), now
         return True
 
-    async def change(self, after: Position) -> None:
+    async def change(self, after: Position, pulse_s: float) -> None:
         """Wait for an operation or another version, or where there is one for the next pulse."""
         if self.table.newest > after:
-            await trio.sleep(max(0.0, self.pulsed_at + PULSE_S - time.monotonic()))
+            await trio.sleep(max(0.0, self.pulsed_at + pulse_s - time.monotonic()))
             return
         if self.changed.is_set():
             self.changed = trio.Event()
@@ -152,12 +159,12 @@ class LiveFeed:
         version = _told(ticket)
         version = table.state.version if version == NO_VERSION else version
         wait_s = DEFAULT_WAIT_S if ticket.wait_s is None else ticket.wait_s
-        if wait_s and not followed.is_due(after, version):
+        if wait_s and not followed.is_due(after, version, self._pulse_s()):
             with self._place(followed, wait_s, is_gone):
-                while not followed.is_due(after, version):
+                while not followed.is_due(after, version, self._pulse_s()):
                     if self._stopping:
                         raise Stopping("the daemon is stopping", retry_after_s=1.0)
-                    await followed.change(after)
+                    await followed.change(after, self._pulse_s())
 
     def answer(self, table: TableBuffer, ticket: Ticket) -> AnswerStream:
         """Open the answer of now. Any thread.
@@ -166,15 +173,21 @@ class LiveFeed:
             InvalidRequest, StaleVersion, Stopping, TooManyStreams
         """
         after, tails = self._start(table, ticket), self._tails
-        snapshot = tails.snapshot(table, after, _known(ticket))
-        if isinstance(snapshot, Gone):
-            raise _stale(table, BEGINNING if after is None else after, snapshot)
-        live = snapshot
+        # In turns: many are woken at once, and writers are not to wait for all of them.
+        with self._queries.row_groups.scheduler.turn():
+            snapshot = tails.snapshot(table, after, _known(ticket))
+            if isinstance(snapshot, Gone):
+                raise _stale(table, BEGINNING if after is None else after, snapshot)
+            live = snapshot
 
-        def reader(selection: Selection, row_groups: RowGroupCache) -> LiveReader:
-            return LiveReader(live, selection, row_groups, tails.rows)
+            def reader(selection: Selection, row_groups: RowGroupCache) -> LiveReader:
+                return LiveReader(live, selection, row_groups, tails.rows)
 
-        return self._queries.answer(table, snapshot, ticket, reader)
+            return self._queries.answer(table, snapshot, ticket, reader)
+
+    def _pulse_s(self) -> float:
+        """The time between two pulses of a table: more where more followers are to be told."""
+        return max(PULSE_S, FOLLOWER_S * self._queries.places.followers)
 
     def _start(self, table: TableBuffer, ticket: Ticket) -> Position | None:
         """The position that an answer begins behind; None for that of now."""

@@ -72,6 +72,8 @@ def groups_after(
         span = rows.span(after_seq, cut)
         if span is not None:
             groups.append(Group(handle, rows.row_after(after_seq), rows.row_after(cut), *span))
+    # As they were begun: whatever partition a key was in before, its newest row comes last.
+    groups.sort(key=lambda group: group.handle.first_seq)
     more = cut < last or len(own) < len(tails)
     return Groups(tuple(groups), Position(epoch, cut) if more else max(after, now), more)
 

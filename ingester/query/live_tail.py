@@ -166,13 +166,18 @@ class LiveTails:
             gone = tail.gone.behind(after, version)
             if gone is not None:
                 return gone
+            # Only what is needed: the loop may be waiting for the lock.
             tails = [
                 Tail(handle, kept.rows)
                 for handle, kept in tail.kept.items()
-                if kept.version > version
+                if kept.version > version and (handle.epoch, handle.last_seq) > after
             ]
-            tails += [Tail(handle, handle.rows) for handle in table.handles()]
-            tails = [each for each in tails if each.last > after]
+            if table.newest > after:
+                tails += [
+                    Tail(handle, handle.rows)
+                    for handle in table.handles()
+                    if (handle.epoch, handle.last_seq) > after
+                ]
         found = groups_after(tails, after, upto, limit)
         return LiveSnapshot(
             definition=definition,
