@@ -75,6 +75,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
     recent = _part(_part(status, "rates"), "last_10s")
     rate = float(recent.get("rows_per_s") or 0)
     work, log = _part(status, "persist"), _part(status, "log")
+    states = _part(status, "checkpoints")
     streams, cleaned = _part(status, "streams"), _part(status, "clean_up")
     facts = [
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
@@ -88,6 +89,11 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
+        (
+            "checkpoints",
+            f"{shown(states.get('count'))}, {size(states.get('bytes'))};"
+            f" {shown(states.get('pending'))} in the log only",
+        ),
         ("streams", f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled"),
         (
             "clean-up",

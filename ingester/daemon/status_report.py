@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from ingester import __version__
+from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.errors import kind_of
@@ -22,6 +23,7 @@ from ingester.observability.gauges import Gauges
 from ingester.observability.logs import Problem
 from ingester.observability.status import (
     Admission,
+    CheckpointStatus,
     Identity,
     LogStatus,
     Memory,
@@ -30,7 +32,9 @@ from ingester.observability.status import (
     Reason,
     Status,
     StreamStatus,
+    TableStatus,
 )
+from ingester.origins.checkpoints import CheckpointTotals
 
 
 class StatusReport:
@@ -82,10 +86,11 @@ class StatusReport:
             identity=_identity(runtime),
             admission=_admission(runtime),
             rates=runtime.rates.spans(),
-            tables=[table.statistics() for _, table in sorted(runtime.tree.tables.items())],
+            tables=[_table(runtime, table) for _, table in sorted(runtime.tree.tables.items())],
             persist=_persists(runtime),
             log=_log(runtime),
             origins=runtime.known_origins.statistics(),
+            checkpoints=_checkpoints(runtime.tree.checkpoints.statistics()),
             streams=runtime.queries.statistics(),
             clean_up=runtime.garbage_collector.statistics(),
             transform=runtime.transforms.statistics(),
@@ -174,6 +179,15 @@ def _memory(ledger: MemoryStatistics) -> Memory:
 
 def _persists(runtime: Runtime) -> PersistStatus:
     return runtime.instrumentation.persists(runtime.flusher.statistics())
+
+
+def _table(runtime: Runtime, table: TableBuffer) -> TableStatus:
+    checkpoints = _checkpoints(runtime.tree.checkpoints.statistics(table.key))
+    return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
+
+
+def _checkpoints(totals: CheckpointTotals) -> CheckpointStatus:
+    return msgspec.convert(totals, CheckpointStatus, from_attributes=True)
 
 
 def _log(runtime: Runtime) -> LogStatus:

@@ -94,6 +94,16 @@ class Persisted(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
 
 
+class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The states of sources: of a table, or of all that are open."""
+
+    count: int = 0
+    bytes: int = 0
+    """Bytes of states, and of those that they share."""
+    pending: int = 0
+    """Partitions whose newest state is in the log only."""
+
+
 class TransformerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A class that a table's batches go through, and its version when it was last put in force."""
 
@@ -120,6 +130,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     buffered: Buffered
     persisted: Persisted
     oldest_buffered_s: float | None = None
+    checkpoints: CheckpointStatus = CheckpointStatus()
     """Age of the oldest row that is not yet in a file; null when nothing is buffered."""
     transformers: list[TransformerStatus] = []
     """The classes that the table's batches go through, in order."""
@@ -207,6 +218,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     persist: PersistStatus
     log: LogStatus
     origins: list[OriginStatus]
+    checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()

@@ -115,6 +115,31 @@ def test_status_has_identity_admission_rates_tables_queue_log_origins_and_errors
     assert isinstance(status["errors"], list)
 
 
+def test_status_counts_the_states_of_sources_in_all_and_by_table(
+    shared: Daemon, client: fl.FlightClient, table: Table
+) -> None:
+    def counts() -> tuple[dict[str, int], dict[str, int]]:
+        status = _json(f"{shared.http}/api/status")
+        (mine,) = [t for t in status["tables"] if (t["namespace"], t["table"]) == table]
+        return status["checkpoints"], mine["checkpoints"]
+
+    checkpoint = {"partition": "p", "state": "AAAA"}
+    create(client, table, events(0, 1).schema)
+    before, mine = counts()
+    assert mine == {"count": 0, "bytes": 0, "pending": 0}
+    put(client, table, events(0, 10), origin="states", metadata=[
+        {"sequence": 5, "checkpoint": {**checkpoint, "shared": "AAAAAAAA"}}
+    ])  # fmt: skip
+    put(client, table, events(10, 20), metadata=[{"checkpoint": {**checkpoint, "partition": "q"}}])
+    after, mine = counts()
+    assert (mine["count"], mine["pending"]) == (2, 2)
+    assert after == {name: before[name] + mine[name] for name in before}
+    persist(client, table)
+    after, mine = counts()
+    assert mine == {"count": 2, "bytes": 12, "pending": 0}
+    assert after == {name: before[name] + mine[name] for name in before}
+
+
 def test_files_of_keyed_answers_are_shown_while_they_are_there(
     shared: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
