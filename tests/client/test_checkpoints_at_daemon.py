@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,16 @@ def test_more_shared_bytes_than_a_daemon_remembers_of_a_stream(client: Client) -
                 writer.write(batch(n), Checkpoint(f"p{n}", b"%d" % turn, shared))
     found = [client.checkpoint(*TABLE, f"p{n}") for n in range(40)]
     assert [(each.state, each.shared) for each in found] == [(b"2", shared) for shared in many]
+
+
+def test_a_listed_state_says_when_it_came(client: Client) -> None:
+    for n in range(3):
+        before = datetime.datetime.now(datetime.UTC)
+        client.put_checkpoint(*TABLE, f"p{n}", b"")
+        [*_, listed] = client.checkpoints()
+        assert listed.at is not None
+        past = datetime.datetime.now(datetime.UTC)
+        assert before - datetime.timedelta(milliseconds=1) <= listed.at <= past
 
 
 def test_the_largest_states_pass(client: Client) -> None:
