@@ -21,7 +21,8 @@ the user's own, which ``user_class`` finds and checks.
 
 Into DuckDB: ``duckdb_sink`` keeps rows and states in one transaction of a ``duckdb_file``, which
 readers may open in between. ``duckdb_catalog`` says what is in it beside the rows, ``duckdb_rows``
-has the SQL on these, and ``duckdb_types`` which of DuckDB's types each of ours is.
+has the SQL on these, and ``duckdb_types`` which of DuckDB's types each of ours is. A reader opens
+the file with ``duckdb_reader``.
 
 Into Parquet: ``parquet_sink`` makes a folder for each transaction and points readers to it;
 ``parquet_files`` are rows with their groups in the footer.
@@ -30,6 +31,7 @@ A copy equals the table up to the position that its state names, or says that it
 here imports the daemon. Start reading at ``table_copy``.
 """
 
+from ingester.client.follower.duckdb_reader import open_copy as open_copy
 from ingester.client.follower.errors import (
     FellBehind as FellBehind,
 )

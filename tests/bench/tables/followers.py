@@ -7,6 +7,9 @@ that of batches at a given pace: from the call that writes one until a reader co
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +26,10 @@ from ingester.client.follower.sink import FollowedTable, Rows
 from tests.bench.asking import fill
 from tests.bench.asking import persist as persist_now
 from tests.bench.effort import Bench
-from tests.bench.report import Table, Target
+from tests.bench.report import Cell, Table, Target
 from tests.bench.rows import SCHEMA, make_batches
 from tests.bench.samples import Samples, percentile
-from tests.drivers.daemon import Daemon
+from tests.drivers.daemon import ROOT, Daemon
 
 NAME = "followers"
 _NAMESPACE = "bench"
@@ -124,21 +127,32 @@ def _lags(bench: Bench) -> Table:
         f"{NAME}-lag",
         f"Followers: from the call that writes a row until it is in the copy; {_PACE_ROWS_S:,}"
         f" rows/s in batches of {_BATCH_ROWS:,}",
-        ["table", "batches", "p50", "p99"],
-        notes=["in the copy: committed and checkpointed, and the file free for readers"],
+        ["table", "batches", "p50", "p99", "a reader opens it, p50", "p99 of that"],
+        notes=[
+            "in the copy: committed and checkpointed, and the file free for readers",
+            "a reader in another process opens, counts and closes the file twice a second",
+        ],
     )
-    for keyed in (False, True):
+    for keyed, read in ((False, False), (True, False), (True, True)):
         kind = "with a primary key" if keyed else "appended"
         bench.say(kind)
-        waits = _waits(bench, keyed)
+        waits, openings = _waits(bench, keyed, read)
         p50, p99 = (Samples((percentile(waits, share),), "s") for share in (0.5, 0.99))
-        table.add(table=kind, batches=len(waits), p50=p50, p99=p99)
-        table.targets.append(Target(f"lag of a follower, {kind}, p99", 1.5, p99, below=True))
+        cells: dict[str, Cell] = {}
+        if read:
+            for share, name in ((0.5, "a reader opens it, p50"), (0.99, "p99 of that")):
+                cells[name] = Samples((percentile(openings, share),), "s")
+        else:
+            table.targets.append(Target(f"lag of a follower, {kind}, p99", 1.5, p99, below=True))
+        table.add(table=kind, batches=len(waits), p50=p50, p99=p99, **cells)
     return table
 
 
-def _waits(bench: Bench, keyed: bool) -> np.ndarray:
+def _waits(bench: Bench, keyed: bool, read: bool) -> tuple[np.ndarray, np.ndarray]:
+    """How long each batch took to be in the copy, and a reader to open it meanwhile."""
     arrived: dict[int, float] = {}
+    openings: list[float] = []
+    seconds = bench.effort.follower_live_s
     path = bench.new_folder() / "live.duckdb"
     with bench.daemon() as daemon, Client(daemon.flight) as client:
         client.create_table(
@@ -151,13 +165,22 @@ def _waits(bench: Bench, keyed: bool) -> np.ndarray:
         follower.follow(_NAMESPACE, "t")
         with follower:
             follower.wait_current(60)
-            sent = _write(client, max(2, int(bench.effort.follower_live_s * _PACE)))
+            reader = _reader(path, seconds) if read else None
+            sent = _write(client, max(2, int(seconds * _PACE)))
             while len(arrived) < len(sent):
                 # Another thread's doing: there is nothing to wait on.
                 time.sleep(0.05)
                 follower.wait_current(60)
+            if reader is not None:
+                openings = json.loads(reader.communicate()[0])
         database.close()
-    return np.array([arrived[number] - at for number, at in sent.items()])
+    waits = np.array([arrived[number] - at for number, at in sent.items()])
+    return waits, np.array(openings)
+
+
+def _reader(path: Path, seconds: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.bench.copy_reader", str(path), str(seconds)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 def _write(client: Client, batches: int) -> dict[int, float]:
