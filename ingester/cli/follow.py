@@ -198,9 +198,9 @@ def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
         {
             "namespace": status.namespace,
             "table": status.table,
+            "version": status.version,
             "phase": status.phase,
             "error": status.error,
-            "version": status.version,
             "files": status.progress.files[0],
             "put_rows": status.progress.put_rows,
             "deleted_rows": status.progress.deleted_rows,
@@ -210,5 +210,5 @@ def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    headings = ["namespace", "table", "phase", "version", "files", "rows put", "keys deleted"]
+    headings = ["namespace", "table", "version", "phase", "files", "rows put", "keys deleted"]
     print_table(headings, [[v for k, v in fact.items() if k != "error"] for fact in facts])

@@ -119,7 +119,7 @@ def test_columns_and_filter_choose_what_the_copy_has_and_another_choice_builds_i
     done = run(*asked, "--filter", "id >= 8")
     assert done.returncode == 0
     assert seen(path, "chosen", "*") == [(8, "h8"), (9, "h9")]
-    assert done.stdout.decode().splitlines()[0].split()[:3] == ["namespace", "table", "phase"]
+    assert done.stdout.decode().splitlines()[0].split()[:3] == ["namespace", "table", "version"]
 
 
 def test_a_follower_goes_on_after_a_kill_and_ends_in_order_at_a_signal(

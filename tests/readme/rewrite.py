@@ -14,7 +14,7 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / name
-        for name in ("tour.md", "exactly_once.md", "sources.md", "transformers.md")
+        for name in ("tour.md", "exactly_once.md", "sources.md", "transformers.md", "followers.md")
     ),
 )
 
