@@ -61,7 +61,10 @@ class UnknownTable(IngesterError):
 
 
 class NotAvailable(IngesterError):
-    """This version does not have the action or the feature."""
+    """This version does not have the action or the feature, or the daemon not the transformer.
+
+    The caller does without, or tells the operator.
+    """
 
 
 # The caller may retry later.
@@ -146,7 +149,7 @@ class OwnedElsewhere(Refused):
 
 
 class TooSlow(IngesterError):
-    """The client was too slow or silent for too long, or a deadline has passed.
+    """The client was too slow or silent for too long, or a transformer; or a deadline has passed.
 
     The caller asks again.
     """

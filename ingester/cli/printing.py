@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -32,9 +32,9 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title
     Console(width=width, highlight=False, soft_wrap=width is not None).print(table)
 
 
-def print_line(text: str) -> None:
-    """Print one line on standard output."""
-    print(text, flush=True)
+def print_line(text: str, output: TextIO | None = None) -> None:
+    """Print one line, on standard output unless it is said where."""
+    print(text, flush=True, file=output)
 
 
 def shown(value: object) -> str:

@@ -3,9 +3,11 @@
 import gc
 import importlib
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -29,12 +31,16 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
     from ingester.daemon.process import serve as run
 
     gc.enable()
-    end_process(run(settings, announce))
+    # Standard output has one line: what transformers print would fill a pipe that nobody reads.
+    output = sys.stdout
+    with redirect_stdout(sys.stderr):
+        code = run(settings, lambda facts: announce(facts, output))
+    end_process(code)
 
 
-def announce(facts: Mapping[str, Any]) -> None:
+def announce(facts: Mapping[str, Any], output: TextIO) -> None:
     """Print the one line that says that writes are accepted."""
-    print_line(json.dumps({"event": "ready"} | dict(facts)))
+    print_line(json.dumps({"event": "ready"} | dict(facts)), output)
 
 
 def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool) -> None:

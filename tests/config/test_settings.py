@@ -168,3 +168,59 @@ def test_the_smallest_group_limit_counts(tmp_path: Path) -> None:
     (tmp_path / "tree/a/b/memory.max").write_text("max\n")
     assert usable_bytes(groups, tmp_path / "tree") == 10 * MiB
     assert usable_bytes(tmp_path / "none", tmp_path / "tree") > 10 * MiB
+
+
+TRANSFORMED = """
+[tables."shop/visits"]
+transformers = ["acme.rules:Clean", "acme.lib:Hide"]
+
+[tables."shop/raw"]
+transformers = []
+
+[transform]
+allowed = ["acme.*"]
+timeout = "250ms"
+"""
+
+
+def test_tables_have_settings_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "ingester.toml"
+    file.write_text(TRANSFORMED)
+    loaded = load({}, {}, file).settings
+    assert loaded.tables["shop/visits"].transformers == ["acme.rules:Clean", "acme.lib:Hide"]
+    assert loaded.tables["shop/raw"].transformers == []
+    assert loaded.transform.allowed == ["acme.*"]
+    environment = {
+        "INGESTER_TABLES": '{"shop/visits": {"transformers": ["acme.rules:Clean"]}}',
+        "INGESTER_TRANSFORM__ALLOWED": "acme.rules, acme.lib.*",
+    }
+    loaded = load({}, environment, None).settings
+    assert list(loaded.tables) == ["shop/visits"]
+    assert loaded.transform.allowed == ["acme.rules", "acme.lib.*"]
+    environment["INGESTER_TRANSFORM__ALLOWED"] = '["acme"]'
+    assert load({}, environment, None).settings.transform.allowed == ["acme"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[tables."visits"]', "'visits' is not namespace/table"),
+        ('[tables."a/b/c"]', "'a/b/c' is not namespace/table"),
+        ('[tables."a/b"]\ntransformer = ["m:C"]', "'a/b': Object contains unknown field"),
+        ('[tables."a/b"]\ntransformers = "m:C"', "'a/b': Expected `array | null`"),
+        ('[tables."a/b"]\ntransformers = ["C"]', "'C' is not package.module:Class"),
+        ('[tables."a/b"]\ntransformers = ["m:C", "m:C"]', "names a class twice"),
+        ("tables = 3", "3 is not a table"),
+        ("[transform]\nallowed = 3", "transform.allowed: Expected `array`"),
+        ("[transform]\nallowed = [3]", "transform.allowed: Expected `str`"),
+        ("[transform]\nthreads = 0", "transform.threads: 0 is out of range"),
+    ],
+)
+def test_settings_of_tables_that_cannot_be_are_refused_by_name(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "ingester.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load({}, {}, file)
+    assert words in str(caught.value)

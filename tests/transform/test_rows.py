@@ -51,6 +51,12 @@ def test_rows_keep_their_order_whatever_becomes_of_them() -> None:
     assert made.to_pydict() == {"i": [10, 2, 40], "s": ["a", None, "d"]}
 
 
+def test_a_slice_of_a_batch_is_its_rows_alone() -> None:
+    kinds = {2: UNCHANGED, 3: {"i": 30, "s": "x"}}
+    made = through(NUMBERS.slice(1, 2), lambda row: kinds[row["i"]])
+    assert made.to_pydict() == {"i": [2, 30], "s": [None, "x"]}
+
+
 def test_all_unchanged_is_unchanged_and_none_left_is_skip() -> None:
     assert through(NUMBERS, lambda row: UNCHANGED) is UNCHANGED
     assert through(NUMBERS, lambda row: SKIP) is SKIP

@@ -42,6 +42,23 @@ class Evens(Transformer):
         return UNCHANGED if pc.all(even).as_py() else batch.filter(even)
 
 
+class Same(Transformer):
+    """Changes nothing."""
+
+    version = "1"
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        return UNCHANGED
+
+
+class Prints(Transformer):
+    """Says what it does, at length."""
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        print("printed " * 1024)
+        return UNCHANGED
+
+
 class Described(Transformer):
     """Takes ``raw`` (text) away and adds ``length``."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -108,6 +110,24 @@ def test_who_finds_no_thread_in_time_may_come_again(released: threading.Event) -
     released.set()
     busy.join()
     assert pool.run("b", lambda: 1) == 1
+
+
+def test_a_call_that_ends_as_its_time_does_has_one_outcome() -> None:
+    pool = TransformPool(4, 0.01)
+    late: list[object] = []
+    outcomes = Counter[str]()
+    for _ in range(300):
+        try:
+            pool.run("a", lambda: time.sleep(0.0095), late=late.append)
+            outcomes["returned"] += 1
+        except GivenUp:
+            outcomes["given up"] += 1
+        except TooSlow:
+            outcomes["refused"] += 1
+    wait_until(lambda: pool.statistics() == (0, {}), "the calls")
+    assert len(late) == outcomes["given up"]
+    assert outcomes.total() == 300
+    assert pool.run("a", lambda: 1) == 1
 
 
 def test_many_threads_call_at_once() -> None:

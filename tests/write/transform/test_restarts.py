@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -149,6 +150,38 @@ def test_skipped_batches_of_an_origin_are_known_after_a_kill(
     with start("other", id="other") as daemon, fl.connect(daemon.flight) as client:
         assert send(client, 3, 6) == [True, True, True, False]
         assert rows(client, TABLE) == [0, 20, 40, 60]
+
+
+def test_the_checkpoint_of_a_skipped_batch_is_kept(
+    start: Callable[..., Daemon], package: Package
+) -> None:
+    def state(client: fl.FlightClient) -> tuple[bytes, bool]:
+        (answer,) = act(client, "checkpoint_get", namespace=TABLE[0], table=TABLE[1], partition="p")
+        return base64.b64decode(answer["state"]), answer["durable"]
+
+    def sent(client: fl.FlightClient, first: int, state: bytes, origin: str | None) -> None:
+        checkpoint = {"partition": "p", "state": base64.b64encode(state).decode()}
+        sequence = {} if origin is None else {"sequence": first}
+        metadata = [{**sequence, "checkpoint": checkpoint}]
+        put(client, TABLE, numbers(first, 1), origin=origin, metadata=metadata)
+
+    daemon = start()
+    with fl.connect(daemon.flight) as client:
+        create(client, TABLE, pa.schema({"i": pa.int64()}), transformers=[package.name])
+        sent(client, 2, b"written", "o")
+        sent(client, 3, b"skipped", "o")
+        assert state(client)[0] == b"skipped"
+    daemon.kill()
+    daemon = start()
+    with fl.connect(daemon.flight) as client:
+        assert state(client)[0] == b"skipped"
+        persist(client, TABLE)
+        assert state(client) == (b"skipped", True)
+        sent(client, 5, b"skipped without an origin", None)
+    daemon.kill()
+    with start() as daemon, fl.connect(daemon.flight) as client:
+        assert state(client)[0] == b"skipped without an origin"
+        assert rows(client, TABLE) == [20]
 
 
 def test_only_skipped_batches_leave_a_log_that_can_be_let_go(

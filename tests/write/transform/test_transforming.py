@@ -53,7 +53,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Daemon.start(
         folder / "data",
         transform__allowed=MODULE,
-        transform__timeout="500ms",
         flight__max_batch_bytes="1MiB",
         tables=json.dumps(tables),
     ) as started:
@@ -314,6 +313,21 @@ def test_only_the_bad_batch_and_what_comes_behind_it_is_refused(
     assert rows(client, table) == [1, 2, 4]
 
 
+@pytest.mark.parametrize("origin", [None, "ahead-and-bad"])
+def test_of_batches_sent_ahead_none_is_written_behind_the_bad_one(
+    client: fl.FlightClient, table: Table, origin: str | None
+) -> None:
+    made(client, table, "Refuses")
+    stream = Stream(client, writing(table, origin), NUMBERS)
+    for first in (*range(40), -1, *range(41, 80)):
+        stream.send(
+            numbers(first, 1), None if origin is None else {"sequence": first if first >= 0 else 40}
+        )
+    with pytest.raises(pa.ArrowInvalid, match="negative: -1"):
+        stream.close()
+    assert rows(client, table) == list(range(40))
+
+
 def test_a_refused_first_batch_makes_no_table(client: fl.FlightClient) -> None:
     error = refusal(client, ("set", "doubled_not"), pa.record_batch({"i": [None]}))
     assert isinstance(error, pa.ArrowInvalid)
@@ -382,6 +396,14 @@ def test_the_client_library_names_classes_and_shows_them(daemon: Daemon, table: 
         assert client.query(*table)["i"].to_pylist() == [2, 4]
         with pytest.raises(InvalidRequest, match="does not allow it"):
             client.create_table("tr", "never", NUMBERS, transformers=["os:system"])
+
+
+def test_what_a_class_prints_fills_no_pipe_and_is_beside_the_log(
+    client: fl.FlightClient, table: Table, daemon: Daemon
+) -> None:
+    made(client, table, "Prints")  # a pipe has 64 KiB, and nobody reads it
+    put(client, table, *[numbers(0, 1)] * 20)
+    assert daemon.stderr_file.read_text().count("printed printed") >= 20
 
 
 def test_classes_of_the_settings_that_cannot_be_loaded_are_told_at_the_start(
