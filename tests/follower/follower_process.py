@@ -21,6 +21,8 @@ def main(endpoint: str, file: str, *tables: str) -> None:
         namespace, name = table.split("/")
         follower.follow(namespace, name)
     with follower:
+        follower.wait_current()
+        print("current", flush=True)
         follower.run()
 
 

@@ -17,7 +17,7 @@ from ingester.client.follower.sink import FollowedTable
 from ingester.client.follower.state import Selection
 from ingester.client.follower.table_copy import BuildAnew, Place, Source, TableCopy
 from tests.follower.memory_sink import Crash, Disk, MemorySink, OwnStates, StatefulSink, content
-from tests.follower.world import World, WorldFeed, WorldFiles
+from tests.follower.world import World, WorldFeed, WorldFiles, copy_of
 
 PARTS = st.integers(0, 2)
 IDS = st.integers(0, 5)
@@ -214,16 +214,9 @@ TestPlainKeyed = PlainKeyed.TestCase
 TestPlainKeyed.settings = _SETTINGS
 
 
-def _copy_of(world: World, disk: Disk) -> TableCopy:
-    table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
-    sink = Guard(MemorySink(table, disk), lambda *_: None)
-    source = Source(WorldFiles(world), WorldFeed(world))
-    return open_or_build(Opening(table, Selection("s")), source, Place(sink, OwnStates(disk)))
-
-
 def test_a_key_that_came_live_and_was_deleted_while_the_copy_was_behind_is_gone() -> None:
     world, disk = World(keyed=True), Disk()
-    copy = _copy_of(world, disk)
+    copy = copy_of(world, disk)
     for _ in range(3):
         copy.advance(0.0)
     world.write({0: ([{"p": 0, "id": 1, "v": "a"}, {"p": 0, "id": 2, "v": "b"}], [])})

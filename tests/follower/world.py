@@ -18,8 +18,11 @@ import pyarrow as pa
 from ingester.client.errors import InvalidRequest, Unavailable
 from ingester.client.follower.feed import OPERATION, Batch, GroupOf, LiveAnswer
 from ingester.client.follower.files import Piece, fitted, selected
-from ingester.client.follower.sink import FileRows
-from ingester.client.follower.state import Position
+from ingester.client.follower.guard import Guard
+from ingester.client.follower.opening import Opening, Seek, open_or_build
+from ingester.client.follower.sink import FileRows, FollowedTable
+from ingester.client.follower.state import Position, Selection
+from ingester.client.follower.table_copy import Place, Source, TableCopy
 from persist.manifest import (
     EMPTY,
     Action,
@@ -38,6 +41,7 @@ from persist.partitioning import PartitionSpec
 from persist.predicate.parse import parse_predicate
 from persist.store import NotFound
 from persist.table import TableDefinition
+from tests.follower.memory_sink import Disk, MemorySink, OwnStates, StatefulSink
 
 ME = "here"
 ROW = dict[str, Any]
@@ -439,3 +443,18 @@ class WorldFeed:
     def _matches(self, predicate: Any, row: ROW) -> bool:
         (batch,) = pa.Table.from_pylist([row], self.world.definition.schema).to_batches()
         return bool(predicate.select(batch).num_rows)
+
+
+def copy_of(
+    world: World,
+    disk: Disk,
+    files: WorldFiles | None = None,
+    seek: Seek | None = None,
+    kind: type[StatefulSink] = MemorySink,
+) -> TableCopy:
+    """A copy of a world's table, opened."""
+    table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
+    sink = Guard(kind(table, disk), lambda *_: None)
+    source = Source(files or WorldFiles(world), WorldFeed(world))
+    opening = Opening(table, Selection("s"), seek)
+    return open_or_build(opening, source, Place(sink, OwnStates(disk)))

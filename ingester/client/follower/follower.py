@@ -49,7 +49,8 @@ class Follower:
     ) -> None:
         self._endpoint = arguments.endpoint(endpoint)
         self._make_sink = make_sink
-        self._store = (store, dict(storage_options or {}))
+        url = None if store is None else arguments.text("store", store)
+        self._store = (url, dict(storage_options or {}))
         self._options = options
         self._closing = Closing()
         self._wishes: list[Wish] = []

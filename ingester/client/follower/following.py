@@ -17,7 +17,7 @@ from ingester.client.connection import Connection
 from ingester.client.errors import ClientError, InvalidRequest, NotFound
 from ingester.client.follower.asking import Closing, LeavableFeed
 from ingester.client.follower.daemon_states import DaemonStates
-from ingester.client.follower.errors import FollowerError, TableReplaced
+from ingester.client.follower.errors import FollowerError, SinkFailed, TableReplaced
 from ingester.client.follower.feed import DaemonFeed
 from ingester.client.follower.files import READERS, Reading, TableFiles, selected
 from ingester.client.follower.guard import Closed, Guard
@@ -193,13 +193,24 @@ class Following(threading.Thread):
         reading = Reading(wish.columns, filter_, options.readers, max(1, options.room))
         source = Source(TableFiles(manifest, reading), LeavableFeed(feed, self._closing))
         if self._sink is None:
-            self._sink = Guard(self._make_sink(table), self._observed(table), self._closing)
+            self._sink = Guard(self._made_sink(table), self._observed(table), self._closing)
         own = self._sink.own_store()
         states = DaemonStates(self._connection) if own is None else own
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
         return open_or_build(Opening(table, selection, wish.seek, wish.begin), source, place)
+
+    def _made_sink(self, table: FollowedTable) -> FollowerSink:
+        try:
+            sink = self._make_sink(table)
+        except ClientError:
+            raise
+        except Exception as exc:
+            raise SinkFailed(f"no sink for {table.namespace}/{table.table}: {exc}") from exc
+        if not isinstance(sink, FollowerSink):
+            raise InvalidRequest(f"make_sink gave {sink!r}: expected a FollowerSink")
+        return sink
 
     def _table(self, manifest: Manifest, feed: DaemonFeed, filter_: Any) -> FollowedTable:
         """The table as it is now. The daemon is asked first: it knows whether there is one."""
