@@ -55,14 +55,8 @@ class Checkpoint(NamedTuple):
     at: str | None = None
     """The time when it came, ISO 8601 by the daemon's clock."""
 
-    def action(
-        self, process: Process, seq: int, origin: str | None, sequence: int | None
-    ) -> CheckpointAction:
-        """Make the action that commits it, with its state."""
-        return self.filled(self.stamp(process, seq, origin, sequence))
-
     def filled(self, stamp: CheckpointAction) -> CheckpointAction:
-        """Add the state to a stamp."""
+        """Make the action that commits it, of its stamp."""
         if self.state is None:
             return stamp
         state = base64.b64encode(self.state).decode()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Checkpoint as CheckpointAction
+from persist.manifest.origins import NO_END
 from persist.manifest.state import TableState
 from persist.table import TableKey
 
@@ -38,6 +39,8 @@ class PendingCheckpoint:
     """The share that the operation's sequence belongs to; None without a sequence."""
     noted_at: float
     """The time when it came, on the monotonic clock."""
+    missing: bool = False
+    """Whether rows below it, that the log has, are another process's to bring."""
     committed_in: int | None = None
     """The version that has it, or a newer one; it counts until that is installed."""
 
@@ -58,9 +61,11 @@ class PendingCheckpoint:
 
     @property
     def lost(self) -> bool:
-        """Whether another process has taken over the sequence that it came with."""
+        """Whether another process has taken over the sequence that it came with, or one below."""
         sequence = self.stamp.sequence
-        return sequence is not None and self.tenure is not None and sequence >= self.tenure.end
+        if sequence is None or self.tenure is None:
+            return False
+        return self.missing or sequence >= self.tenure.end
 
     def action(self) -> CheckpointAction:
         """Make the action that commits it."""
@@ -118,7 +123,7 @@ class Checkpoints:
         """Find the state that is newer than the version's; None where the version's counts."""
         known = self._tables.get(table)
         waiting = [] if known is None else known.pending.get(partition, [])
-        found = next((each for each in reversed(waiting) if not each.lost), None)
+        found = newest_of(each for each in waiting if not each.lost)
         if found is None or not found.stamp.replaces(state.checkpoints.get(partition)):
             return None
         return found
@@ -135,6 +140,15 @@ class Checkpoints:
     def oldest(self, table: TableKey) -> float | None:
         """Find the time at which the oldest one that waits in a table came; None without any."""
         return min((waiting[0].noted_at for waiting in self.pending(table).values()), default=None)
+
+    def forget_from(self, table: TableKey, origin: str, sequence: int) -> None:
+        """Let go of the states of an origin from a sequence on: rows that they need are missing."""
+        known = self._tables.get(table)
+        for waiting in () if known is None else list(known.pending.values()):
+            for each in waiting:
+                stamp = each.stamp
+                if stamp.origin == origin and (stamp.sequence or -1) >= sequence:
+                    each.missing = True
 
     def shared(self, table: TableKey, shared_id: str) -> SharedBytes | None:
         """Find bytes that a state which waits in the table shares with others."""
@@ -208,6 +222,34 @@ class Checkpoints:
         for known in self._tables.values():
             for waiting in known.pending.values():
                 yield from waiting
+
+
+def newest_of(pending: Iterable[PendingCheckpoint]) -> PendingCheckpoint | None:
+    """Find the newest of one partition's states, which come in log order."""
+    found: PendingCheckpoint | None = None
+    for each in pending:
+        if found is None or each.stamp.replaces(found.stamp):
+            found = each
+    return found
+
+
+class MissingSequences:
+    """The sequences of a log that are in no file and are not brought into one: others have them.
+
+    A state belongs to all rows up to it, so none counts that stands above one of these.
+    """
+
+    def __init__(self) -> None:
+        self._missing: dict[tuple[TableKey, str], set[int]] = {}
+
+    def note(self, table: TableKey, origin: str, sequence: int, *, there: bool) -> bool:
+        """Note an operation of the log, in its order; whether all of the log up to it is there."""
+        missing = self._missing.setdefault((table, origin), set())
+        if there:
+            missing.discard(sequence)
+        else:
+            missing.add(sequence)
+        return min(missing, default=NO_END) > sequence
 
 
 def _has(committed: Mapping[str, CheckpointAction], partition: str) -> bool:

@@ -56,8 +56,9 @@ class Tenure:
 
     @property
     def last(self) -> int:
-        """The highest applied sequence that is still this process's."""
-        return min(self.applied, self.end - 1)
+        """The highest applied sequence that is still this process's; -1 where nothing of it is."""
+        last = min(self.applied, self.end - 1)
+        return last if last >= self.first else -1
 
     def end_in(self, runs: list[Run]) -> int:
         """Find the first sequence that is not the process's any more, by a version's runs."""

@@ -21,15 +21,17 @@ from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
 from ingester.flush.file_writer import FileWriter
 from ingester.origins.checkpoint_state import Checkpoint
-from ingester.origins.checkpoints import MOST_PENDING
+from ingester.origins.checkpoints import MOST_PENDING, MissingSequences
 from ingester.recovery.adoption_rules import (
     OrderUnknown,
     OrphanCheckpoint,
     OrphanKey,
     OrphanPart,
+    OrphanSequence,
     Pending,
     check_order,
     checkpoints_of,
+    is_brought,
     left_of,
     origins_of,
     rows_of,
@@ -102,12 +104,14 @@ class TableAdoption:
         self._keyed = TableDefinition.of_state(self._state).keyed
         self._pending: dict[OrphanKey, list[OrphanPart]] = {}
         self._checkpoints: dict[str, list[OrphanCheckpoint]] = {}
+        self._missing = MissingSequences()
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
     def take(self, operation: OrphanOperation) -> int:
         """Keep the operation's rows for the next :meth:`flush`, and return their bytes."""
         header = operation.logged.header
-        if operation.checkpoint is not None:
+        whole = self._is_whole(operation)
+        if operation.checkpoint is not None and whole:
             self._keep_checkpoint(operation, operation.checkpoint)
         for part in operation.logged.parts:
             key = OrphanKey(operation.writer, header.spec_id, part.values)
@@ -169,6 +173,25 @@ class TableAdoption:
             self._note(checkpoints=sum(isinstance(each, CheckpointAction) for each in actions))
             return
         raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
+
+    def _is_whole(self, operation: OrphanOperation) -> bool:
+        """Note an operation; whether all of its origin up to it, that the log has, is brought."""
+        header = operation.logged.header
+        name, sequence = header.origin, header.origin_sequence
+        if name is None or sequence is None:
+            return True
+        found = OrphanSequence(operation.writer, operation.seq, name, sequence)
+        partitions = [(header.spec_id, part.values) for part in header.parts]
+        there = is_brought(self._state, found, partitions)
+        if not there:
+            for partition, kept in self._checkpoints.items():
+                self._checkpoints[partition] = [
+                    each
+                    for each in kept
+                    if each.origin != name or (each.origin_sequence or -1) < sequence
+                ]
+        key = (header.namespace, header.table)
+        return self._missing.note(key, name, sequence, there=there)
 
     def _keep_checkpoint(self, operation: OrphanOperation, checkpoint: Checkpoint) -> None:
         """Keep a state, and the newest few before it: what it came with may be another's by now."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.origins.checkpoint_state import Checkpoint, shared_actions
-from persist.manifest import Action, Origin, TableState, Values, WriterIdentity
+from persist.manifest import Action, Origin, PartitionKey, TableState, Values, WriterIdentity
+from persist.manifest import Checkpoint as CheckpointAction
 from persist.manifest.origins import Verdict, completed, fresh, further, runs_of, verdict_of
 
 
@@ -48,6 +49,15 @@ class OrphanPart(NamedTuple):
         return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
 
 
+class OrphanSequence(NamedTuple):
+    """An operation of the log to which its origin gave a sequence."""
+
+    writer: WriterIdentity
+    seq: int
+    origin: str
+    origin_sequence: int
+
+
 class OrphanCheckpoint(NamedTuple):
     """A source's state that came with an operation of the log."""
 
@@ -56,6 +66,12 @@ class OrphanCheckpoint(NamedTuple):
     origin: str | None
     origin_sequence: int | None
     checkpoint: Checkpoint
+
+    @property
+    def stamp(self) -> CheckpointAction:
+        """The operation that brought it, as its action says."""
+        process = (self.writer.ingester_id, self.writer.epoch)
+        return self.checkpoint.stamp(process, self.seq, self.origin, self.origin_sequence)
 
 
 Pending = Mapping[OrphanKey, list[OrphanPart]]
@@ -143,6 +159,27 @@ def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str
     return list(changed.values()), seen
 
 
+def is_brought(
+    state: TableState, found: OrphanSequence, partitions: Iterable[PartitionKey]
+) -> bool:
+    """Whether an operation with a sequence is in files, or is going to be by this adoption.
+
+    Of what ``applied`` covers that is not so where a flush has passed over it, because its origin
+    was elsewhere.
+
+    Args:
+        partitions: those that it has rows of.
+    """
+    runs = runs_of(state.origins.get(found.origin))
+    process = (found.writer.ingester_id, found.writer.epoch)
+    for partition in partitions:
+        verdict = verdict_of(runs, found.origin_sequence, process, partition)
+        upto = state.applied_to(*process, *partition)
+        if not verdict.durable and (verdict is not Verdict.NEW or found.seq <= upto):
+            return False
+    return True
+
+
 def checkpoints_of(
     state: TableState, found: Iterable[OrphanCheckpoint]
 ) -> tuple[list[Action], dict[str, Origin | None]]:
@@ -156,14 +193,16 @@ def checkpoints_of(
     """
     newest: dict[str, OrphanCheckpoint] = {}
     for each in found:
-        if _is_own(state, each):
+        older = newest.get(each.checkpoint.partition)
+        if _is_own(state, each) and (older is None or each.stamp.replaces(older.stamp)):
             newest[each.checkpoint.partition] = each
     seen: dict[str, Origin | None] = {}
     complete: dict[str, Origin] = {}
     actions: list[Action] = []
-    for writer, seq, name, sequence, checkpoint in newest.values():
+    for each in newest.values():
+        writer, _, name, sequence, checkpoint = each
         process = (writer.ingester_id, writer.epoch)
-        action = checkpoint.action(process, seq, name, sequence)
+        action = checkpoint.filled(each.stamp)
         if not action.replaces(state.checkpoints.get(checkpoint.partition)):
             continue
         if name is not None and sequence is not None:

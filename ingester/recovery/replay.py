@@ -25,6 +25,7 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from ingester.origins.checkpoint_state import SharedBytes
+from ingester.origins.checkpoints import MissingSequences
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from persist.manifest.origins import Process, runs_of, verdict_of
@@ -84,6 +85,7 @@ class Replay:
         self._segment = -1
         self._carried: tuple[list[tuple[str, str, str, int]], Process] | None = None
         """What the newest segment says of origins, and who wrote it."""
+        self._missing = MissingSequences()
         self._schemas: dict[int, pa.Schema] = {}
         self._shared: dict[str, SharedBytes] = {}
         """The bytes that checkpoints of the segment share."""
@@ -193,7 +195,11 @@ class Replay:
         rows = sum(part.batch.num_rows for part in parts)
         if rows:
             self._check_owner(table)
-        if not self._is_to_apply(table, logged, parts, epoch):
+        applies = self._is_to_apply(table, logged, parts, epoch)
+        whole = self._is_whole(table, logged, epoch, applies)
+        # What is in files above rows that another process has would make these count as duplicates:
+        # whoever has the origin sends both again, and what is in files is left out.
+        if not applies or not (parts or whole):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
             if rows:
@@ -211,12 +217,29 @@ class Replay:
             operations=operations,
             origin=header.origin,
             origin_sequence=header.origin_sequence,
-            checkpoint=checkpoint_of(header, self._shared),
+            checkpoint=checkpoint_of(header, self._shared) if whole else None,
             messages=header.messages,
             seq=seq,
             epoch=epoch,
             segment=record.segment,
         )
+
+    def _is_whole(
+        self, table: TableBuffer, logged: LoggedOperation, epoch: int, applies: bool
+    ) -> bool:
+        """Note an operation; whether all of its origin up to it, that the log has, is there."""
+        header = logged.header
+        name, sequence = header.origin, header.origin_sequence
+        if name is None or sequence is None:
+            return True
+        runs, process = runs_of(table.state.origins.get(name)), (self._ingester_id, epoch)
+        there = applies or all(
+            verdict_of(runs, sequence, process, (header.spec_id, part.values)).durable
+            for part in logged.parts
+        )
+        if not there:
+            self._tree.checkpoints.forget_from(table.key, name, sequence)
+        return self._missing.note(table.key, name, sequence, there=there)
 
     def _check_owner(self, table: TableBuffer) -> None:
         """Raise LogOfAnotherTime where another daemon takes the writes of a keyed table by now."""

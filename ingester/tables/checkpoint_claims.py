@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.origins.checkpoint_state import shared_actions
-from ingester.origins.checkpoints import PendingCheckpoint
+from ingester.origins.checkpoints import PendingCheckpoint, newest_of
 from ingester.origins.tenure import Tenure
 from ingester.tables.origin_claims import end_of_share
 from persist.manifest import Action, Origin, TableState
@@ -35,7 +35,7 @@ class CheckpointClaims:
             return []
         rules = _Rules(self._tree, table, state, besides)
         found = (
-            next((each for each in reversed(pending) if rules.is_ready(each)), None)
+            newest_of(each for each in pending if rules.is_ready(each))
             for pending in waiting.values()
         )
         return [each for each in found if each is not None and each.committed_in is None]
@@ -67,6 +67,8 @@ class _Rules:
     def is_ready(self, pending: PendingCheckpoint) -> bool:
         if pending.tenure is None or pending.sequence is None:
             return pending.position < self._oldest_buffered
+        if pending.missing:
+            return False
         return pending.sequence < min(
             self._waiting_from(pending.tenure.origin), end_of_share(self._state, pending.tenure)
         )

@@ -219,15 +219,20 @@ class Checkpoint(_Action, frozen=True, tag="checkpoint"):
     def replaces(self, other: Checkpoint | None) -> bool:
         """Tell whether this one is the newer of two of a partition; True where there is no other.
 
-        Of one daemon the later operation counts, of one origin the higher sequence. Between two
+        Of one origin the higher sequence counts, of one daemon the later operation. Between two
         daemons and no common origin the clock has to tell.
         """
         if other is None:
             return True
+        if (
+            self.sequence is not None
+            and other.sequence is not None
+            and self.origin == other.origin
+            and self.sequence != other.sequence
+        ):
+            return self.sequence > other.sequence
         if self.ingester_id == other.ingester_id:
             return (self.epoch, self.seq) > (other.epoch, other.seq)
-        if self.sequence is not None and other.sequence is not None and self.origin == other.origin:
-            return self.sequence > other.sequence
         return (_moment(self.at), self.epoch) > (_moment(other.at), other.epoch)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from immutables import Map
+from msgspec import structs
 
 from persist.manifest.actions import (
     Action,
@@ -211,6 +212,12 @@ class Draft:
         known = self._get("origins")
         if expired.name in known:
             self._changed["origins"] = known.delete(expired.name)
+        checkpoints: Map[str, Checkpoint] = self._get("checkpoints")
+        for partition, checkpoint in checkpoints.items():
+            if checkpoint.origin == expired.name and checkpoint.sequence is not None:
+                # Its sequences begin anew: they say nothing of those before.
+                kept = structs.replace(checkpoint, sequence=None)
+                self._changed["checkpoints"] = self._get("checkpoints").set(partition, kept)
 
     def _shared_state(self, shared: SharedState) -> None:
         self._changed["shared_states"] = self._get("shared_states").set(shared.id, shared)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.origins.checkpoint_state import Checkpoint
-from ingester.origins.checkpoints import Checkpoints, PendingCheckpoint
+from ingester.origins.checkpoints import Checkpoints, MissingSequences, PendingCheckpoint
 from ingester.origins.origin_table import Claim, OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.checkpoint_claims import CheckpointClaims, actions_of, covered, shares_of
@@ -145,7 +145,7 @@ class Daemon:
         self._origins = Origins(lambda: self._store.now_s)
         self._claims = OriginClaims(self._origins, WriterIdentity(self.id, "run", self._epoch))
         self._table = TableBuffer(*TABLE, self._store.state)
-        self._checkpoints = Checkpoints()
+        self._checkpoints, self._missing = Checkpoints(), MissingSequences()
         holder = SimpleNamespace(origins=self._origins, checkpoints=self._checkpoints)
         self._ready = CheckpointClaims(cast(BufferTree, holder))
         self._ops: dict[BufferHandle, list[tuple[int, int]]] = {}
@@ -174,16 +174,21 @@ class Daemon:
         state, known = self._table.state, self._table.state.origins.get(NAME)
         if known is not None and self._origin_table.owner is None:
             self._origins.load(self._origin_table, known, self.id)
-        if not may_commit(known, record.sequence, process):
-            return
         left = tuple(
             key
             for key in record.partitions
             if state.applied_to(self.id, record.epoch, *key) < record.seq
         )
         rest = set(record.partitions) - set(left)
-        if known is None or all(in_files(known, record.sequence, key) for key in rest):
-            self._apply(segment, record._replace(partitions=left))
+        applies = may_commit(known, record.sequence, process) and (
+            known is None or all(in_files(known, record.sequence, key) for key in rest)
+        )
+        there = applies or all(in_files(known, record.sequence, key) for key in record.partitions)
+        if not there:
+            self._checkpoints.forget_from(TABLE, NAME, record.sequence)
+        whole = self._missing.note(TABLE, NAME, record.sequence, there=there)
+        if applies and (left or whole):
+            self._apply(segment, record._replace(partitions=left), whole=whole)
 
     # Buffers
 
@@ -191,7 +196,7 @@ class Daemon:
         """What is in buffers, partition by partition, each in log order."""
         return list(self._table.handles())
 
-    def _apply(self, segment: int, record: Logged) -> None:
+    def _apply(self, segment: int, record: Logged, *, whole: bool = True) -> None:
         """As `BufferTree` does."""
         holders = []
         epoch, seq, sequence, keys = record
@@ -211,7 +216,7 @@ class Daemon:
             handle.origins[tenure] = sequence
         given = Checkpoint(SOURCE, str(sequence).encode(), at=f"2026-01-01T{self._store.now_s:06}")
         stamp = given.stamp((self.id, epoch), seq, NAME, sequence)
-        if stamp.replaces(self._table.state.checkpoints.get(SOURCE)):
+        if whole and stamp.replaces(self._table.state.checkpoints.get(SOURCE)):
             self._checkpoints.note(TABLE, PendingCheckpoint(given, stamp, segment, tenure, 0.0))
 
     # A stream
