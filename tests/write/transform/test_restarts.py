@@ -6,6 +6,7 @@ import base64
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import (
+    Stream,
     act,
     create,
     describe,
@@ -23,6 +25,7 @@ from tests.drivers.wire import (
     persist,
     put,
     rows,
+    writing,
 )
 
 TABLE = ("tr", "t")
@@ -274,6 +277,28 @@ def test_a_table_that_settings_transformed_is_not_written_without_them(
     with start(transform__allowed="") as daemon, fl.connect(daemon.flight) as client:
         put(client, TABLE, numbers(6, 1))
         assert rows(client, TABLE) == [4, 6, 20]
+
+
+def test_every_batch_is_there_once_after_kills_under_way(
+    start: Callable[..., Daemon], package: Package
+) -> None:
+    count, upto = 240, 0
+    for answers in (17, 40, 3, 90, count):
+        daemon = start(wal__segment_bytes="64KiB", persist__max_age="200ms")
+        with fl.connect(daemon.flight) as client:
+            create(client, TABLE, events(0, 1).schema, transformers=[package.name])
+            stream = Stream(client, writing(TABLE, "o"), events(0, 1).schema)
+            with suppress(fl.FlightError):
+                first = max(0, upto - 20)  # again, what may have been lost or not
+                for sequence in range(first, count):
+                    stream.send(events(sequence, 1, days=5), {"sequence": sequence})
+                for sequence in range(first, min(count, first + answers)):
+                    assert stream.answer() is not None
+                    upto = sequence + 1
+            if answers == count:
+                stream.rest()
+                assert rows(client, TABLE) == [10 * i for i in range(0, count, 2)]
+        daemon.kill()
 
 
 def test_a_batch_over_many_partitions_is_transformed_once(

@@ -157,6 +157,20 @@ def test_batches_sent_ahead_keep_their_order(client: fl.FlightClient, table: Tab
     assert found == list(range(1, 201))
 
 
+def test_compressed_batches_are_transformed_too(client: fl.FlightClient, table: Table) -> None:
+    made(client, table, "Described", schema=pa.schema({"i": pa.int64(), "length": pa.int32()}))
+    texts = pa.array(["a" * (n % 5) for n in range(50)])
+    batch = numbers(0, 50, raw=texts, kind=pa.array(["k", "l"] * 25).dictionary_encode())
+    options = fl.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression="zstd"))
+    writer, reader = client.do_put(writing(table), batch.schema, options=options)
+    for _ in range(3):
+        writer.write_batch(batch)
+        assert reader.read() is not None
+    writer.close()
+    assert rows(client, table, "length") == sorted(3 * [n % 5 for n in range(50)])
+    assert rows(client, table, "kind") == ["k"] * 75 + ["l"] * 75
+
+
 def test_an_instance_is_closed_with_its_stream(
     client: fl.FlightClient, table: Table, tmp_path: Path
 ) -> None:
