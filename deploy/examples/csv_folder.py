@@ -363,6 +363,8 @@ def main() -> int:
         except ClientError as exc:
             print(f"the daemon: {exc}; start again to go on", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            return 130
 
 
 if __name__ == "__main__":

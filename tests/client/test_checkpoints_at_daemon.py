@@ -83,6 +83,40 @@ def test_a_batch_that_is_refused_or_known_leaves_the_state(client: Client) -> No
     assert client.query(*TABLE).num_rows == 3
 
 
+def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state_back(
+    tmp_path: Path,
+) -> None:
+    """Its rows are in files, but the share never became complete: the repeat is logged again."""
+
+    def send(client: Client, table: str, sequence: int) -> bool:
+        with client.writer("shop", table, SCHEMA, origin="o", first_sequence=sequence) as writer:
+            said = writer.write(batch(sequence), ("p", b"%d" % sequence)).result()
+        return said.duplicate
+
+    daemon = Daemon.start(tmp_path / "d")
+    with Client(daemon.flight) as client:
+        for table in ("visits", "other"):
+            client.create_table("shop", table, SCHEMA)
+        send(client, "other", 10)
+        send(client, "visits", 11)
+        client.persist(*TABLE)  # and not the other's
+    daemon.kill()
+    daemon = daemon.again()
+    with Client(daemon.flight) as client:
+        send(client, "visits", 12)
+        client.persist()
+        assert client.checkpoint(*TABLE, "p").durable_state == b"12"
+    for _ in range(2):
+        daemon.kill()
+        daemon = daemon.again()
+        with Client(daemon.flight) as client:
+            assert send(client, "visits", 11)
+            stored = client.checkpoint(*TABLE, "p")
+            assert (stored.state, stored.durable_state) == (b"12", b"12")
+            assert client.query(*TABLE).num_rows == 2
+    daemon.kill()
+
+
 def test_a_state_that_was_put_back_by_hand_doubles_no_row(client: Client) -> None:
     """As when somebody restores an older savepoint of a job."""
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:

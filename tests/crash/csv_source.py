@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ TABLE = ("shop", "orders")
 SCHEMA = pa.schema([("file", pa.string()), ("n", pa.int64()), ("note", pa.string())])
 SOURCE = [sys.executable, str(ROOT / "deploy" / "examples" / "csv_folder.py")]
 NOTES = ("plain", "", "a, b", 'said "so"', "two\nlines", "é\r\nü", "x" * 300)
+KINDS = ("source", "daemon", "both", "source, daemon stands still")
 ENDS_WITHIN_S = 120.0
 
 
@@ -114,8 +116,17 @@ class Kills:
             self.seconds = time.monotonic() - began
 
     def _kill(self, *, lose_disk: bool) -> None:
-        who = "daemon and disk" if lose_disk else self._random.choice(("source", "daemon", "both"))
+        who = "daemon and disk" if lose_disk else self._random.choice(KINDS)
         self.counts[who] += 1
+        if who == "source, daemon stands still":
+            self._daemon.process.send_signal(signal.SIGSTOP)
+            # What is on its way is served beside what the next source sends.
+            time.sleep(self._random.uniform(0, 0.3))
+            self._kill_source()
+            self._run_source()
+            time.sleep(self._random.uniform(1.0, 2.5))
+            self._daemon.process.send_signal(signal.SIGCONT)
+            return
         if who in ("source", "both"):
             self._kill_source()
         if who == "source":
