@@ -16,7 +16,7 @@ already, which falls out:
     the end of an origin that has been written since                                  dropped
     a shared state that is there; a checkpoint that is not newer than the state's     dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
-    properties that differ in the transformers alone                             those of the last
+    properties alone that differ in nothing but the transformers                 go in
 
 A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
 clean-up deletes unlisted files from before it: an add that came later would list a file that is
@@ -170,6 +170,8 @@ def _check_removes(state: TableState, actions: Sequence[Action]) -> None:
 def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
     """Refuse definitions that were not made on top of the table's current ones."""
     schema, spec = state.current_schema, state.current_spec
+    # With a schema they are those of a table that is to be made, and that somebody else has made.
+    makes = any(isinstance(action, Schema) for action in actions)
     for action in actions:
         if isinstance(action, Schema):
             if schema and action != schema and action.schema_id != schema.schema_id + 1:
@@ -182,9 +184,11 @@ def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
                 raise ProposalConflict(reason, state)
             spec = action
         elif isinstance(action, Properties):
-            there = dict(state.properties)
-            if there and _lasting(there) != _lasting(action.values):
-                reason = f"properties {action.values}, the table has {there}"
+            there, asked = dict(state.properties), action.values
+            if not makes:
+                there, asked = _lasting(there), _lasting(asked)
+            if there and there != asked:
+                reason = f"properties {asked}, the table has {there}"
                 raise ProposalConflict(reason, state)
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from persist.manifest import (
+    TRANSFORMERS,
     ActionRefused,
     Add,
     Manifest,
@@ -107,6 +108,21 @@ def test_a_schema_made_for_an_older_one_conflicts(manifest: Manifest, store: Fau
     assert put_in(manifest, newest, Proposal([Schema(3, "Z")])).version == 4
     with pytest.raises(ProposalConflict, match="properties"):
         put_in(manifest, None, Proposal([Properties({"primary_key": ["id"]})]))
+
+
+def test_transformers_alone_may_be_others_in_a_table_that_is_there(manifest: Manifest) -> None:
+    state = table(manifest)
+    had = dict(state.properties)
+    used = {**had, TRANSFORMERS: [{"class": "m:C", "version": "1", "previous": None}]}
+    state = put_in(manifest, state, Proposal([Properties(used)]))
+    assert state.properties == used
+    # Whoever would make the table without them finds that somebody else has made it.
+    with pytest.raises(ProposalConflict, match="properties") as lost:
+        put_in(manifest, None, Proposal(DEFINITION), OTHER)
+    assert lost.value.state.properties == used
+    assert put_in(manifest, state, Proposal([Properties(had)])).properties == had
+    with pytest.raises(ProposalConflict, match="properties"):
+        put_in(manifest, None, Proposal([Properties({**used, "primary_key": ["id"]})]))
 
 
 def test_nonsense_is_refused_before_anything_is_written(
