@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from ingester.client import Client
-from ingester.client.follower import Follower, FollowOptions
+from ingester.client.follower import FollowedTable, Follower, FollowOptions
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.follower.memory_sink import Disk, MemorySink, content
+from tests.follower.memory_sink import Disk, MemorySink, PlainSink, content
 
 OPTIONS = FollowOptions(wait_s=0.5, room=1)
 
@@ -92,3 +92,32 @@ def test_a_keyed_table_with_deletes_is_followed_over_a_kill_of_the_daemon(tmp_pa
                     write(again, "k", 100, 2)
                     equal_soon(again, disk, "k", keyed=True)
         daemon.kill()
+
+
+def test_a_plain_sink_has_its_state_kept_at_the_daemon(tmp_path: Path) -> None:
+    disk = Disk()
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    daemon = Daemon.start(tmp_path / "d", persist__max_age="1h")
+    with daemon, Client(daemon.flight) as client:
+        client.create_table("n", "k", schema, primary_key=["id"])
+        write(client, "k", 0)
+        for number in range(1, 4):
+            sinks: list[PlainSink] = []
+
+            def make(of: FollowedTable, sinks: list[PlainSink] = sinks) -> PlainSink:
+                sinks.append(PlainSink(of, disk))
+                return sinks[-1]
+
+            options = FollowOptions(name="reports", wait_s=0.5)
+            follower = Follower(daemon.flight, make, options=options)
+            follower.follow("n", "k")
+            with follower:
+                follower.wait_current(20)
+                assert content(disk, keyed=True) == rows_of(client, "k")
+                write(client, "k", number * 5)
+                equal_soon(client, disk, "k", keyed=True)
+            assert ("on_start_version" in sinks[0].calls) == (number == 1)
+            assert ("on_recovery" in sinks[0].calls) == (number > 1)
+            client.delete("n", "k", {"id": [number]})
+        (listed,) = client.action("checkpoints", {"namespace": "n", "table": "k"})
+        assert listed["partition"] == "follower/reports"

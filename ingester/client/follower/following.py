@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore
 from ingester.client.connection import Connection
 from ingester.client.errors import ClientError, InvalidRequest, NotFound
 from ingester.client.follower.asking import Closing, LeavableFeed
-from ingester.client.follower.daemon_states import DaemonStates
 from ingester.client.follower.errors import FollowerError, SinkFailed, TableReplaced
 from ingester.client.follower.feed import DaemonFeed
 from ingester.client.follower.files import READERS, Reading, TableFiles, selected
@@ -36,6 +36,8 @@ from persist.table import TableDefinition
 
 MakeSink = Callable[[FollowedTable], FollowerSink]
 Observer = Callable[[FollowedTable, str, float, BaseException | None], None]
+STATES = "follower/"
+"""The beginning of a state's name at the daemon, where sources keep theirs, too."""
 _PASSING = frozenset({"stale", "owner", "superseded"})
 """Codes of refusals that pass, beside those that any call is repeated after."""
 
@@ -160,11 +162,11 @@ class Following(threading.Thread):
             self.status.phase = "catching up"
         else:
             self.status.phase = "live"
+        was_settled = copy.progress.current_at is not None
         try:
             copy.advance(self._options.wait_s)
         except BuildAnew:
             copy.begin(copy.state.ingester_id)
-        was_settled = self.status.progress.current_at is not None
         self.status.progress, self.status.version = copy.progress, copy.state.version
         self.status.error = None
         if copy.progress.current_at is not None and not was_settled:
@@ -195,11 +197,19 @@ class Following(threading.Thread):
         if self._sink is None:
             self._sink = Guard(self._made_sink(table), self._observed(table), self._closing)
         own = self._sink.own_store()
-        states = DaemonStates(self._connection) if own is None else own
+        states = self._states_at_daemon() if own is None else own
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
         return open_or_build(Opening(table, selection, wish.seek, wish.begin), source, place)
+
+    def _states_at_daemon(self) -> CheckpointStore:
+        if not self._options.name:
+            raise InvalidRequest(
+                "a follower whose states are kept at the daemon needs a name, as name='reports':"
+                " it tells its states from those of others"
+            )
+        return DaemonCheckpointStore(self._connection.act, STATES)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
         try:

@@ -35,34 +35,16 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingester.client.checkpoints import CheckpointStore as CheckpointStore
+from ingester.client.checkpoints import PartitionKey
 from ingester.client.wire import Filter
 
 PART, AT = "_part", "_at"
 """The names of the hidden columns of :meth:`Rows.tagged`; no table has columns of such names."""
 FROM_FILES = 0
 """The group of rows that were read from files."""
-
-
-class StateKey(NamedTuple):
-    """The key of a state: states of two of them never meet."""
-
-    namespace: str
-    table: str
-    table_version: int
-    partition: str
-
-
-class CheckpointStore(Protocol):
-    """Keeps states: opaque bytes by key. A state that was put is there until the next put."""
-
-    def get(self, key: StateKey) -> bytes | None:
-        """The state that was put last; None where there is none."""
-
-    def put(self, key: StateKey, state: bytes) -> None:
-        """Keep a state in the place of the one before; inside a transaction with its rows."""
-
-    def delete(self, key: StateKey) -> None:
-        """Forget a state; one that is not there is fine."""
+StateKey = PartitionKey
+"""The key of a state: states of two of them never meet."""
 
 
 @dataclass(frozen=True, slots=True)
