@@ -39,7 +39,8 @@ class TableBuffer:
         self.newest = (-1, -1)
         """(epoch, sequence) of the last operation that was applied to the table."""
         self.dropped_epoch = -1
-        """The newest epoch of which replay has left operations to whoever has their origin now."""
+        """The newest epoch of which operations may be nobody's here: replay, or an adoption, has
+        left them to whoever has their origin now."""
         self.on_applied: Callable[[], None] | None = None
         """Is called after each operation while somebody waits for one."""
         self.replicated_epoch = -1

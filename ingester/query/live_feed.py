@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -23,6 +24,7 @@ from ingester.errors import InvalidRequest, StaleVersion, Stopping, StoreAway, T
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
 from ingester.query.live_tail import LiveTails
+from ingester.query.live_takeover import may_have_moved
 from ingester.query.queries import Queries
 from ingester.query.read_context import Selection
 from ingester.query.row_group_cache import RowGroupCache
@@ -34,6 +36,7 @@ PULSE_S = 0.02
 """The time in which a table's new operations are told at most once."""
 FOLLOWER_S = 0.002
 """The same, for each follower that calls: a call costs some half a millisecond of a processor."""
+TAKEN_BACK = "is before rows were taken back, which another daemon has: it has their origin now"
 FOLLOWED_S = 5.0
 """The time after its last call in which a table is looked after as one that is followed."""
 
@@ -101,6 +104,8 @@ class LiveFeed:
         self._tails = tails
         self._refresh_s = refresh_s
         self._stopping = False
+        self._moved: dict[tuple[TableBuffer, int], bool] = {}
+        """Whether an origin went elsewhere between a version and the start."""
         self._followed: dict[TableBuffer, _Followed] = {}
         self._calls: dict[trio.CancelScope, Callable[[], bool]] = {}
         """The calls that wait, and what tells that a client has gone."""
@@ -152,6 +157,7 @@ class LiveFeed:
         self._somebody.set()
         if after is None or after == BEGINNING:
             return  # to begin needs nothing new
+        await self._check_takeovers(table, after, _told(ticket))
         if (gone := self._tails.missing(table, after, _known(ticket))) is not None:
             raise _stale(table, after, gone)
         followed = self._followed.setdefault(table, _Followed(table))
@@ -212,12 +218,23 @@ class LiveFeed:
                 table, after, f"is not in the log of this daemon, which is in epoch {now.epoch}"
             )
         if self._tails.were_taken_back(table, after, _told(ticket)):
-            raise _stale(
-                table,
-                after,
-                "is before rows were taken back, which another daemon has: it has their origin now",
-            )
+            raise _stale(table, after, TAKEN_BACK)
         return after
+
+    async def _check_takeovers(self, table: TableBuffer, after: Position, told: int) -> None:
+        """Raise StaleVersion where rows told before a restart may have been left to others."""
+        opened_at, own = self._tails.opened_at(table), self._tails.past
+        if after.epoch == own.epoch or told >= opened_at:
+            return
+        since = max(told, 1)
+        asked = (table, since)
+        if asked not in self._moved:
+            manifest = self._catalog.manifest(table.key)
+            self._moved[asked] = await self._catalog.commits.read(
+                partial(may_have_moved, manifest, own.ingester_id, since, opened_at)
+            )
+        if self._moved[asked]:
+            raise _stale(table, after, TAKEN_BACK)
 
     async def _check_version(self, table: TableBuffer, version: int | None) -> None:
         """See to it that the table answers from a version as new as the follower's."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from ingester.buffer import BufferedRows, BufferHandle, BufferTree, TableBuffer
 from ingester.query.live_groups import ANSWER_BYTES, Group, Tail, groups_after
 from ingester.query.live_position import NO_VERSION, Gone, GoneOperations, LogPast, Position
 from ingester.query.snapshot import Snapshot
-from persist.manifest import TableState
 
 LIVE_BYTES = 128 << 20
 """The most bytes of released buffers that are kept for followers; less where memory is small."""
@@ -48,6 +47,8 @@ class Kept(NamedTuple):
 class TableTail:
     """What is known of one table's released buffers."""
 
+    opened_at: int
+    """The version that the table was opened with."""
     gone: GoneOperations = field(default_factory=GoneOperations)
     kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
     taken_back: Gone | None = None
@@ -87,10 +88,17 @@ class LiveTails:
         """Take note of a table: what earlier incarnations have put into its files is gone."""
         if table in self._tails:
             return
-        tail = self._tails[table] = TableTail()
-        last = _last_in_files(table.state, self.past.ingester_id)
-        if last is not None:
-            tail.gone.note(last, table.state.version)
+        own, state = self.past.ingester_id, table.state
+        tail = TableTail(state.version)
+        self._tails[table] = tail
+        applied = [
+            Position(epoch, seq) for (id_, epoch, _, _), seq in state.applied.items() if id_ == own
+        ]
+        if applied:
+            tail.gone.note(max(applied), state.version)
+        # Adopted: what the log had is in files, but for what went on at other daemons.
+        adopted = [epoch for id_, epoch in state.epochs_complete if id_ == own]
+        table.dropped_epoch = max(table.dropped_epoch, *adopted, -1)
 
     def followed(self, table: TableBuffer) -> None:
         """Take note that somebody follows the table now."""
@@ -145,6 +153,10 @@ class LiveTails:
         if by is None:
             return False
         return after <= by.last if told == NO_VERSION else told < by.version
+
+    def opened_at(self, table: TableBuffer) -> int:
+        """The version that the table was opened with, at the start or later."""
+        return self._tails[table].opened_at
 
     def snapshot(
         self,
@@ -204,16 +216,3 @@ class LiveTails:
         with kept.table.lock:
             del tail.kept[handle]
             tail.gone.note(Position(handle.epoch, handle.last_seq), kept.version)
-
-
-def _last_in_files(state: TableState, ingester_id: str) -> Position | None:
-    """The last operation of a daemon that files have."""
-    found: Iterable[Position] = (
-        Position(epoch, seq)
-        for (id_, epoch, _, _), seq in state.applied.items()
-        if id_ == ingester_id
-    )
-    complete = (
-        Position(epoch, 1 << 63) for id_, epoch in state.epochs_complete if id_ == ingester_id
-    )
-    return max((*found, *complete), default=None)

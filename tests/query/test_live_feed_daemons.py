@@ -495,3 +495,63 @@ def test_the_position_of_a_quiet_table_goes_on_with_the_log(tmp_path: Path) -> N
         assert before == after
         persist(client, TABLE)
         assert follower.ask(wait_s=0).rows.num_rows == 0
+
+
+def test_rows_that_go_on_at_another_daemon_are_not_kept_by_who_was_told(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    with (
+        Daemon.start(tmp_path / "a", store=store, id="a") as one,
+        Daemon.start(tmp_path / "b", store=store, id="b") as two,
+    ):
+        here, there = fl.connect(one.flight), fl.connect(two.flight)
+        create(here, TABLE, events(0, 1).schema, partition_by=["day(time)"])
+        copy = Copy(here, TABLE)
+        copy.begin()
+        batches = [events(number * 10, 10, days=2) for number in range(6)]
+        numbered = [{"sequence": number + 1} for number in range(6)]
+        put(here, TABLE, *batches[:4], origin="topic", metadata=numbered[:4])
+        assert copy.catch_up() == list(range(40))
+        # The client thinks that the daemon is gone, and that it has the first two only.
+        put(there, TABLE, *batches[2:], origin="topic", metadata=numbered[2:])
+        persist(there, TABLE)
+        said: list[dict[str, Any]] = []
+
+        def is_told() -> bool:
+            try:
+                copy.ask(wait_s=1)
+            except fl.FlightUnavailableError as exc:
+                said.append(extra(exc))
+            return bool(said)
+
+        until(is_told, "the word that rows were taken back")
+        assert (said[0]["code"], said[0]["anew"]) == ("stale", True)
+        copy.begin()
+        assert copy.catch_up() == list(range(60)) == rows(here, TABLE)
+
+
+def test_rows_that_a_restart_leaves_to_another_daemon_are_taken_back(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    one = Daemon.start(tmp_path / "a", store=store, id="a")
+    try:
+        here = fl.connect(one.flight)
+        create(here, TABLE, events(0, 1).schema, partition_by=["day(time)"])
+        copy = Copy(here, TABLE)
+        copy.begin()
+        batches = [events(number * 10, 10, days=2) for number in range(6)]
+        numbered = [{"sequence": number + 1} for number in range(6)]
+        put(here, TABLE, *batches[:4], origin="topic", metadata=numbered[:4])
+        assert copy.catch_up() == list(range(40))
+        one.kill()
+        with Daemon.start(tmp_path / "b", store=store, id="b") as two:
+            there = fl.connect(two.flight)
+            put(there, TABLE, *batches[2:], origin="topic", metadata=numbered[2:])
+            persist(there, TABLE)
+        one = one.again()
+        here = copy.client = copy.follower.client = fl.connect(one.flight)
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            copy.ask(wait_s=0)
+        assert (extra(refused.value)["code"], extra(refused.value)["anew"]) == ("stale", True)
+        copy.begin()
+        assert copy.catch_up() == list(range(60)) == rows(here, TABLE)
+    finally:
+        one.kill()

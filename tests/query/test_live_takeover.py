@@ -1,0 +1,72 @@
+"""After a restart: whether rows that were told can have gone to another daemon, by the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingester.query.live_takeover import may_have_moved
+from persist.manifest import Manifest, Origin, Proposal, Writer, WriterIdentity, commit
+from persist.manifest.actions import Action
+from persist.partitioning import UNPARTITIONED
+from persist.store.local import LocalStore
+from persist.table import TableDefinition
+
+HERE, THERE = WriterIdentity("here", "1" * 16, 1), WriterIdentity("there", "2" * 16, 1)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    """A table whose first version has the origins "a", ours, and "b", another daemon's."""
+    manifest = Manifest(LocalStore(tmp_path / "store"), "ns", "t")
+    definition = TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED)
+    commit(manifest, None, Proposal([*definition.actions(), opened(HERE)]), HERE)
+    assert version(manifest, HERE, opened(THERE), owned("a", HERE), owned("b", THERE)) == 2
+    return manifest
+
+
+def opened(writer: WriterIdentity) -> Writer:
+    return Writer(writer.ingester_id, writer.incarnation, writer.epoch, "open")
+
+
+def owned(name: str, writer: WriterIdentity) -> Origin:
+    return Origin(name, writer.ingester_id, writer.epoch, None, ())
+
+
+def version(manifest: Manifest, writer: WriterIdentity, *actions: Action) -> int:
+    """The version with these actions."""
+    return commit(manifest, manifest.load(), Proposal(list(actions)), writer).version
+
+
+def test_an_origin_that_stays_here_takes_nothing_along(manifest: Manifest) -> None:
+    version(manifest, HERE, owned("a", HERE))
+    newest = version(manifest, THERE, owned("b", THERE))
+    assert not may_have_moved(manifest, "here", 2, newest)
+
+
+def test_an_origin_that_went_elsewhere_may_have(manifest: Manifest) -> None:
+    gone = version(manifest, THERE, owned("a", THERE))
+    assert may_have_moved(manifest, "here", 2, gone)
+    # Who was told after that knows of it.
+    newest = version(manifest, THERE, owned("b", THERE))
+    assert not may_have_moved(manifest, "here", gone, newest)
+
+
+def test_an_origin_that_went_and_came_back_may_have(manifest: Manifest) -> None:
+    version(manifest, THERE, owned("a", THERE))
+    back = version(manifest, HERE, owned("a", HERE))
+    assert may_have_moved(manifest, "here", 2, back)
+
+
+def test_an_origin_that_came_and_went_may_have(manifest: Manifest) -> None:
+    version(manifest, HERE, owned("b", HERE))
+    gone = version(manifest, THERE, owned("b", THERE))
+    assert may_have_moved(manifest, "here", 1, gone)
+    assert not may_have_moved(manifest, "here", 1, gone - 2)
+
+
+def test_where_it_cannot_be_known_it_may_have(manifest: Manifest) -> None:
+    newest = version(manifest, HERE, owned("a", HERE))
+    assert may_have_moved(manifest, "here", 0, newest)
