@@ -207,16 +207,13 @@ class Checkpoints:
         known = self._tables.get(table)
         if known is None:
             return CheckpointTotals()
-        new = [
-            waiting[-1]
-            for partition, waiting in known.pending.items()
-            if known.committed is None or not _has(known.committed, partition)
-        ]
-        return CheckpointTotals(
-            count=known.committed_count + sum(each.given.state is not None for each in new),
-            bytes=known.committed_bytes + sum(each.nbytes for each in new),
-            pending=len(known.pending),
-        )
+        count, nbytes = known.committed_count, known.committed_bytes
+        for partition, waiting in known.pending.items():
+            newest = newest_of(waiting) or waiting[-1]
+            had = known.committed is not None and _has(known.committed, partition)
+            count += (newest.given.state is not None) - had
+            nbytes += 0 if had else newest.nbytes
+        return CheckpointTotals(count, nbytes, len(known.pending))
 
     def _all(self) -> Iterator[PendingCheckpoint]:
         for known in self._tables.values():

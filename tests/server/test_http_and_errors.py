@@ -138,6 +138,8 @@ def test_status_counts_the_states_of_sources_in_all_and_by_table(
     after, mine = counts()
     assert mine == {"count": 2, "bytes": 12, "pending": 0}
     assert after == {name: before[name] + mine[name] for name in before}
+    act(client, "checkpoint_delete", namespace=table[0], table=table[1], partition="q")
+    assert (counts()[1]["count"], counts()[1]["pending"]) == (1, 1)
 
 
 def test_files_of_keyed_answers_are_shown_while_they_are_there(
