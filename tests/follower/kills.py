@@ -1,12 +1,14 @@
 """Followers and daemons that are killed under load; at the end the file has what the table has.
 
 The follower is a process with a DuckDB file. At random moments it is killed, or the daemon, or
-both. Buffers are flushed every second and kept for a second after that, so that a follower that was
+both. Another daemon writes to the appended table, too, and is killed now and then. Buffers are
+flushed every second and kept for a second after that, so that a follower that was
 away often has to go on from files.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from ingester.client import Client
 from ingester.client.follower import Follower
 from ingester.client.follower.duckdb_sink import DuckDBDatabase
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.waiting import until
 from tests.follower.load import NAMESPACE, PATIENT, TABLES, Load
 
 
@@ -48,8 +51,11 @@ class Campaign:
         self._daemon = Daemon.start(
             folder / "d", persist__max_age="1s", query__tail_retain="1s", memory__limit="512MiB"
         )
-        # The same address over all restarts.
-        self._daemon.launch.arguments = ("--flight", self._daemon.flight.removeprefix("grpc://"))
+        store = f"file://{folder / 'd' / 'store'}"
+        self._other = Daemon.start(folder / "o", id="other", store=store, persist__max_age="1s")
+        for daemon in (self._daemon, self._other):
+            # The same address over all restarts.
+            daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
 
     def __enter__(self) -> Campaign:
         return self
@@ -57,11 +63,12 @@ class Campaign:
     def __exit__(self, *_: object) -> None:
         self._kill_follower()
         self._daemon.kill()
+        self._other.kill()
 
     def run(self, kills: int) -> Report:
         """Kill so many times; then compare."""
         report = Report()
-        load = Load(self._daemon.flight, self._seed)
+        load = Load(self._daemon.flight, self._other.flight, self._seed)
         load.create()
         with load:
             while report.kills.total() < kills:
@@ -75,6 +82,9 @@ class Campaign:
                     self._daemon.kill()
                     time.sleep(self._rng.random())
                     self._daemon = self._daemon.again()
+                if self._rng.random() < 0.1:
+                    self._other.kill()
+                    self._other = self._other.again()
                 report.kills[what] += 1
                 self._say(f"{report.kills.total()} kills, {load.written} rows written")
         self._kill_follower()
@@ -105,11 +115,18 @@ class Campaign:
 
     def _compare(self, report: Report) -> None:
         """Compare the file with the daemon's answer, and with the files once all is in these."""
+        with Client(self._other.flight, retry=PATIENT) as client:
+            theirs = {done.table: done.manifest_version for done in client.persist()}
         with Client(self._daemon.flight, retry=PATIENT) as client:
             database = DuckDBDatabase(self._file)
             follower = Follower(self._daemon.flight, database.sink)
             for table in TABLES:
                 follower.follow(NAMESPACE, table)
+            seen = functools.partial(client.describe, NAMESPACE, "events")
+            until(
+                lambda: (seen().manifest_version or 0) >= (theirs.get("events") or 0),
+                "the daemon to see the other one's last commit",
+            )
             wanted = {table: rows_of(client.query(NAMESPACE, table)) for table in TABLES}
             with follower:
                 follower.wait_current(60.0)

@@ -27,16 +27,21 @@ IDS = 400
 class Load:
     """Writers; started by ``with``, and ended with it."""
 
-    def __init__(self, endpoint: str, seed: int) -> None:
+    def __init__(self, endpoint: str, other: str, seed: int) -> None:
         self._endpoint = endpoint
         self._seed = seed
         self._stop = threading.Event()
         self.written = dict.fromkeys(TABLES, 0)
         self.error: BaseException | None = None
-        makers = (self._events, self._accounts, self._moved)
+        makers = (
+            (self._events, endpoint),
+            (self._accounts, endpoint),
+            (self._moved, endpoint),
+            (self._events_elsewhere, other),
+        )
         self._threads = [
-            threading.Thread(target=self._kept, args=(run, number), daemon=True)
-            for number, run in enumerate(makers)
+            threading.Thread(target=self._kept, args=(run, at, number), daemon=True)
+            for number, (run, at) in enumerate(makers)
         ]
 
     def create(self) -> None:
@@ -60,9 +65,11 @@ class Load:
         if self.error is not None:
             raise self.error
 
-    def _kept(self, run: Callable[[Client, random.Random], None], number: int) -> None:
+    def _kept(
+        self, run: Callable[[Client, random.Random], None], endpoint: str, number: int
+    ) -> None:
         try:
-            with Client(self._endpoint, retry=PATIENT) as client:
+            with Client(endpoint, retry=PATIENT) as client:
                 run(client, random.Random(self._seed * 10 + number))
         except BaseException as exc:
             self.error = exc
@@ -81,6 +88,14 @@ class Load:
             self.written["events"] += count
             next_id += count
             self._stop.wait(rng.random() * 0.02)
+
+    def _events_elsewhere(self, client: Client, rng: random.Random) -> None:
+        next_id = 10_000_000
+        while not self._stop.is_set():
+            ids = list(range(next_id, next_id + rng.randint(1, 30)))
+            client.write(NAMESPACE, "events", pa.table({"id": ids, "v": ["elsewhere"] * len(ids)}))
+            next_id = ids[-1] + 1
+            self._stop.wait(rng.random() * 0.2)
 
     def _accounts(self, client: Client, rng: random.Random) -> None:
         turn = 0

@@ -21,7 +21,7 @@ from ingester.client.follower.sink import FileRows
 from ingester.client.follower.state import part_name
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, version_as_of
 from persist.parquet.footer import DataFile, open_checked, read_footer, told
-from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.row_group_stats import decoded_bytes, group_bounds
 from persist.predicate.parse import parse_predicate
 from persist.predicate.predicate import Predicate
 from persist.store.local import LocalStore
@@ -29,6 +29,8 @@ from persist.table import TableDefinition
 
 READERS = 4
 """The files that are read at the same time."""
+PIECE_BYTES = 16 << 20
+"""The size of a piece in memory, about."""
 
 
 class Piece(NamedTuple):
@@ -241,10 +243,14 @@ class _Scan:
             count = footer.row_group(index).num_rows
             if not self.predicate.may_match(group_bounds(footer, index, self.schema), count):
                 continue
-            rows = parquet.read_row_group(index, columns=names, use_threads=False)
             if not names:
-                rows = pa.table({"": pa.nulls(count)})
-            yield self._matching(rows, whole)
+                yield self._matching(pa.table({"": pa.nulls(count)}), whole)
+                continue
+            row_bytes = max(1, decoded_bytes(footer, index, tuple(names)) // max(1, count))
+            for batch in parquet.iter_batches(
+                max(1, PIECE_BYTES // row_bytes), [index], names, use_threads=False
+            ):
+                yield self._matching(pa.Table.from_batches([batch]), whole)
 
     def _matching(self, rows: pa.Table, whole: pa.Schema) -> pa.Table:
         if not self.predicate.conjunctions:
