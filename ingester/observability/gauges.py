@@ -46,6 +46,7 @@ _GAUGES = {
     "log_bytes": ("log.bytes", "Bytes of the log segments on local disk"),
     "log_pending_operations": ("log.pending", "Operations that wait for their sync"),
     "streams_open": ("streams.open", "Open query streams"),
+    "followers_waiting": ("streams.waiting", "Calls of followers that wait for something new"),
     "streams_stalled": ("streams.stalled", "Open query streams whose client has stopped reading"),
     "answer_files": (
         "streams.files",

@@ -32,10 +32,10 @@ from ingester.query.stream import AnswerStream
 from ingester.query.ticket import DEFAULT_WAIT_S, Ticket
 from ingester.tables.catalog import Catalog
 
-PULSE_S = 0.02
+PULSE_S = 0.05
 """The time in which a table's new operations are told at most once."""
-FOLLOWER_S = 0.002
-"""The same, for each follower that calls: a call costs some half a millisecond of a processor."""
+FOLLOWER_S = 0.005
+"""The same, for each follower that calls: a call costs most of a millisecond of a processor."""
 TAKEN_BACK = "is before rows were taken back, which another daemon has: it has their origin now"
 FOLLOWED_S = 5.0
 """The time after its last call in which a table is looked after as one that is followed."""
