@@ -25,12 +25,12 @@ Call = tuple[str, str, int, int]
 class Stage:
     """Makes chains of classes that write down what happens to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self.events: list[str] = []
         self.calls: list[Call] = []
         self.released = threading.Event()
         self.surroundings = Surroundings(
-            TransformPool(4, 0.2),
+            TransformPool(4, timeout_s),
             1 << 20,
             lambda name, outcome, _, before, after: self.calls.append(
                 (name, outcome, before, after)
@@ -67,7 +67,15 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    made = Stage()
+    made = Stage(30.0)
+    yield made
+    made.released.set()
+
+
+@pytest.fixture
+def hasty() -> Iterator[Stage]:
+    """A stage where calls that wait are given up soon."""
+    made = Stage(0.2)
     yield made
     made.released.set()
 
@@ -91,35 +99,35 @@ def test_those_that_were_made_are_closed_when_a_later_one_cannot_be(stage: Stage
     assert stage.events == ["a made", "b made", "a closed"]
 
 
-def test_a_hung_instance_is_closed_by_its_own_call_and_by_nobody_else(stage: Stage) -> None:
-    chain = stage.chain(stage.loaded("a", lambda batch: stage.released.wait() and UNCHANGED))
+def test_a_hung_instance_is_closed_by_its_own_call_and_by_nobody_else(hasty: Stage) -> None:
+    chain = hasty.chain(hasty.loaded("a", lambda batch: hasty.released.wait() and UNCHANGED))
     with pytest.raises(TooSlow):
         chain(numbers(0, 1))
     chain.close()
-    assert stage.events == ["a made", "a called"]
-    stage.released.set()
-    until(lambda: "a closed" in stage.events, "the close")
-    until(lambda: not stage.surroundings.pool.statistics().hung, "the call")
-    assert stage.events == ["a made", "a called", "a closed"]
-    assert stage.calls == [("a", "timed_out", 1, 0)]
+    assert hasty.events == ["a made", "a called"]
+    hasty.released.set()
+    until(lambda: "a closed" in hasty.events, "the close")
+    until(lambda: not hasty.surroundings.pool.statistics().hung, "the call")
+    assert hasty.events == ["a made", "a called", "a closed"]
+    assert hasty.calls == [("a", "timed_out", 1, 0)]
 
 
-def test_an_instance_that_is_made_too_late_is_closed(stage: Stage) -> None:
+def test_an_instance_that_is_made_too_late_is_closed(hasty: Stage) -> None:
     with pytest.raises(TooSlow):
-        stage.chain(stage.loaded("a", made=stage.released.wait))
-    stage.released.set()
-    until(lambda: stage.events == ["a made", "a closed"], "the close")
+        hasty.chain(hasty.loaded("a", made=hasty.released.wait))
+    hasty.released.set()
+    until(lambda: hasty.events == ["a made", "a closed"], "the close")
 
 
-def test_a_call_that_is_not_begun_because_others_hang_counts_as_refused(stage: Stage) -> None:
-    hung = stage.loaded("a", lambda batch: stage.released.wait() and UNCHANGED)
-    chains = [stage.chain(hung) for _ in range(3)]
+def test_a_call_that_is_not_begun_because_others_hang_counts_as_refused(hasty: Stage) -> None:
+    hung = hasty.loaded("a", lambda batch: hasty.released.wait() and UNCHANGED)
+    chains = [hasty.chain(hung) for _ in range(3)]
     for chain in chains:
         with pytest.raises(TooSlow):
             chain(numbers(0, 1))
         chain.close()
-    assert stage.calls[-1] == ("a", "refused", 1, 0)
-    assert stage.events.count("a called") == 2
+    assert hasty.calls[-1] == ("a", "refused", 1, 0)
+    assert hasty.events.count("a called") == 2
 
 
 def test_of_many_failures_one_is_told(stage: Stage) -> None:

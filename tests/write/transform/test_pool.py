@@ -24,7 +24,7 @@ def released() -> Iterator[threading.Event]:
 
 def hang(pool: TransformPool, name: str, released: threading.Event) -> None:
     with pytest.raises(GivenUp):
-        pool.run(name, released.wait)
+        pool.run(name, released.wait, timeout_s=0.02)
 
 
 def test_a_call_returns_what_its_work_does_and_threads_are_used_again() -> None:
@@ -49,7 +49,7 @@ def test_whatever_a_call_raises_is_its_caller_s(error: BaseException) -> None:
 def test_a_call_that_takes_too_long_is_given_up_and_told_of_when_it_returns(
     released: threading.Event,
 ) -> None:
-    pool = TransformPool(2, 0.05)
+    pool = TransformPool(2, 30.0)
     late: list[object] = []
 
     def work() -> str:
@@ -57,7 +57,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_told_of_when_it_returns(
         return "late"
 
     with pytest.raises(GivenUp) as caught:
-        pool.run("a", work, late=late.append)
+        pool.run("a", work, late=late.append, timeout_s=0.05)
     assert "a: no answer within 0.05 s" in caught.value.refusal.message
     assert pool.statistics() == (0, {"a": 1})
     released.set()
@@ -68,7 +68,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_told_of_when_it_returns(
 def test_after_two_that_hang_no_more_of_a_class_are_begun_until_one_returns(
     released: threading.Event,
 ) -> None:
-    pool = TransformPool(2, 0.02)
+    pool = TransformPool(2, 30.0)
     one = threading.Event()
     hang(pool, "a", one)
     hang(pool, "a", released)
@@ -81,7 +81,7 @@ def test_after_two_that_hang_no_more_of_a_class_are_begun_until_one_returns(
 
 
 def test_after_sixteen_that_hang_no_more_of_any_class_are_begun(released: threading.Event) -> None:
-    pool = TransformPool(2, 0.01)
+    pool = TransformPool(2, 30.0)
     for number in range(MOST_HUNG):
         hang(pool, f"class {number // 2}", released)
     with pytest.raises(TooSlow, match=f"fresh: {MOST_HUNG} hang"):
@@ -109,7 +109,7 @@ def test_who_finds_no_thread_in_time_may_come_again(released: threading.Event) -
         pool.run("b", lambda: 1)
     released.set()
     busy.join()
-    assert pool.run("b", lambda: 1) == 1
+    assert pool.run("b", lambda: 1, timeout_s=30.0) == 1
 
 
 def test_a_call_that_ends_as_its_time_does_has_one_outcome() -> None:
@@ -127,7 +127,7 @@ def test_a_call_that_ends_as_its_time_does_has_one_outcome() -> None:
     wait_until(lambda: pool.statistics() == (0, {}), "the calls")
     assert len(late) == outcomes["given up"]
     assert outcomes.total() == 300
-    assert pool.run("a", lambda: 1) == 1
+    assert pool.run("a", lambda: 1, timeout_s=30.0) == 1
 
 
 def test_many_threads_call_at_once() -> None:
