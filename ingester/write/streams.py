@@ -103,9 +103,7 @@ class Writes:
             # Somebody else may have made the table since.
             if (others := self._others(target, table, chain)) is not None:
                 return others
-            if chain is not None or table.definition.transformers:
-                used = () if chain is None else chain.used
-                await self._catalog.record_transformers(table, used)
+            await self._record(table, chain)
         kind = DeleteNormaliser if deletes else Normaliser
         plan = self._plans.get(table, self._definition(table, origin), sent, kind)
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
@@ -131,6 +129,12 @@ class Writes:
         key = (target.namespace, target.table)
         names = self.transforms.names_of(key, None if table is None else table.definition)
         return None if names == (() if chain is None else chain.names) else TransformedBy(names)
+
+    async def _record(self, table: TableBuffer, chain: Chain | None) -> None:
+        """See that the manifest says which transformers are in force; nothing for most tables."""
+        if chain is not None or table.definition.transformers:
+            used = () if chain is None else chain.used
+            await self._catalog.record_transformers(table, used)
 
     def _check_room(self, nbytes: int) -> None:
         if reasons := self._path.admission.reasons(nbytes):
