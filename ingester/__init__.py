@@ -23,6 +23,7 @@ Four ways lead through it; each room's own page tells the rest. A room is one of
     query     ``server/flight`` ─▶ ``query`` ─▶ ``buffer``, (`persist`)
               What is acknowledged is applied first. A snapshot fixes a manifest version and a place
               in every buffer. The client pulls the rows part by part, wherever they lie by then.
+              A follower's call waits until there is something behind the position that it names.
 
     restart   ``daemon`` ─▶ (`wal`), (`persist`) ─▶ ``recovery`` ─▶ ``tables``, ``buffer``
               A start checks the log and claims a new epoch in the store. Replay commits that epoch
