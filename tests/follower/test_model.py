@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -225,5 +226,37 @@ def test_a_key_that_came_live_and_was_deleted_while_the_copy_was_behind_is_gone(
     world.flush(0)
     world.forget()
     for _ in range(3):
+        copy.advance(0.0)
+    assert content(disk, keyed=True) == world.truth()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_an_adopted_log_is_read_from_files_though_it_lies_before_the_position(keyed: bool) -> None:
+    world, disk = World(keyed=keyed), Disk()
+    copy = copy_of(world, disk)
+    for _ in range(3):
+        copy.advance(0.0)
+    world.write({0: ([{"p": 0, "id": 1, "v": "a"}], [])})
+    world.lose_disk()
+    world.write({0: ([{"p": 0, "id": 2, "v": "b"}], [])})
+    for _ in range(4):
+        copy.advance(0.0)
+    assert content(disk, keyed) == world.truth()
+    world.adopt()
+    for _ in range(4):
+        copy.advance(0.0)
+    assert content(disk, keyed) == world.truth()
+    assert content(disk, keyed).total() == 2
+
+
+def test_rows_of_another_writer_do_not_hide_operations_that_came_live() -> None:
+    world, disk = World(keyed=True), Disk()
+    copy = copy_of(world, disk)
+    for _ in range(3):
+        copy.advance(0.0)
+    world.write({0: ([{"p": 0, "id": 1, "v": "live"}], [])})
+    copy.advance(0.0)
+    world.others(0, [{"p": 0, "id": 1, "v": "file"}, {"p": 0, "id": 2, "v": "file"}])
+    for _ in range(4):
         copy.advance(0.0)
     assert content(disk, keyed=True) == world.truth()

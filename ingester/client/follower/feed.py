@@ -69,6 +69,11 @@ class LiveAnswer:
     schema: pa.Schema
     batches: Sequence[Batch]
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its rows."""
+        return sum(batch.rows.nbytes for batch in self.batches)
+
 
 class Feed(Protocol):
     """What follows a position, or lies behind a version's files."""

@@ -16,7 +16,7 @@ group is what came live at one time to one partition, and has a number, which ri
 have the number 0. Where files of the table turn out to hold something else than what came live (a
 daemon that has lost its disk, an origin that went to another daemon), groups are taken back and
 files are read instead: see :class:`TakesBack`. In a table with a primary key ``put`` replaces, and
-no key comes twice between two commits.
+no key comes twice in one put, nor in a put and the ``delete`` before it.
 
 What a sink can do beyond the six calls it says by having the method: :class:`Transactional`,
 :class:`TakesBack`, :class:`TakesFiles`.

@@ -12,7 +12,7 @@ version are all there. Each step may raise and be done again after ``reopen``. O
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ from persist.table import TableDefinition
 
 FILL_BYTES = 256 << 20
 """The bytes of files that are put in one transaction, about; a file is never cut."""
+TAKE_BYTES = 32 << 20
+"""The bytes of live answers that are taken in one transaction, about."""
 BEFORE_ALL = Position(0, -1)
 """What nothing is before."""
 TRIES = 20
@@ -205,10 +207,10 @@ class TableCopy:
             emptied = self._take_out_groups()
             self._set(position=None)
             self._fold(now, emptied)
-            self._take(answer)
+            self._take([answer])
             while answer.more:
                 answer = self._ask(self.state.position, now.version, 0.0)
-                self._take(answer)
+                self._take([answer])
             if not self.state.complete:
                 self._sink.end_version()
                 self._set(complete=True, replaces=False)
@@ -225,9 +227,25 @@ class TableCopy:
             self._go_on_from_files(exc)
             return
         asked_at = self.progress.now()
-        self.take_answer(answer)
-        if not answer.more:
-            self.progress.caught_up(answer, asked_at)
+        answers = self._with_what_follows(answer)
+        last = answers[-1]
+        moved = last.version != self.state.version and not last.more
+        if any(each.batches for each in answers) or last.position != self.state.position or moved:
+            with self._transaction():
+                self._take(answers)
+                if moved:
+                    self._fold(self._files.version(last.version, self._state_of_version()))
+        if not last.more:
+            self.progress.caught_up(last, asked_at)
+
+    def _with_what_follows(self, answer: LiveAnswer) -> list[LiveAnswer]:
+        """An answer, and those that are there behind it: a copy that lags takes them at once."""
+        answers, nbytes = [answer], answer.nbytes
+        with suppress(Unavailable):
+            while answers[-1].more and nbytes < TAKE_BYTES:
+                answers.append(self._ask(answers[-1].position, self.state.version, 0.0))
+                nbytes += answers[-1].nbytes
+        return answers
 
     def _go_on_from_files(self, stale: Unavailable) -> None:
         """Take the version in that the daemon names; what it lacks is answered from there on."""
@@ -236,15 +254,6 @@ class TableCopy:
             raise Resync
         with self._transaction():
             self._fold(self._files.version(version, self._state_of_version()))
-
-    def take_answer(self, answer: LiveAnswer) -> None:
-        """Take an answer to the position and version of the state."""
-        moved = answer.version != self.state.version and not answer.more
-        if answer.batches or answer.position != self.state.position or moved:
-            with self._transaction():
-                self._take(answer)
-                if moved:
-                    self._fold(self._files.version(answer.version, self._state_of_version()))
 
     # ------------------------------------------------------------------------------ what they do
 
@@ -265,16 +274,16 @@ class TableCopy:
             raise other_daemon(self.state, answer.ingester_id)
         return answer
 
-    def _take(self, answer: LiveAnswer) -> None:
-        """Put an answer's rows, with the state behind them."""
-        if self.table.columns is None:
+    def _take(self, answers: Sequence[LiveAnswer]) -> None:
+        """Put the rows of answers that follow one another, with the state behind them."""
+        for answer in answers if self.table.columns is None else ():
             self._schema = batches.with_new_columns(self._schema, answer.schema)
         schema = self._schema
         if self.table.keyed:
             schema = schema.append(pa.field(OPERATION, pa.string()))
         seen, known = self._seen(), self._state_of_version()
         arrived = []
-        for one in batches.grouped(answer.batches, schema):
+        for one in batches.grouped([b for answer in answers for b in answer.batches], schema):
             of = one.of
             applied = known.applied_to(seen.ingester_id, of.epoch, *of.partition)
             if of.last_seq <= applied or seen.is_below(of.epoch, of.last_seq):
@@ -286,7 +295,7 @@ class TableCopy:
         if arrived:
             groups, next_at = batches.numbered(arrived, self._ledger, next_at)
             self._put_arrived(arrived, groups)
-        self._set(position=answer.position, next_at=next_at)
+        self._set(position=answers[-1].position, next_at=next_at)
 
     def _put_arrived(self, arrived: Sequence[batches.Arrived], groups: Sequence[Group]) -> None:
         if self.table.keyed:
