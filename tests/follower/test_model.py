@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,12 +10,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ingester.client.errors import ClientError
-from ingester.client.follower.errors import SinkFailed
 from ingester.client.follower.guard import Guard
-from ingester.client.follower.opening import Opening, open_or_build
+from ingester.client.follower.keeping import Place
+from ingester.client.follower.opening import Opening, open_copy
 from ingester.client.follower.sink import FollowedTable
 from ingester.client.follower.state import Selection
-from ingester.client.follower.table_copy import BuildAnew, Place, Source, TableCopy
+from ingester.client.follower.table_copy import Source, TableCopy
 from tests.follower.memory_sink import Crash, Disk, MemorySink, OwnStates, StatefulSink, content
 from tests.follower.world import World, WorldFeed, WorldFiles, copy_of
 
@@ -131,7 +130,7 @@ class Machine(RuleBasedStateMachine):
         feed = WorldFeed(self.world, self.filter, says_buffers=self.says_buffers)
         guard = Guard(sink, lambda *_: None)
         place = Place(guard, OwnStates(self.disk))
-        return open_or_build(Opening(table, Selection("s")), Source(files, feed), place)
+        return open_copy(Opening(table, Selection("s")), Source(files, feed), place)
 
     def _before_call(self, call: str) -> None:
         if self.crash_at is not None:
@@ -144,12 +143,6 @@ class Machine(RuleBasedStateMachine):
             if self.copy is None:
                 self.copy = self._open()
             self.copy.advance(0.0)
-        except BuildAnew:
-            assert self.copy is not None
-            copy, self.copy = self.copy, None
-            with contextlib.suppress(SinkFailed):
-                copy.begin("here")
-                self.copy = copy
         except ClientError as exc:
             if exc.code != "stale" and not isinstance(exc.__cause__, Crash):
                 raise
@@ -260,3 +253,35 @@ def test_rows_of_another_writer_do_not_hide_operations_that_came_live() -> None:
     for _ in range(4):
         copy.advance(0.0)
     assert content(disk, keyed=True) == world.truth()
+
+
+def test_a_group_that_a_restart_has_cut_into_two_flushes_comes_again() -> None:
+    world, disk = World(keyed=False), Disk()
+    copy = copy_of(world, disk)
+    for number in range(4):
+        world.write({0: ([{"p": 0, "id": number, "v": "a"}], [])})
+    for _ in range(3):
+        copy.advance(0.0)
+    world.restart(recut=True)
+    world.flush(0)
+    assert content(disk, keyed=False) == world.truth()
+    for _ in range(4):
+        copy.advance(0.0)
+        assert content(disk, keyed=False) == world.truth()
+
+
+def test_a_compaction_that_lays_rows_out_anew_has_both_partitions_read() -> None:
+    world, disk = World(keyed=False), Disk()
+    copy = copy_of(world, disk)
+    world.write({0: ([{"p": 0, "id": 1, "v": "a"}], []), 1: ([{"p": 1, "id": 2, "v": "b"}], [])})
+    world.flush(0)
+    for _ in range(3):
+        copy.advance(0.0)
+    world.compact(0, into=1)
+    for _ in range(3):
+        copy.advance(0.0)
+    assert content(disk, keyed=False) == world.truth()
+    world.others(0, [{"p": 0, "id": 3, "v": "c"}], replace=True)
+    for _ in range(3):
+        copy.advance(0.0)
+    assert content(disk, keyed=False) == world.truth()

@@ -284,7 +284,6 @@ def test_a_store_that_fails_in_the_middle_of_a_fill_is_read_again() -> None:
             copy.advance(0.0)
         except StoreUnavailable:
             failures += 1
-            copy.reopen()
     assert failures == 3
     assert content(disk, keyed=False) == world.truth()
 

@@ -19,10 +19,11 @@ from ingester.client.errors import InvalidRequest, Unavailable
 from ingester.client.follower.feed import OPERATION, Batch, GroupOf, LiveAnswer
 from ingester.client.follower.files import Piece, fitted, selected
 from ingester.client.follower.guard import Guard
-from ingester.client.follower.opening import Opening, Seek, open_or_build
+from ingester.client.follower.keeping import Place
+from ingester.client.follower.opening import Opening, Seek, open_copy
 from ingester.client.follower.sink import FileRows, FollowedTable
 from ingester.client.follower.state import Position, Selection
-from ingester.client.follower.table_copy import Place, Source, TableCopy
+from ingester.client.follower.table_copy import Source, TableCopy
 from persist.manifest import (
     EMPTY,
     Action,
@@ -195,13 +196,13 @@ class World:
             at="2026-11-21T00:00:00+00:00",
         )
 
-    def compact(self, p: int) -> None:
-        """Files of a partition become one, and no row changes."""
+    def compact(self, p: int, into: int | None = None) -> None:
+        """Files of a partition become one, and no row changes; it may lie in another partition."""
         adds = list(self.state.partitions.get(self.key(p), ()))
         if not adds:
             return
         rows = [row for add in adds for row in self.files[add.path]]
-        one = self._file(p, rows, "rewrite", "spark", 0, 0, 0)
+        one = self._file(p if into is None else into, rows, "rewrite", "spark", 0, 0, 0)
         self.commit([*(Remove(path=a.path, reason="compaction") for a in adds), one], "spark")
 
     def others(self, p: int, rows: list[ROW], *, replace: bool = False) -> None:
@@ -457,4 +458,4 @@ def copy_of(
     sink = Guard(kind(table, disk), lambda *_: None)
     source = Source(files or WorldFiles(world), WorldFeed(world))
     opening = Opening(table, Selection("s"), seek)
-    return open_or_build(opening, source, Place(sink, OwnStates(disk)))
+    return open_copy(opening, source, Place(sink, OwnStates(disk)))

@@ -21,11 +21,12 @@ from ingester.client.follower.errors import FollowerError, SinkFailed, TableRepl
 from ingester.client.follower.feed import DaemonFeed
 from ingester.client.follower.files import READERS, Reading, TableFiles, selected
 from ingester.client.follower.guard import Closed, Guard
-from ingester.client.follower.opening import Opening, Seek, open_or_build
+from ingester.client.follower.keeping import Place
+from ingester.client.follower.opening import Opening, Seek, open_copy
 from ingester.client.follower.progress import Progress
 from ingester.client.follower.sink import FollowedTable, FollowerSink
 from ingester.client.follower.state import Selection
-from ingester.client.follower.table_copy import BuildAnew, Place, Source, TableCopy
+from ingester.client.follower.table_copy import Source, TableCopy
 from ingester.client.retry import is_retryable
 from ingester.client.wire import Filter, encode, encode_filter
 from persist.backoff import Backoff
@@ -153,7 +154,6 @@ class Following(threading.Thread):
                     raise self._meant(exc, copy) from exc
                 self.status.phase, self.status.error = "waiting", str(exc)
                 self._closing.wait(0.05 + backoff.next_s())
-                self._reopen(copy)
 
     def _advance(self, copy: TableCopy) -> None:
         if copy.state.filled is not None:
@@ -163,27 +163,13 @@ class Following(threading.Thread):
         else:
             self.status.phase = "live"
         was_settled = copy.progress.current_at is not None
-        try:
-            copy.advance(self._options.wait_s)
-        except BuildAnew:
-            copy.begin(copy.state.ingester_id)
+        copy.advance(self._options.wait_s)
         self.status.progress, self.status.version = copy.progress, copy.state.version
         self.status.error = None
         if copy.progress.current_at is not None and not was_settled:
             self._closing.wake()
         if self._closing():
             raise Closed
-
-    def _reopen(self, copy: TableCopy | None) -> None:
-        if copy is None:
-            return
-        try:
-            copy.reopen()
-        except BuildAnew:
-            copy.begin(copy.state.ingester_id)
-        except (ClientError, StoreError) as exc:
-            if not _passes(exc):
-                raise
 
     def _open(self) -> TableCopy:
         wish, options = self._wish, self._options
@@ -201,7 +187,7 @@ class Following(threading.Thread):
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
-        return open_or_build(Opening(table, selection, wish.seek, wish.begin), source, place)
+        return open_copy(Opening(table, selection, wish.seek, wish.begin), source, place)
 
     def _states_at_daemon(self) -> CheckpointStore:
         if not self._options.name:

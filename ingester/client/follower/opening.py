@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-import msgspec
-
 from ingester.client.errors import InvalidRequest
 from ingester.client.follower.errors import StateOfAnother
+from ingester.client.follower.keeping import BuildAnew, Place
 from ingester.client.follower.sink import FollowedTable
 from ingester.client.follower.state import (
     FollowState,
@@ -22,13 +21,7 @@ from ingester.client.follower.state import (
     Selection,
     decode_state,
 )
-from ingester.client.follower.table_copy import (
-    BuildAnew,
-    Place,
-    Source,
-    TableCopy,
-    other_daemon,
-)
+from ingester.client.follower.table_copy import Source, TableCopy, other_daemon
 from persist.manifest import MomentNotKept, TableState
 
 Seek = Literal["beginning", "tail"] | datetime | bytes
@@ -69,35 +62,24 @@ def open_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
         if state.ingester_id != begin.ingester_id:
             raise other_daemon(state, begin.ingester_id)
         copy = TableCopy(opening.table, source, place, state, ledger)
-        with place.sink.transaction():
-            place.sink.recovery()
-        if state.selection != opening.selection:
-            copy.state = msgspec.structs.replace(state, selection=opening.selection)
-            copy.begin(begin.ingester_id)
-        elif isinstance(seek, bytes):
-            copy.keep()
-        elif state.filled is not None and not place.sink.transactional:
-            copy.begin(begin.ingester_id)
+        try:
+            copy.recover()
+        except BuildAnew:
+            copy.begin(opening.selection)
+        else:
+            lost = state.filled is not None and not place.sink.transactional
+            if lost or state.selection != opening.selection:
+                copy.begin(opening.selection)
         return copy
     new = _new_state(opening, begin.ingester_id, replaces=there is not None)
     copy = TableCopy(opening.table, source, place, new, Ledger())
     start = opening.begin if seek is None else seek
     if start == "beginning" or isinstance(start, bytes):
-        copy.begin(begin.ingester_id)
+        copy.begin()
     elif start == "tail":
         copy.begin_behind(source.files.version(begin.version), begin.position)
     else:
         copy.begin_behind(_as_of(source, start), None)
-    return copy
-
-
-def open_or_build(opening: Opening, source: Source, place: Place) -> TableCopy:
-    """As :func:`open_copy`; where the state's version is gone, the copy is begun anew."""
-    copy = open_copy(opening, source, place)
-    try:
-        copy.check()
-    except BuildAnew:
-        copy.begin(copy.state.ingester_id)
     return copy
 
 

@@ -6,40 +6,34 @@
 
 Law of this file: what a transaction of the sink does, it does with the state that describes it; so
 whatever happens, the copy is what its last state says. Nothing live is taken before the files of a
-version are all there. Each step may raise and be done again after ``reopen``. One thread.
+version are all there. A step that raised is done again from the state that is kept. One thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-
 from ingester.client.errors import Unavailable
-from ingester.client.follower import batches
-from ingester.client.follower.errors import FellBehind, StateOfAnother, TableReplaced
-from ingester.client.follower.feed import OPERATION, Feed, LiveAnswer
-from ingester.client.follower.files import Files, Piece, selected
-from ingester.client.follower.fold import Fold, Seen, fold_appended, fold_keyed
-from ingester.client.follower.guard import Guard
+from ingester.client.follower.applying import Applying, Resync
+from ingester.client.follower.errors import StateOfAnother, TableReplaced
+from ingester.client.follower.feed import Feed, LiveAnswer
+from ingester.client.follower.files import Files
+from ingester.client.follower.fold import Fold, fold_appended, fold_keyed
+from ingester.client.follower.keeping import BuildAnew, Keeping, Place
 from ingester.client.follower.progress import Progress
-from ingester.client.follower.sink import CheckpointStore, FollowedTable
+from ingester.client.follower.sink import FollowedTable
 from ingester.client.follower.state import (
     FollowState,
-    Group,
     Ledger,
     Position,
-    decode_state,
-    encode_state,
+    Selection,
     part_name,
 )
 from persist.manifest import Add, PartitionKey, TableState, VersionNotKept
 from persist.store import NotFound as FileGone
-from persist.table import TableDefinition
 
 FILL_BYTES = 256 << 20
 """The bytes of files that are put in one transaction, about; a file is never cut."""
@@ -51,32 +45,12 @@ TRIES = 20
 """The attempts to find a version that its tail is still there of."""
 
 
-class BuildAnew(Exception):
-    """The copy cannot be made equal in place: it is to be filled from the beginning."""
-
-
-class Resync(Exception):
-    """The groups that are left have to come again, from what a version's files lack."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """What a copy is made from."""
 
     files: Files
     feed: Feed
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a copy is kept, and its state."""
-
-    sink: Guard
-    states: CheckpointStore
-    own: bool = True
-    """Whether the states are kept by the sink: in its transactions, if it has any."""
-    name: str = ""
-    """Tells copies apart whose states are in one store."""
 
 
 class TableCopy:
@@ -86,18 +60,18 @@ class TableCopy:
         self, table: FollowedTable, source: Source, place: Place, state: FollowState, ledger: Ledger
     ) -> None:
         self.table = table
-        self.state = state
         self.progress = Progress()
-        self._files, self._feed = source.files, source.feed
-        self._sink, self._states = place.sink, place.states
-        self._key = table.key(place.name)
-        # A state must not be ahead of its rows: one that is kept elsewhere comes after them.
-        self._deferred = place.sink.transactional and not place.own
-        self._due: list[bytes] = []
-        self._ledger = ledger
-        self._schema = table.schema
+        self._files, self._feed, self._sink = source.files, source.feed, place.sink
+        self._keeping = Keeping(place, table.key(place.name), state, ledger)
+        self._applying = Applying(table, self._files, self._sink, self._keeping, self.progress)
         self._version: TableState | None = None
-        self._anew = False
+        self._resyncs = False
+        self._unsure = False
+
+    @property
+    def state(self) -> FollowState:
+        """The state of the copy."""
+        return self._keeping.state
 
     # ----------------------------------------------------------------------------------- the steps
 
@@ -105,73 +79,79 @@ class TableCopy:
         """Do the next thing: fill, resync, or a step of the live feed.
 
         Raises:
-            BuildAnew: Begin with :meth:`begin`.
-            StoreError, ClientError: The copy is to be opened again.
+            StoreError, ClientError: To be called again where that may pass.
         """
         try:
+            if self._unsure:
+                self._version = None
+                self._keeping.read()
+            self._unsure = True
             if self.state.filled is not None:
-                self.fill()
-            elif self._anew or self.state.position is None or not self.state.complete:
-                self.resync()
+                self._fill()
+            elif self._resyncs or self.state.position is None or not self.state.complete:
+                self._resync()
             else:
-                self.step(wait_s)
+                self._step(wait_s)
+            self._unsure = False
         except Resync:
-            self._anew = True
-            self.reopen()
+            self._resyncs = True
+        except BuildAnew:
+            self.begin()
         except FileGone as exc:
             # Clean-up takes files that no kept version has; one that the newest has is lost.
             if any(exc.path.endswith(f"/{path}") for path in self._files.newest().files):
                 raise
-            raise BuildAnew from exc
+            self.begin()
 
-    def begin(self, ingester_id: str) -> None:
+    def begin(self, selection: Selection | None = None) -> None:
         """Begin the copy anew, beside the one that there is."""
-        now = self._files.newest()
-        self._ledger = Ledger()
+        self._unsure = True
+        now, was = self._files.newest(), self.state
         self._version = now
-        self.state = msgspec.structs.replace(
-            self.state,
-            ingester_id=ingester_id,
-            version=now.version,
-            uid=now.uid,
-            position=None,
-            filled=0,
-            replaces=self.state.complete or self.state.replaces,
-            complete=False,
-            floor=None,
-        )
         parts = sorted(part_name(partition) for partition in now.partitions)
-        with self._transaction():
-            self._sink.start_version(parts, not self.state.replaces)
-            self._keep()
+        replaces = was.complete or was.replaces
+        with self._keeping.transaction():
+            self._sink.start_version(parts, not replaces)
+            self._keeping.ledger = Ledger()
+            self._keeping.set(
+                selection=selection or was.selection,
+                version=now.version,
+                uid=now.uid,
+                position=None,
+                filled=0,
+                replaces=replaces,
+                complete=False,
+                floor=None,
+            )
+        self._unsure = False
 
     def begin_behind(self, version: TableState, position: Position | None) -> None:
         """Begin the copy without what is in a version's files, or before a position."""
-        self._ledger, self._version = Ledger(), version
-        self.state = msgspec.structs.replace(
-            self.state,
-            version=version.version,
-            uid=version.uid,
-            position=position,
-            floor=position or BEFORE_ALL,
-            complete=position is not None,
-        )
-        with self._transaction():
+        self._version = version
+        with self._keeping.transaction():
             self._sink.start_version((), not self.state.replaces)
             if position is not None:
                 self._sink.end_version()
-            self._keep()
+            self._keeping.set(
+                version=version.version,
+                uid=version.uid,
+                position=position,
+                floor=position or BEFORE_ALL,
+                complete=position is not None,
+            )
 
-    def check(self) -> None:
-        """Raise :class:`BuildAnew` or ``TableReplaced`` where the state's version is none."""
+    def recover(self) -> None:
+        """Go on from the state, and keep it.
+
+        Raises:
+            BuildAnew, TableReplaced: The state's version is none.
+        """
         self._state_of_version()
+        with self._keeping.transaction():
+            self._sink.recovery()
+            self._keeping.set()
 
-    def keep(self) -> None:
-        """Keep the state as it is."""
-        with self._transaction():
-            self._keep()
-
-    def fill(self) -> None:
+    def _fill(self) -> None:
         """Put the rows of the version's files, from the one on that comes next."""
         state = self._state_of_version()
         adds = [state.files[path] for path in sorted(state.files)]
@@ -181,18 +161,18 @@ class TableCopy:
         local = self._files.local(left) if self._sink.takes_files else None
         pieces = iter(self._files.pieces(state, left)) if local is None else iter(())
         for first, last in _chunks(left):
-            with self._transaction():
+            with self._keeping.transaction():
                 if local is not None:
                     self._sink.put_files(local[first:last])
                 else:
                     for _ in left[first:last]:
-                        self._put_file(pieces)
-                self._set(filled=done + last)
+                        self._applying.put_file(pieces)
+                self._keeping.set(filled=done + last)
             self.progress.filled(adds[: done + last])
-        with self._transaction():
-            self._set(filled=None)
+        with self._keeping.transaction():
+            self._keeping.set(filled=None)
 
-    def resync(self) -> None:
+    def _resync(self) -> None:
         """Take the newest version in, and all that it lacks; then the copy is complete.
 
         Groups that are in no file yet are taken out first: nobody says that they will ever be, as
@@ -203,21 +183,21 @@ class TableCopy:
             Unavailable: No version had a tail, several times in a row.
         """
         now, answer = self._version_with_tail()
-        with self._transaction():
-            emptied = self._take_out_groups()
-            self._set(position=None)
+        with self._keeping.transaction():
+            emptied = self._applying.take_out_groups()
+            self._keeping.set(position=None)
             self._fold(now, emptied)
-            self._take([answer])
+            self._applying.take([answer], now)
             while answer.more:
                 answer = self._ask(self.state.position, now.version, 0.0)
-                self._take([answer])
+                self._applying.take([answer], now)
             if not self.state.complete:
                 self._sink.end_version()
-                self._set(complete=True, replaces=False)
-        self._anew = False
+                self._keeping.set(complete=True, replaces=False)
+        self._resyncs = False
         self.progress.caught_up(answer)
 
-    def step(self, wait_s: float) -> None:
+    def _step(self, wait_s: float) -> None:
         """Take what came next, within ``wait_s`` seconds, and the version that came with it."""
         try:
             answer = self._ask(self.state.position, self.state.version, wait_s)
@@ -231,8 +211,8 @@ class TableCopy:
         last = answers[-1]
         moved = last.version != self.state.version and not last.more
         if any(each.batches for each in answers) or last.position != self.state.position or moved:
-            with self._transaction():
-                self._take(answers)
+            with self._keeping.transaction():
+                self._applying.take(answers, self._state_of_version())
                 if moved:
                     self._fold(self._files.version(last.version, self._state_of_version()))
         if not last.more:
@@ -252,7 +232,7 @@ class TableCopy:
         version = stale.details.get("version")
         if stale.details.get("anew", True) or not isinstance(version, int):
             raise Resync
-        with self._transaction():
+        with self._keeping.transaction():
             self._fold(self._files.version(version, self._state_of_version()))
 
     # ------------------------------------------------------------------------------ what they do
@@ -274,41 +254,6 @@ class TableCopy:
             raise other_daemon(self.state, answer.ingester_id)
         return answer
 
-    def _take(self, answers: Sequence[LiveAnswer]) -> None:
-        """Put the rows of answers that follow one another, with the state behind them."""
-        for answer in answers if self.table.columns is None else ():
-            self._schema = batches.with_new_columns(self._schema, answer.schema)
-        schema = self._schema
-        if self.table.keyed:
-            schema = schema.append(pa.field(OPERATION, pa.string()))
-        seen, known = self._seen(), self._state_of_version()
-        arrived = []
-        for one in batches.grouped([b for answer in answers for b in answer.batches], schema):
-            of = one.of
-            applied = known.applied_to(seen.ingester_id, of.epoch, *of.partition)
-            if of.last_seq <= applied or seen.is_below(of.epoch, of.last_seq):
-                continue
-            if of.first_seq <= applied and not self.table.keyed:
-                raise Resync
-            arrived.append(one)
-        next_at = self.state.next_at
-        if arrived:
-            groups, next_at = batches.numbered(arrived, self._ledger, next_at)
-            self._put_arrived(arrived, groups)
-        self._set(position=answers[-1].position, next_at=next_at)
-
-    def _put_arrived(self, arrived: Sequence[batches.Arrived], groups: Sequence[Group]) -> None:
-        if self.table.keyed:
-            put, keys = batches.merged(arrived, groups, self.table.primary_key)
-            if keys is not None:
-                self._sink.delete(keys)
-                self.progress.deleted_rows += keys.num_rows
-        else:
-            put = batches.appended(arrived, groups)
-        if put is not None:
-            self._sink.put(put)
-            self.progress.put_rows += put.batch.num_rows
-
     def _fold(self, now: TableState, emptied: Collection[PartitionKey] | None = None) -> None:
         """Take a later version's files in.
 
@@ -323,11 +268,9 @@ class TableCopy:
             plan.diffs = [partition for partition in plan.diffs if partition not in emptied]
         elif plan.resync:
             raise Resync
-        if (plan.taken_back or plan.reloads) and not self._sink.takes_back:
-            raise BuildAnew
-        self._carry_out(plan, before, now)
+        self._applying.carry_out(plan, before, now)
         self._version = now
-        self._set(version=now.version, uid=now.uid)
+        self._keeping.set(version=now.version, uid=now.uid)
 
     def _plan(self, before: TableState, now: TableState) -> Fold:
         if now.version < before.version:
@@ -337,87 +280,15 @@ class TableCopy:
         except VersionNotKept as exc:
             raise BuildAnew from exc
         if self.table.keyed:
-            return fold_keyed(self._ledger, self._seen(), before, now, changes)
+            return fold_keyed(self._keeping.ledger, self._keeping.seen, before, now, changes)
         return fold_appended(
-            self._ledger,
-            self._seen(),
+            self._keeping.ledger,
+            self._keeping.seen,
             before,
             now,
             changes,
             lambda add: self._files.count(now, add),
         )
-
-    def _carry_out(self, plan: Fold, before: TableState, now: TableState) -> None:
-        self._learn_columns(now)
-        for part, numbers in _by_part(plan.taken_back).items():
-            self._sink.take_back(part, numbers)
-        self._ledger.drop([*plan.retired, *plan.taken_back])
-        self._reload(plan.reloads, now)
-        self._load(now, plan.loads)
-        for partition in plan.diffs:
-            self._merge_difference(before, now, partition)
-
-    def _reload(self, partitions: Sequence[PartitionKey], now: TableState) -> None:
-        """Read partitions anew, but for the groups that are in no file."""
-        for partition in partitions:
-            keep = sorted(group.at for group in self._ledger.of_partition(partition))
-            self._sink.take_back_all(part_name(partition), keep)
-            self._load(now, list(now.partitions.get(partition, ())))
-
-    def _merge_difference(
-        self, before: TableState, now: TableState, partition: PartitionKey
-    ) -> None:
-        """Bring the keys up to date that files of a keyed table's partition have changed."""
-        old = [a for a in before.partitions.get(partition, ()) if a.path not in now.files]
-        new = [a for a in now.partitions.get(partition, ()) if a.path not in before.files]
-        names = list(self.table.primary_key)
-        if old:
-            gone = pa.concat_tables(p.rows for p in self._files.pieces(now, old, names))
-            if new:
-                # Of the rows of the copy: those that match no more are gone, too.
-                there = pa.concat_tables(p.rows.select(names) for p in self._files.pieces(now, new))
-                gone = batches.missing_keys(gone, there)
-            self._sink.delete(gone)
-        elif new and self.table.filter is not None:
-            self._sink.delete(pa.concat_tables(p.rows for p in self._files.pieces(now, new, names)))
-        self._load(now, new)
-
-    def _take_out_groups(self) -> list[PartitionKey]:
-        """Take out all groups that are in no file; returns the partitions to be read anew."""
-        groups = list(self._ledger)
-        if groups and not self._sink.takes_back:
-            raise BuildAnew
-        self._ledger.drop(groups)
-        if self.table.keyed:
-            if groups and self.state.floor is not None:
-                raise FellBehind(
-                    "operations may be lost that are in no file, and a copy that did not begin at"
-                    " the beginning cannot know the rows before them; seek to the beginning"
-                )
-            return list(dict.fromkeys(group.partition for group in groups))
-        for part, numbers in _by_part(groups).items():
-            self._sink.take_back(part, numbers)
-        return []
-
-    def _load(self, now: TableState, adds: Sequence[Add]) -> None:
-        if not adds:
-            return
-        pieces = iter(self._files.pieces(now, adds))
-        for _ in adds:
-            self._put_file(pieces)
-
-    def _put_file(self, pieces: Iterator[Piece]) -> None:
-        """Put the rows of the next file."""
-        for add, rows, last in pieces:
-            self._sink.put(batches.from_file(rows, part_name(add.partition)))
-            self.progress.put_rows += rows.num_rows
-            if last:
-                return
-
-    # --------------------------------------------------------------------------------- the state
-
-    def _seen(self) -> Seen:
-        return Seen(self.state.ingester_id, self.state.position, self.state.floor)
 
     def _state_of_version(self) -> TableState:
         """The manifest's state at the version that the copy has.
@@ -436,46 +307,8 @@ class TableCopy:
             if found.uid != self.state.uid:
                 raise _replaced(self.table, self.state, found)
             self._version = found
-            self._learn_columns(found)
+            self._applying.learn_columns(found)
         return self._version
-
-    def _learn_columns(self, now: TableState) -> None:
-        if self.table.columns is None:
-            schema = selected(TableDefinition.of_state(now).schema, None)
-            self._schema = batches.with_new_columns(self._schema, schema)
-
-    def _set(self, **changes: Any) -> None:
-        self.state = msgspec.structs.replace(self.state, **changes)
-        self._keep()
-
-    def _keep(self) -> None:
-        data = encode_state(self.state, self._ledger)
-        if self._deferred:
-            self._due.append(data)
-        else:
-            self._states.put(self._key, data)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._due.clear()
-        with self._sink.transaction():
-            yield
-        for data in self._due[-1:]:
-            self._states.put(self._key, data)
-
-    def reopen(self) -> None:
-        """Go back to the state that is kept, after an error.
-
-        Raises:
-            BuildAnew: Nobody knows what of a file was put.
-        """
-        with self._sink.transaction():
-            data = self._states.get(self._key)
-        if data is not None:
-            self.state, self._ledger = decode_state(data)
-        self._version = None
-        if self.state.filled is not None and not self._sink.transactional:
-            raise BuildAnew
 
 
 def other_daemon(state: FollowState, found: str) -> StateOfAnother:
@@ -501,12 +334,3 @@ def _chunks(adds: Sequence[Add]) -> Iterator[tuple[int, int]]:
         if nbytes >= FILL_BYTES or place == len(adds):
             yield first, place
             first, nbytes = place, 0
-
-
-def _by_part(groups: Sequence[Group]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for group in groups:
-        numbers = found.setdefault(part_name(group.partition), [])
-        if group.at not in numbers:
-            numbers.append(group.at)
-    return found
