@@ -28,6 +28,9 @@ CATALOG = "copy"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05
 """The pauses between two attempts to attach a file that somebody else has open."""
 
+RENEW_AFTER = 256
+"""The files that one connection attaches: DuckDB keeps some kilobytes of each that it detaches."""
+
 
 class DuckDBFile:
     """A DuckDB file that is written to, made by the first transaction.
@@ -44,6 +47,7 @@ class DuckDBFile:
         self._locked = locked
         self._connection: DuckDBPyConnection | None = None
         self._attached = False
+        self._detached = 0
         self._turn = threading.RLock()
         self._closed = threading.Event()
 
@@ -125,11 +129,19 @@ class DuckDBFile:
     def _detach(self) -> None:
         if not self._attached or self._connection is None:
             return
-        with _translated(self.path):
-            self._connection.execute("USE memory")
-            # Writes a checkpoint: no log stays beside the file.
-            self._connection.execute(f"DETACH {CATALOG}")
+        try:
+            with _translated(self.path):
+                self._connection.execute("USE memory")
+                # Writes a checkpoint: no log stays beside the file.
+                self._connection.execute(f"DETACH {CATALOG}")
+        except BaseException:
+            # Without a checkpoint, as on a full disk: what was committed is in DuckDB's log.
+            self._drop()
+            raise
         self._attached = False
+        self._detached += 1
+        if self._detached >= RENEW_AFTER:
+            self._drop()
 
     def _give_up(self, connection: DuckDBPyConnection) -> None:
         """Roll back, and let go of everything: DuckDB may have given the database up."""
@@ -138,7 +150,8 @@ class DuckDBFile:
         self._drop()
 
     def _drop(self) -> None:
-        connection, self._connection, self._attached = self._connection, None, False
+        connection, self._connection = self._connection, None
+        self._attached, self._detached = False, 0
         if connection is not None:
             with contextlib.suppress(_duckdb().Error):
                 connection.close()
@@ -169,6 +182,11 @@ def _ours(path: Path, text: str) -> InvalidRequest | Unavailable:
         return Unavailable(f"{path}: the disk is full", code="disk_full")
     if "not a valid DuckDB database file" in text:
         return InvalidRequest(f"{path} is there and is no DuckDB file: name another one")
+    if "replaying WAL" in text or "Corrupt" in text:
+        return InvalidRequest(
+            f"{path} is damaged: {_first(text)}; move it away, with what lies beside it under its"
+            " name, and the copy is built anew"
+        )
     return InvalidRequest(f"{path}: {_first(text)}")
 
 
