@@ -281,7 +281,8 @@ def test_a_compaction_that_lays_rows_out_anew_has_both_partitions_read() -> None
     for _ in range(3):
         copy.advance(0.0)
     assert content(disk, keyed=False) == world.truth()
-    world.others(0, [{"p": 0, "id": 3, "v": "c"}], replace=True)
+    for number in (3, 4):
+        world.others(0, [{"p": 0, "id": number, "v": "c"}], replace=True)
     for _ in range(3):
         copy.advance(0.0)
     assert content(disk, keyed=False) == world.truth()
