@@ -105,9 +105,10 @@ class Connection:
         options = _options(None if timeout_s is None else arguments.seconds("timeout_s", timeout_s))
         return self._call(lambda: self._flight.do_get(flight.Ticket(ticket), options).read_all())
 
-    def stream(self, ticket: bytes) -> QueryStream:
-        """The answer to a query, batch by batch."""
-        return self._call(lambda: QueryStream(self._flight.do_get(flight.Ticket(ticket))))
+    def stream(self, ticket: bytes, timeout_s: float | None = None) -> QueryStream:
+        """The answer to a query, batch by batch; all of it within ``timeout_s``."""
+        options = _options(timeout_s)
+        return self._call(lambda: QueryStream(self._flight.do_get(flight.Ticket(ticket), options)))
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name."""

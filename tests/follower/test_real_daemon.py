@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from ingester.client import Client
-from ingester.client.follower import FollowedTable, Follower, FollowOptions
+from ingester.client.follower import FollowedTable, Follower, FollowOptions, feed
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.follower.memory_sink import Disk, MemorySink, PlainSink, content
@@ -121,3 +124,22 @@ def test_a_plain_sink_has_its_state_kept_at_the_daemon(tmp_path: Path) -> None:
             client.delete("n", "k", {"id": [number]})
         (listed,) = client.action("checkpoints", {"namespace": "n", "table": "k"})
         assert listed["partition"] == "follower/reports"
+
+
+def test_a_daemon_that_stands_still_is_waited_for_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "ANSWERED_WITHIN_S", 0.5)
+    disk = Disk()
+    daemon = Daemon.start(tmp_path / "d", persist__max_age="1h")
+    with daemon, Client(daemon.flight) as client:
+        write(client, "t", 0)
+        with follower_of(daemon, disk, "t") as follower:
+            follower.wait_current(20)
+            os.kill(daemon.pid, signal.SIGSTOP)
+            (status,) = follower.status()
+            until(lambda: status.phase == "waiting" and bool(status.error), "the error", 20.0)
+            os.kill(daemon.pid, signal.SIGCONT)
+            write(client, "t", 10)
+            equal_soon(client, disk, "t")
+            assert status.phase == "live" and status.error is None

@@ -24,6 +24,10 @@ from persist.manifest import PartitionKey, Values
 OPERATION = "_op"
 """The column behind those of a keyed table: ``upsert`` or ``delete``."""
 
+ANSWERED_WITHIN_S = 60.0
+"""The time that an answer may take to come beyond what it was asked to wait: a daemon that stands
+still, or a network that lets nothing through, is told by nothing else."""
+
 
 class GroupOf(msgspec.Struct, frozen=True):
     """The metadata of a batch: which operations of which partition its rows are of."""
@@ -130,7 +134,7 @@ class DaemonFeed:
             )
         if version is not None:
             question["version"] = version
-        with self._connection.stream(encode(question)) as stream:
+        with self._connection.stream(encode(question), wait_s + ANSWERED_WITHIN_S) as stream:
             answer = read_answer(stream)
         self.ingester_id = self.ingester_id or answer.ingester_id
         return answer
