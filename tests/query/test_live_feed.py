@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from tests.drivers.wire import (
     numbers,
     persist,
     put,
+    query,
 )
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -231,3 +233,31 @@ def test_a_position_of_another_daemon_is_stale(client: fl.FlightClient, table: T
 def test_an_unknown_table_is_not_waited_for(client: fl.FlightClient) -> None:
     with pytest.raises(KeyError, match="does not exist"):
         live(client, ("no", "such"), wait_s=30)
+
+
+def test_flight_info_of_a_live_ticket_leads_to_the_feed(
+    client: fl.FlightClient, table: Table
+) -> None:
+    create(client, table, KEYED, primary_key=["k"])
+    put(client, table, keyed((1, 10)))
+    asked = {"namespace": table[0], "table": table[1], "scope": "live", "version": 1}
+    descriptor = fl.FlightDescriptor.for_command(json.dumps({**asked, "wait_s": 0.5}).encode())
+    info = client.get_flight_info(descriptor)
+    assert info.schema.names == client.get_schema(descriptor).schema.names == ["k", "v", "_op"]
+    assert (info.total_records, info.total_bytes) == (-1, -1)
+    (endpoint,) = info.endpoints
+    found = client.do_get(endpoint.ticket).read_all()
+    assert found.to_pylist() == [{"k": 1, "v": 10, "_op": "upsert"}]
+
+
+def test_who_asks_again_and_again_with_what_is_stale_holds_nobody_up(
+    client: fl.FlightClient, table: Table
+) -> None:
+    put(client, table, numbers(0, 1))
+    position = {**live(client, table).position, "ingester_id": "elsewhere"}
+    for number in range(1, 101):
+        with pytest.raises(fl.FlightUnavailableError):
+            live(client, table, after=position)
+        if number % 10 == 0:
+            put(client, table, numbers(number, 1))
+    assert query(client, table).num_rows == 11
