@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ingester.client.errors import ClientError
 from ingester.client.follower.guard import Guard
 from ingester.client.follower.keeping import Place
-from ingester.client.follower.opening import Opening, open_copy
+from ingester.client.follower.opening import Opening, open_table_copy
 from ingester.client.follower.sink import FollowedTable
 from ingester.client.follower.state import Selection
 from ingester.client.follower.table_copy import Source, TableCopy
@@ -130,7 +130,7 @@ class Machine(RuleBasedStateMachine):
         feed = WorldFeed(self.world, self.filter, says_buffers=self.says_buffers)
         guard = Guard(sink, lambda *_: None)
         place = Place(guard, OwnStates(self.disk))
-        return open_copy(Opening(table, Selection("s")), Source(files, feed), place)
+        return open_table_copy(Opening(table, Selection("s")), Source(files, feed), place)
 
     def _before_call(self, call: str) -> None:
         if self.crash_at is not None:

@@ -20,7 +20,7 @@ from ingester.client.follower.feed import OPERATION, Batch, GroupOf, LiveAnswer
 from ingester.client.follower.files import Piece, fitted, selected
 from ingester.client.follower.guard import Guard
 from ingester.client.follower.keeping import Place
-from ingester.client.follower.opening import Opening, Seek, open_copy
+from ingester.client.follower.opening import Opening, Seek, open_table_copy
 from ingester.client.follower.sink import FileRows, FollowedTable
 from ingester.client.follower.state import Position, Selection
 from ingester.client.follower.table_copy import Source, TableCopy
@@ -458,4 +458,4 @@ def copy_of(
     sink = Guard(kind(table, disk), lambda *_: None)
     source = Source(files or WorldFiles(world), WorldFeed(world))
     opening = Opening(table, Selection("s"), seek)
-    return open_copy(opening, source, Place(sink, OwnStates(disk)))
+    return open_table_copy(opening, source, Place(sink, OwnStates(disk)))

@@ -22,7 +22,7 @@ from ingester.client.follower.feed import DaemonFeed
 from ingester.client.follower.files import READERS, Reading, TableFiles, selected
 from ingester.client.follower.guard import Closed, Guard
 from ingester.client.follower.keeping import Place
-from ingester.client.follower.opening import Opening, Seek, open_copy
+from ingester.client.follower.opening import Opening, Seek, open_table_copy
 from ingester.client.follower.progress import Progress
 from ingester.client.follower.sink import FollowedTable, FollowerSink
 from ingester.client.follower.state import Selection
@@ -187,7 +187,7 @@ class Following(threading.Thread):
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
-        return open_copy(Opening(table, selection, wish.seek, wish.begin), source, place)
+        return open_table_copy(Opening(table, selection, wish.seek, wish.begin), source, place)
 
     def _states_at_daemon(self) -> CheckpointStore:
         if not self._options.name:

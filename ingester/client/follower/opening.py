@@ -40,7 +40,7 @@ class Opening:
     """Where a copy begins that is not there, and is not sought elsewhere."""
 
 
-def open_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
+def open_table_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
     """The copy, which is then advanced.
 
     Raises:
