@@ -174,7 +174,8 @@ class _Lines:
 
     def __call__(self, statuses: Sequence[Status]) -> None:
         for status in statuses:
-            name, now = (status.namespace, status.table), (status.phase, status.error)
+            error = status.error if status.phase == "waiting" else None
+            name, now = (status.namespace, status.table), (status.phase, error)
             if self._said.get(name) != now and status.phase != "failed":
                 self._said[name] = now
                 print(f"ingester: {'/'.join(name)}: {_told(status)}", file=sys.stderr, flush=True)
@@ -182,7 +183,7 @@ class _Lines:
 
 def _told(status: Status) -> str:
     progress = status.progress
-    if status.error is not None:
+    if status.error is not None and status.phase == "waiting":
         return f"{status.phase}: {' '.join(status.error.split())}"
     if status.phase == "filling" and progress.files[1]:
         return f"filling, {progress.files[0]:,} of {progress.files[1]:,} files"

@@ -25,8 +25,8 @@ readers may open in between. ``duckdb_catalog`` says what is in it beside the ro
 has the SQL on these, and ``duckdb_types`` which of DuckDB's types each of ours is. A reader opens
 the file with ``duckdb_reader``.
 
-Into Parquet: ``parquet_sink`` makes a folder for each transaction and points readers to it;
-``parquet_files`` are rows with their groups in the footer.
+Into Parquet: ``parquet_sink`` makes a folder for each transaction and points readers to it
+(``parquet_commits``); ``parquet_files`` are rows with their groups in the footer.
 
 A copy equals the table up to the position that its state names, or says that it does not. Nothing
 here imports the daemon. Start reading at ``table_copy``.

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 CATALOG = "copy"
 """The name of the attached file. No view in it may say this name: readers have another."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05
-"""The pauses between two attempts to attach a file that somebody else has open."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.008
+"""The pauses between two attempts to attach a file that somebody else has open: shorter than those
+that a reader makes who opens it again and again."""
 
 RENEW_AFTER = 256
 """The files that one connection attaches: DuckDB keeps some kilobytes of each that it detaches."""

@@ -163,7 +163,7 @@ def test_a_broken_file_is_refused(path: Path) -> None:
     broken = bytearray(path.read_bytes())
     broken[12] ^= 0xFF
     path.write_bytes(broken)
-    with pytest.raises(InvalidRequest, match=r"copy\.duckdb: .*checksum"):
+    with pytest.raises(InvalidRequest, match=r"copy\.duckdb is damaged: .*move it away"):
         run(DuckDBFile(path))
 
 
