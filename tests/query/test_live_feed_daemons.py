@@ -323,6 +323,27 @@ def test_who_was_behind_at_a_restart_goes_on_from_files(tmp_path: Path) -> None:
         daemon.kill()
 
 
+def test_who_is_behind_takes_files_in_and_keeps_its_position(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d", query__tail_retain=0) as daemon:
+        client = fl.connect(daemon.flight)
+        put(client, TABLE, events(0, 5, days=3))
+        persist(client, TABLE)
+        put(client, TABLE, events(5, 5, days=3))
+        follower = Follower(client, TABLE, position=live(client, TABLE).position)
+        put(client, TABLE, events(10, 5, days=3))
+        version = persist(client, TABLE)
+        put(client, TABLE, events(15, 5, days=3))
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            follower.ask(wait_s=0)
+        said = extra(refused.value)
+        assert (said["code"], said["anew"], said["version"]) == ("stale", False, version)
+        follower.version = said["version"]
+        follower.catch_up()
+        assert sorted(follower.column()) == list(range(15, 20))
+        files = rows(client, TABLE, scope="version", version=version)
+        assert sorted(files + follower.column()) == list(range(20))
+
+
 def test_a_stop_ends_the_calls_that_wait_at_once(tmp_path: Path) -> None:
     with Daemon.start(tmp_path / "d") as daemon:
         client = fl.connect(daemon.flight)
