@@ -6,6 +6,7 @@
     clean_up(manifest, Retention(…))                            delete what no kept version needs
     claim_epoch(store, ingester_id, …)                          a new epoch at each start
     list_tables(store)
+    claim_version, switch_version, roll_back, finish_switch     versions of the table as a whole
 
 A version is a changelog of actions under a unique id, and a commit that says whose changelog it is.
 Two processes that both believe they make version 42 write two changelogs; the one whose commit is
@@ -22,6 +23,10 @@ version to version.
 **Writing.** ``committing`` makes the next version; where somebody else was faster, ``rebasing``
 decides whether the proposal still holds. ``claims`` gives each start its epoch. ``snapshots`` are
 shorter ways to read.
+
+**Versions of a table.** Each has a manifest of its own. ``table_versions`` says which there are and
+which counts, ``switching`` goes from one to another and back, ``importing`` is what goes along, and
+``version_gc`` deletes those that will not count again.
 
 **Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
 that is kept. ``errors`` are sorted by who has to act.
@@ -40,6 +45,7 @@ from persist.manifest.actions import Checkpoint as Checkpoint
 from persist.manifest.actions import ColumnStats as ColumnStats
 from persist.manifest.actions import EpochComplete as EpochComplete
 from persist.manifest.actions import Horizon as Horizon
+from persist.manifest.actions import Imported as Imported
 from persist.manifest.actions import Origin as Origin
 from persist.manifest.actions import OriginAhead as OriginAhead
 from persist.manifest.actions import OriginExpired as OriginExpired
@@ -49,9 +55,11 @@ from persist.manifest.actions import PartitionKey as PartitionKey
 from persist.manifest.actions import Properties as Properties
 from persist.manifest.actions import Remove as Remove
 from persist.manifest.actions import Schema as Schema
+from persist.manifest.actions import Sealed as Sealed
 from persist.manifest.actions import SharedState as SharedState
 from persist.manifest.actions import Spec as Spec
 from persist.manifest.actions import Txn as Txn
+from persist.manifest.actions import Unsealed as Unsealed
 from persist.manifest.actions import Values as Values
 from persist.manifest.actions import Writer as Writer
 from persist.manifest.actions import WriterIdentity as WriterIdentity
@@ -71,9 +79,13 @@ from persist.manifest.errors import PartitionsChanged as PartitionsChanged
 from persist.manifest.errors import PartlyCovered as PartlyCovered
 from persist.manifest.errors import ProposalConflict as ProposalConflict
 from persist.manifest.errors import RewriteVoid as RewriteVoid
+from persist.manifest.errors import SwitchedMeanwhile as SwitchedMeanwhile
+from persist.manifest.errors import SwitchRefused as SwitchRefused
 from persist.manifest.errors import TableNotFound as TableNotFound
+from persist.manifest.errors import TableVersionNotKept as TableVersionNotKept
 from persist.manifest.errors import UploadExpired as UploadExpired
 from persist.manifest.errors import VersionNotKept as VersionNotKept
+from persist.manifest.errors import VersionSealed as VersionSealed
 from persist.manifest.gc import CleanUp as CleanUp
 from persist.manifest.gc import Deleted as Deleted
 from persist.manifest.gc import carry_out as carry_out
@@ -93,6 +105,7 @@ from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables
 from persist.manifest.rebasing import Rebase as Rebase
 from persist.manifest.rebasing import check_replaced as check_replaced
+from persist.manifest.rebasing import check_sealed as check_sealed
 from persist.manifest.rebasing import live_owner as live_owner
 from persist.manifest.rebasing import rebase as rebase
 from persist.manifest.rebasing import undisturbed as undisturbed
@@ -104,5 +117,22 @@ from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
 from persist.manifest.state import Lineage as Lineage
 from persist.manifest.state import TableState as TableState
+from persist.manifest.switching import finish_switch as finish_switch
+from persist.manifest.switching import roll_back as roll_back
+from persist.manifest.switching import rollback_target as rollback_target
+from persist.manifest.switching import switch_version as switch_version
+from persist.manifest.table_versions import Claim as Claim
+from persist.manifest.table_versions import Gone as Gone
+from persist.manifest.table_versions import NumberedSwitch as NumberedSwitch
+from persist.manifest.table_versions import Switch as Switch
+from persist.manifest.table_versions import TableVersion as TableVersion
+from persist.manifest.table_versions import claim_version as claim_version
+from persist.manifest.table_versions import current_version as current_version
+from persist.manifest.table_versions import give_up_version as give_up_version
+from persist.manifest.table_versions import list_versions as list_versions
+from persist.manifest.table_versions import switches as switches
 from persist.manifest.verifying import Verification as Verification
 from persist.manifest.verifying import verify as verify
+from persist.manifest.version_gc import VersionRetention as VersionRetention
+from persist.manifest.version_gc import VersionsCleaned as VersionsCleaned
+from persist.manifest.version_gc import clean_up_versions as clean_up_versions

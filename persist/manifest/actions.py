@@ -249,6 +249,43 @@ class Txn(_Action, frozen=True, tag="txn"):
     version: int
 
 
+Why = Literal["swap", "rollback"]
+
+
+class Sealed(_Action, frozen=True, tag="sealed"):
+    """This table version takes nothing any more: the table version ``next`` takes its place.
+
+    ``switch``: the number under ``_current/`` that says so next. ``carry``: whether the rows that
+    were streamed into this version since it came from ``next`` go back there with it.
+    """
+
+    next: int
+    switch: int
+    push_id: str | None = None
+    why: Why = "swap"
+    carry: bool = False
+
+
+class Unsealed(_Action, frozen=True, tag="unsealed"):
+    """This table version is the one that counts again, by the switch of this number."""
+
+    switch: int
+
+
+class Imported(_Action, frozen=True, tag="imported", rename={"table_version": "from"}):
+    """All that the table version ``from`` knew of its writers when it was sealed is known here.
+
+    ``manifest_version`` and ``uid`` are those of the seal; ``into``: the version of this manifest
+    that the action itself is in.
+    """
+
+    table_version: int
+    manifest_version: int
+    uid: str
+    switch: int
+    into: int
+
+
 OtherAction = (
     Remove
     | Schema
@@ -264,6 +301,9 @@ OtherAction = (
     | Checkpoint
     | Horizon
     | Txn
+    | Imported
+    | Unsealed
+    | Sealed
 )
 Action = Add | OtherAction
 

@@ -35,7 +35,7 @@ from persist.manifest.head import counts, is_parent, read_commit
 from persist.manifest.lineage import replay
 from persist.manifest.paths import changelog_path, commit_path
 from persist.manifest.reading import Manifest
-from persist.manifest.rebasing import Rebase, check_fence, rebase
+from persist.manifest.rebasing import Rebase, check_fence, check_sealed, rebase
 from persist.manifest.state import EMPTY, TableState
 from persist.store import AlreadyExists, StoreRetry, StoreUnavailable, retry
 
@@ -99,6 +99,7 @@ def commit(
         Fenced: A newer process has the writer's identity.
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: From ``rebase``; nothing was
             committed.
+        VersionSealed: Another table version takes this one's place; nothing was committed.
         ActionRefused: The actions make no sense; nothing was committed.
         CommitUnclear: Try again with the same proposal.
         StoreUnavailable: Likewise.
@@ -113,6 +114,7 @@ def commit(
         actions = rebase(state, proposal.actions)
         if not actions:
             return _existing(manifest, state)
+        check_sealed(state, actions)
         attempt = _prepare(manifest, state, actions, writer)
         # From here on the commit may exist, also when this thread ends or the answer is lost.
         proposal._attempt = attempt

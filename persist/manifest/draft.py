@@ -24,6 +24,7 @@ from persist.manifest.actions import (
     Checkpoint,
     EpochComplete,
     Horizon,
+    Imported,
     Origin,
     OriginExpired,
     Owner,
@@ -31,9 +32,11 @@ from persist.manifest.actions import (
     Properties,
     Remove,
     Schema,
+    Sealed,
     SharedState,
     Spec,
     Txn,
+    Unsealed,
     Writer,
 )
 from persist.manifest.errors import ActionRefused
@@ -258,6 +261,21 @@ class Draft:
             raise ActionRefused(f"txn {txn.app_id} goes back from {known} to {txn.version}")
         self._changed["txns"] = self._get("txns").set(txn.app_id, txn.version)
 
+    def _seal(self, sealed: Sealed) -> None:
+        known = self._get("sealed")
+        if known is not None:
+            raise ActionRefused(f"sealed for {sealed.next}, but it is for {known.next} already")
+        self._changed["sealed"] = sealed
+
+    def _unseal(self, unsealed: Unsealed) -> None:
+        known = self._get("sealed")
+        if known is None or known.switch >= unsealed.switch:
+            raise ActionRefused(f"unsealed by switch {unsealed.switch}, which no seal is below")
+        self._changed["sealed"] = None
+
+    def _import(self, imported: Imported) -> None:
+        self._changed["imports"] = self._get("imports").set(imported.table_version, imported)
+
 
 _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     Add: Draft._add,
@@ -275,4 +293,7 @@ _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     Checkpoint: Draft._checkpoint,
     Horizon: Draft._horizon,
     Txn: Draft._txn,
+    Imported: Draft._import,
+    Sealed: Draft._seal,
+    Unsealed: Draft._unseal,
 }

@@ -1,9 +1,10 @@
 """The errors of a manifest, by who must act.
 
 The caller plans anew: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``, ``UploadExpired``,
-``OriginMoved``, ``ProposalConflict``, ``ActionRefused``.
+``OriginMoved``, ``ProposalConflict``, ``ActionRefused``; ``VersionSealed``, ``SwitchedMeanwhile``:
+on the table version that counts by now.
 The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``,
-``MomentNotKept``.
+``MomentNotKept``, ``TableVersionNotKept``, ``SwitchRefused``.
 The caller tries the same again later: ``CommitUnclear``.
 An adoption takes the identity over first: ``NotReplaced``.
 The process stops: ``Fenced``. An operator looks: ``ManifestDamaged``.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from persist.manifest.actions import Add, AppliedKey, PartitionKey
+from persist.manifest.actions import Add, AppliedKey, PartitionKey, Sealed
 from persist.manifest.state import TableState
 
 
@@ -51,6 +52,46 @@ class MomentNotKept(ManifestError):
             f"no version of {moment} is kept: the oldest kept one, {oldest}, is of {at}"
         )
         self.oldest = oldest
+
+
+class TableVersionNotKept(ManifestError):
+    """The table has no such table version: it was never made, was given up, or is deleted."""
+
+    def __init__(self, namespace: str, table: str, version: int, kept: Collection[int]) -> None:
+        known = ", ".join(map(str, sorted(kept))) or "none"
+        super().__init__(
+            f"table {namespace}/{table} has no table version {version}: there are {known}"
+        )
+        self.table_version = version
+
+
+class VersionSealed(ManifestError):
+    """Another table version takes this one's place: plan the commit anew on that one."""
+
+    def __init__(self, sealed: Sealed) -> None:
+        super().__init__(
+            f"the table version is sealed: table version {sealed.next} takes its place"
+            f" (push {sealed.push_id}, {sealed.why})"
+        )
+        self.sealed = sealed
+
+
+class SwitchedMeanwhile(ManifestError):
+    """Somebody else has switched the table to another version since this switch began."""
+
+    def __init__(self, namespace: str, table: str, switch: int) -> None:
+        super().__init__(
+            f"table {namespace}/{table} was switched by somebody else: switch {switch} is over"
+        )
+        self.switch = switch
+
+
+class SwitchRefused(ManifestError):
+    """The table cannot be switched to this version; nothing was changed."""
+
+    def __init__(self, namespace: str, table: str, version: int, reason: str) -> None:
+        super().__init__(f"table {namespace}/{table} cannot go to version {version}: {reason}")
+        self.table_version = version
 
 
 class ManifestDamaged(ManifestError):

@@ -1,6 +1,8 @@
 """The names of a manifest's files, and what they say.
 
     <namespace>/<table>/_current/<n:020d>              which table version counts
+    <namespace>/<table>/_versions/<N:020d>             whose number N of a table version is
+    <namespace>/<table>/_versions/<N:020d>.gone        that one is given up, and may be deleted
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
@@ -24,6 +26,7 @@ _ENTRY = re.compile(
     r"(?P<version>[0-9]{20})(?:(?P<commit>\.commit)"
     r"|_(?P<uid>[0-9A-Za-z-]+)\.(?P<kind>changelog|snapshot))"
 )
+_NUMBER = re.compile(r"[0-9]{20}")
 _CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
 
 
@@ -50,6 +53,31 @@ def checked_name(text: str, what: str) -> str:
 def table_folder(namespace: str, table: str) -> str:
     """The folder of all versions of a table, without a final '/'."""
     return f"{checked_name(namespace, 'namespace')}/{checked_name(table, 'table')}"
+
+
+def version_folder(namespace: str, table: str, version: int) -> str:
+    """The folder of one version of a table, without a final '/'."""
+    return f"{table_folder(namespace, table)}/v{version}"
+
+
+def current_folder(namespace: str, table: str) -> str:
+    """The folder that says which version of a table counts, with its final '/'."""
+    return f"{table_folder(namespace, table)}/_current/"
+
+
+def claimed_folder(namespace: str, table: str) -> str:
+    """The folder that says whose the numbers of a table's versions are, with its final '/'."""
+    return f"{table_folder(namespace, table)}/_versions/"
+
+
+def numbered(folder: str, number: int) -> str:
+    """The object of a number in one of those two folders."""
+    return f"{folder}{number:0{DIGITS}d}"
+
+
+def parse_number(name: str) -> int | None:
+    """The number that such an object's name says; None for a foreign one."""
+    return int(name) if _NUMBER.fullmatch(name) is not None else None
 
 
 def commit_path(folder: str, version: int) -> str:

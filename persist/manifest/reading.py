@@ -7,8 +7,6 @@ its lineage. A reader that holds a state loads only what follows it; where that 
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 
 from persist.manifest.actions import Action, WriterIdentity
@@ -16,8 +14,9 @@ from persist.manifest.errors import ManifestDamaged, TableNotFound, VersionNotKe
 from persist.manifest.files import Commit
 from persist.manifest.head import counts, find_head, kept_range, read_commit
 from persist.manifest.lineage import Loader, read_changelogs, replay
-from persist.manifest.paths import after_folder, is_name, parse_entry, table_folder
+from persist.manifest.paths import after_folder, is_name, table_folder, version_folder
 from persist.manifest.state import Lineage, TableState
+from persist.manifest.table_versions import current_version, is_committed
 from persist.store import ObjectStore
 
 # Further behind than this, a snapshot is likely to be on the way: a full load finds it.
@@ -37,28 +36,46 @@ class CommittedVersion(msgspec.Struct, frozen=True):
 class Manifest:
     """The manifest of one table. Keeps no state of the table; may be used by several threads."""
 
-    def __init__(self, store: ObjectStore, namespace: str, table: str) -> None:
-        """Raises ``ValueError`` for names that are none; touches nothing in the store."""
+    def __init__(
+        self, store: ObjectStore, namespace: str, table: str, table_version: int | None = None
+    ) -> None:
+        """Touches nothing in the store.
+
+        Args:
+            table_version: Of the table; by default the one that counts when it is first used.
+
+        Raises:
+            ValueError: Names that are none, or a table version below 1.
+        """
+        table_folder(namespace, table)
+        if table_version is not None and table_version < 1:
+            raise ValueError(f"table version {table_version} is below 1, the first")
         self.store = store
         self.namespace = namespace
         self.table = table
-        self._table_folder = table_folder(namespace, table)
         # The newest version seen: where the search for the head begins. A lost update between
         # threads costs a few more requests and nothing else.
         self._hint = 0
-        self._root: str | None = None
+        self._table_version = table_version
+
+    @property
+    def table_version(self) -> int:
+        """The version of the table whose manifest it is, for as long as this object lives.
+
+        It asks the store once. Two threads may ask at the same time; a lock would make one table
+        wait for another's store. Two answers cannot differ in what is kept: the first one set
+        stays.
+        """
+        if self._table_version is None:
+            found = current_version(self.store, self.namespace, self.table)
+            if self._table_version is None:
+                self._table_version = found
+        return self._table_version
 
     @property
     def root(self) -> str:
-        """The folder of the table's current version: ``<namespace>/<table>/v1``.
-
-        It asks the store once. Two threads may ask at the same time; a lock would make one table
-        wait for another's store.
-        """
-        if self._root is None:
-            version = current_table_version(self.store, self._table_folder)
-            self._root = f"{self._table_folder}/v{version}"
-        return self._root
+        """The folder of the table's version: ``<namespace>/<table>/v1``."""
+        return version_folder(self.namespace, self.table, self.table_version)
 
     @property
     def folder(self) -> str:
@@ -209,26 +226,6 @@ class Manifest:
         return VersionNotKept(version, *kept_range(self.store, self.folder, self.head()))
 
 
-def current_table_version(store: ObjectStore, folder: str) -> int:
-    """The version of a table's folder that counts: the highest under ``_current/``, else 1.
-
-    Raises:
-        ManifestDamaged: That file cannot be read.
-    """
-    path = ""
-    for info in store.list(f"{folder}/_current/"):
-        path = info.path
-    if not path:
-        return 1
-    try:
-        found = json.loads(store.get(path))["table_version"]
-    except (ValueError, KeyError, TypeError) as exc:
-        raise ManifestDamaged(path, 0, "", f"it does not name a table version: {exc}") from exc
-    if not isinstance(found, int) or found < 1:
-        raise ManifestDamaged(path, 0, "", f"{found!r} is no table version")
-    return found
-
-
 def _places(commits: list[Commit]) -> Lineage:
     return tuple((commit.version, commit.uid) for commit in commits)
 
@@ -250,16 +247,10 @@ def list_tables(store: ObjectStore) -> list[tuple[str, str]]:
         elif not inside or not is_name(table):
             start = after_folder(f"{namespace}/{table}") if inside else path
         else:
-            if _has_commit(store, f"{namespace}/{table}"):
+            if is_committed(store, namespace, table, current_version(store, namespace, table)):
                 tables.append((namespace, table))
             start = after_folder(f"{namespace}/{table}")
     return tables
-
-
-def _has_commit(store: ObjectStore, folder: str) -> bool:
-    manifest = f"{folder}/v{current_table_version(store, folder)}/_manifest/"
-    entries = (parse_entry(info.path) for info in store.list(manifest))
-    return any(entry is not None and entry.kind == "commit" for entry in entries)
 
 
 def _first(store: ObjectStore, prefix: str, start_after: str) -> str | None:

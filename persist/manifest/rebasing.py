@@ -17,6 +17,7 @@ already, which falls out:
     a shared state that is there; a checkpoint that is not newer than the state's     dropped
     other schema, spec or properties, made for what is no longer there           ProposalConflict
     properties alone that differ in nothing but the transformers                 go in
+    anything but a horizon that is left where the table version is sealed           VersionSealed
 
 A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
 clean-up deletes unlisted files from before it: an add that came later would list a file that is
@@ -47,6 +48,7 @@ from persist.manifest.actions import (
     SharedState,
     Spec,
     Txn,
+    Unsealed,
     Writer,
     WriterIdentity,
     is_before,
@@ -60,6 +62,7 @@ from persist.manifest.errors import (
     ProposalConflict,
     RewriteVoid,
     UploadExpired,
+    VersionSealed,
 )
 from persist.manifest.state import TableState
 
@@ -85,6 +88,18 @@ def check_replaced(state: TableState, writer: WriterIdentity) -> None:
     known = state.writers.get(writer.ingester_id)
     if known is None or known.epoch <= writer.epoch:
         raise NotReplaced(writer.ingester_id, writer.epoch)
+
+
+def check_sealed(state: TableState, actions: Sequence[Action]) -> None:
+    """Raise :class:`VersionSealed` where another table version takes the table's commits now.
+
+    What is known of writers was carried over as it was at the seal: whatever came after it would
+    be lost. Only a clean-up goes on, which changes nothing of it.
+    """
+    if state.sealed is None or any(isinstance(action, Unsealed) for action in actions):
+        return
+    if not all(isinstance(action, Horizon) for action in actions):
+        raise VersionSealed(state.sealed)
 
 
 def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:

@@ -22,11 +22,13 @@ from persist.manifest.actions import (
     Checkpoint,
     EpochComplete,
     Horizon,
+    Imported,
     Origin,
     Owner,
     PartitionKey,
     Properties,
     Schema,
+    Sealed,
     SharedState,
     Spec,
     Txn,
@@ -51,6 +53,8 @@ class TableState:
     Attributes:
         lineage: (version, uid) from the last snapshot (or version 1) to this version.
         changelog_bytes: Size of the changelogs since the lineage's first.
+        imports: The last import from each table version.
+        sealed: The seal of this table version, while another one takes its place.
         damaged_snapshots: Paths of snapshots that did not check out and were read around.
     """
 
@@ -72,6 +76,8 @@ class TableState:
     shared_states: Map[str, SharedState] = field(default_factory=Map)
     horizon: str | None = None
     txns: Map[str, int] = field(default_factory=Map)
+    imports: Map[int, Imported] = field(default_factory=Map)
+    sealed: Sealed | None = None
     rows: int = 0
     bytes: int = 0
     lineage: Lineage = field(default=(), compare=False)
@@ -87,6 +93,12 @@ class TableState:
     def parent_uid(self) -> str | None:
         """The uid that the next version names as its parent; None before version 1."""
         return self.uid or None
+
+    @property
+    def switch(self) -> int:
+        """The number of the last switch of table versions that this one took part in; 0: none."""
+        numbers = [each.switch for each in self.imports.values()]
+        return max(numbers, default=0) if self.sealed is None else self.sealed.switch
 
     def applied_to(self, ingester_id: str, epoch: int, spec_id: int, values: Values) -> int:
         """The last sequence of this epoch and partition that is in files.
@@ -137,6 +149,9 @@ class TableState:
             yield Horizon(at=self.horizon)
         for app_id, version in self.txns.items():
             yield Txn(app_id=app_id, version=version)
+        yield from self.imports.values()
+        if self.sealed is not None:
+            yield self.sealed
         yield from chain.from_iterable(self.partitions.values())
 
 

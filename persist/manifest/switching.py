@@ -1,0 +1,273 @@
+"""From one version of a table to another, and back: three steps, of which anyone may do the rest.
+
+    the old version's manifest   sealed      nothing comes into it any more
+    the new version's manifest   imported    what the old one knew of writers, origins, checkpoints
+    _current/<n>                 created     readers and writers find the new one
+
+Law of this file: each step is done once, whoever does it and however often. All three carry the
+number n, which is the next after the switch that was the last when this one began: a process that
+slept through other switches finds a higher number, and does nothing. Whatever can refuse a switch
+refuses it before the seal, on the very state that is sealed; so what is sealed can be finished.
+
+What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
+written before the seal is a duplicate behind it, too. A rollback takes the rows along that were
+streamed into the version that is left: their files are copied, and listed in that same commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from persist.manifest.actions import Action, Add, Imported, Sealed, Unsealed, WriterIdentity
+from persist.manifest.committing import Proposal, commit
+from persist.manifest.errors import (
+    ManifestDamaged,
+    SwitchedMeanwhile,
+    SwitchRefused,
+    VersionSealed,
+)
+from persist.manifest.importing import carried, clash, imported_actions
+from persist.manifest.paths import current_folder, numbered
+from persist.manifest.reading import Manifest
+from persist.manifest.state import TableState
+from persist.manifest.table_versions import (
+    Switch,
+    check_kept,
+    last_switch,
+    read_switch,
+    switches,
+)
+from persist.store import AlreadyExists, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One switch under way: from which version, and what the seal says of it."""
+
+    store: ObjectStore
+    namespace: str
+    table: str
+    old: int
+    sealed: Sealed
+
+    def manifest(self, version: int) -> Manifest:
+        return Manifest(self.store, self.namespace, self.table, version)
+
+    def refused(self, reason: str) -> SwitchRefused:
+        return SwitchRefused(self.namespace, self.table, self.sealed.next, reason)
+
+    @property
+    def over(self) -> SwitchedMeanwhile:
+        return SwitchedMeanwhile(self.namespace, self.table, self.sealed.switch)
+
+
+def switcher() -> WriterIdentity:
+    """An identity to commit switches under that no daemon can have, and that fences nobody."""
+    return WriterIdentity(ingester_id="_table_versions", incarnation=uuid.uuid4().hex, epoch=0)
+
+
+def switch_version(
+    store: ObjectStore,
+    namespace: str,
+    table: str,
+    version: int,
+    *,
+    push_id: str | None = None,
+) -> Switch:
+    """Make a version of the table the one that counts; nothing where it is that. Blocks.
+
+    Raises:
+        TableVersionNotKept: There is no such version.
+        SwitchRefused: Its columns, partitions or keys do not go on from the present ones.
+        VersionSealed: Another switch is under way: :func:`finish_switch` ends it.
+        SwitchedMeanwhile: Another one was faster.
+        StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
+    """
+    number, last = last_switch(store, namespace, table)
+    if last.table_version == version:
+        return last
+    check_kept(store, namespace, table, version)
+    sealed = Sealed(next=version, switch=number + 1, push_id=push_id)
+    return _carry_out(_Move(store, namespace, table, last.table_version, sealed))
+
+
+def roll_back(
+    store: ObjectStore,
+    namespace: str,
+    table: str,
+    *,
+    push_id: str | None = None,
+    carry: bool = True,
+) -> Switch:
+    """Make the version count again that did so before the present one. Blocks.
+
+    Args:
+        carry: Whether the rows that were streamed into the present version go along. Without it
+            they stay there, and are gone with it.
+
+    Raises:
+        SwitchRefused: There was no version before; or ``carry``, and its rows cannot be told apart
+            or taken along.
+        TableVersionNotKept, VersionSealed, SwitchedMeanwhile, StoreUnavailable, CommitUnclear: As
+            :func:`switch_version`.
+    """
+    done = switches(store, namespace, table)
+    number = done[-1].number if done else 0
+    before = _versions_before([each.switch for each in done])
+    if not before:
+        raise SwitchRefused(namespace, table, 0, "no version counted before the present one")
+    check_kept(store, namespace, table, before[-1])
+    sealed = Sealed(
+        next=before[-1], switch=number + 1, push_id=push_id, why="rollback", carry=carry
+    )
+    return _carry_out(_Move(store, namespace, table, done[-1].switch.table_version, sealed))
+
+
+def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
+    """Do what is left of a switch that somebody has begun; the last one where none is under way.
+
+    Raises:
+        StoreUnavailable, CommitUnclear: Call it again.
+        TableNotFound: There is no such table.
+    """
+    number, last = last_switch(store, namespace, table)
+    state = Manifest(store, namespace, table, last.table_version).load()
+    if state.sealed is None or state.sealed.switch <= number:
+        return last
+    return _carry_out(_Move(store, namespace, table, last.table_version, state.sealed))
+
+
+def rollback_target(store: ObjectStore, namespace: str, table: str) -> int | None:
+    """The version that :func:`roll_back` would go to; None where there is none."""
+    done = [each.switch for each in switches(store, namespace, table)]
+    return next(iter(reversed(_versions_before(done))), None)
+
+
+def _versions_before(done: Sequence[Switch]) -> list[int]:
+    """The versions that counted before the present one and were not rolled back, the last last."""
+    stack = [done[0].previous if done else 1]
+    for switch in done:
+        if switch.why == "rollback" and switch.table_version in stack:
+            del stack[stack.index(switch.table_version) + 1 :]
+        else:
+            stack.append(switch.table_version)
+    return stack[:-1]
+
+
+def _carry_out(move: _Move) -> Switch:
+    old = _seal(move)
+    _import(move, old)
+    return _make_current(move)
+
+
+def _seal(move: _Move) -> TableState:
+    """The old version's state at its seal, or a later one that has the same but for a horizon."""
+    sealed, new = move.sealed, move.manifest(move.sealed.next).load()
+
+    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        if state.sealed == sealed:
+            return ()
+        if state.sealed is not None and state.sealed.switch == sealed.switch:
+            raise VersionSealed(state.sealed)
+        if state.switch >= sealed.switch:
+            raise move.over
+        if (reason := clash(state, new)) is not None:
+            raise move.refused(reason)
+        if sealed.carry and (reason := _cannot_carry(move, state)) is not None:
+            raise move.refused(reason)
+        return actions
+
+    return commit(move.manifest(move.old), None, Proposal([sealed]), switcher(), rule)
+
+
+def _cannot_carry(move: _Move, state: TableState) -> str | None:
+    """Why the rows that were streamed into a version cannot go back with it; None if they can."""
+    try:
+        streamed = carried(move.manifest(move.old), state, move.sealed.next)
+    except LookupError as exc:
+        return str(exc)
+    if streamed and state.properties.get("primary_key"):
+        return (
+            f"version {move.old} has rows that were written since it counts, and in a table with a"
+            " primary key they cannot be taken along; without carry they stay behind"
+        )
+    return None
+
+
+def _import(move: _Move, old: TableState) -> None:
+    sealed, manifest = move.sealed, move.manifest(move.sealed.next)
+    copies: list[Add] = []
+
+    def is_done(state: TableState) -> bool:
+        known = state.imports.get(move.old)
+        return known is not None and known.switch >= sealed.switch
+
+    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        if is_done(state):
+            return ()
+        if state.switch >= sealed.switch:
+            raise move.over
+        return tuple(_import_actions(move, old, state, copies))
+
+    state = manifest.load()
+    if is_done(state):
+        return
+    if old.sealed != sealed:
+        raise move.over
+    if sealed.carry:
+        copies += _copied(move, old)
+    commit(manifest, state, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
+
+
+def _import_actions(
+    move: _Move, old: TableState, new: TableState, copies: Sequence[Add]
+) -> Iterator[Action]:
+    if new.sealed is not None:
+        yield Unsealed(switch=move.sealed.switch)
+    yield from imported_actions(old, new)
+    yield from (add for add in copies if add.path not in new.files)
+    yield Imported(
+        table_version=move.old,
+        manifest_version=old.version,
+        uid=old.uid,
+        switch=move.sealed.switch,
+        into=new.version + 1,
+    )
+
+
+def _copied(move: _Move, old: TableState) -> Iterator[Add]:
+    """The files that go along, in the folder of the version that they go to."""
+    source, target = move.manifest(move.old), move.manifest(move.sealed.next)
+    try:
+        adds = carried(source, old, move.sealed.next)
+    except LookupError as exc:
+        raise ManifestDamaged(source.folder, old.version, old.uid, str(exc)) from exc
+    for add in adds:
+        data = move.store.get(source.object_path(add.path))
+        put = move.store.put(target.object_path(add.path), data)
+        yield msgspec.structs.replace(add, at=put.at.isoformat())
+
+
+def _make_current(move: _Move) -> Switch:
+    sealed = move.sealed
+    path = numbered(current_folder(move.namespace, move.table), sealed.switch)
+    switch = Switch(
+        table_version=sealed.next,
+        previous=move.old,
+        at=move.store.now().isoformat(),
+        push_id=sealed.push_id,
+        why=sealed.why,
+    )
+    try:
+        move.store.create(path, msgspec.json.encode(switch))
+    except AlreadyExists:
+        # Whoever it was: only this switch could pass the seal with this number.
+        switch = read_switch(move.store, path)
+        if switch.table_version != sealed.next:
+            reason = f"the manifest says that it goes to table version {sealed.next}"
+            raise ManifestDamaged(path, 0, "", reason) from None
+    return switch

@@ -1,0 +1,275 @@
+"""The versions of a table as a whole: ``v1``, ``v2``, …, and which of them counts.
+
+    claim_version(store, …, push_id)     a number that no other push gets
+    switches(store, …)                   which version counted, one after another; the last one does
+    list_versions(store, …)              what there is of each, and what of it
+    give_up_version(store, …, version)   it will never count, and may be deleted
+
+A table version has a manifest and data of its own, below ``<namespace>/<table>/v<N>/``. The one
+that counts is said by the highest number under ``_current/``; none means version 1.
+
+Law of this file: each object here is created once, under a condition, and never changed, so that of
+two who want the same number one has it for ever. A number is never used twice: what claims it stays
+when the version itself is deleted. Foreign objects are refused by name: a reader that skipped them
+might show a version that does not count.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from persist.manifest.actions import Why
+from persist.manifest.errors import ManifestDamaged, SwitchRefused, TableVersionNotKept
+from persist.manifest.paths import (
+    claimed_folder,
+    current_folder,
+    numbered,
+    parse_entry,
+    parse_number,
+    version_folder,
+)
+from persist.store import AlreadyExists, NotFound, ObjectStore
+
+_GONE = ".gone"
+
+_T = TypeVar("_T")
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table went to ``table_version`` at this time, by the store's clock."""
+
+    table_version: int
+    previous: int = 1
+    at: str = ""
+    push_id: str | None = None
+    why: Why = "swap"
+
+
+class NumberedSwitch(msgspec.Struct, frozen=True):
+    """A switch, and its place among all of the table."""
+
+    number: int
+    switch: Switch
+    written: datetime
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The push that the number of a table version belongs to."""
+
+    table_version: int
+    push_id: str
+    at: str
+    incarnation: str = ""
+
+
+class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table version that will not count any more, since when, and why."""
+
+    table_version: int
+    at: str
+    why: str
+
+
+class TableVersion(msgspec.Struct, frozen=True):
+    """One version of a table.
+
+    Attributes:
+        claim: None for version 1, and for one that was made by hand.
+        current: Whether it is the one that counts; ``switched_at``: since when it was so last.
+        committed: Whether it can be read: there is a manifest.
+        gone: Set where it was given up or deleted.
+    """
+
+    version: int
+    current: bool
+    committed: bool
+    claim: Claim | None = None
+    switched_at: str | None = None
+    gone: Gone | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether it can be read, and may count again."""
+        return self.committed and self.gone is None
+
+
+def switches(store: ObjectStore, namespace: str, table: str) -> list[NumberedSwitch]:
+    """All switches of a table, in order; none where version 1 has counted from the start.
+
+    Raises:
+        ManifestDamaged: An object there is no switch, or cannot be read.
+    """
+    found = []
+    for info in store.list(current_folder(namespace, table)):
+        number = parse_number(posixpath.basename(info.path))
+        if number is None:
+            raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
+        found.append(NumberedSwitch(number, read_switch(store, info.path), info.at))
+    return found
+
+
+def read_switch(store: ObjectStore, path: str) -> Switch:
+    """One switch. ``ManifestDamaged`` where it cannot be read or makes no sense."""
+    try:
+        switch = msgspec.json.decode(store.get(path), type=Switch)
+    except (msgspec.DecodeError, NotFound) as exc:
+        raise ManifestDamaged(path, 0, "", f"it does not name a table version: {exc}") from exc
+    if switch.table_version < 1:
+        reason = f"{switch.table_version} is no table version"
+        raise ManifestDamaged(path, 0, "", reason)
+    return switch
+
+
+def last_switch(store: ObjectStore, namespace: str, table: str) -> tuple[int, Switch]:
+    """The number of the last switch, and that switch; number 0 where there was none.
+
+    Raises:
+        ManifestDamaged: As :func:`switches`; older ones are not read.
+    """
+    number, path = 0, ""
+    for info in store.list(current_folder(namespace, table)):
+        found = parse_number(posixpath.basename(info.path))
+        if found is None:
+            raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
+        number, path = found, info.path
+    if not path:
+        return 0, Switch(table_version=1)
+    return number, read_switch(store, path)
+
+
+def current_version(store: ObjectStore, namespace: str, table: str) -> int:
+    """The table version that counts. ``ManifestDamaged`` as :func:`last_switch`."""
+    return last_switch(store, namespace, table)[1].table_version
+
+
+def claim_version(
+    store: ObjectStore, namespace: str, table: str, push_id: str, incarnation: str = ""
+) -> int:
+    """A number for a new table version; the same push gets its own again. Blocks.
+
+    Raises:
+        ValueError: The push has no id.
+        ManifestDamaged: An object there is no claim.
+        StoreUnavailable: Try again: no number is lost.
+    """
+    if not push_id:
+        raise ValueError("a push without an id cannot claim a table version")
+    folder = claimed_folder(namespace, table)
+    claims = _claims(store, folder)
+    for claim in claims.values():
+        if claim.push_id == push_id:
+            return claim.table_version
+    known = [*claims, *(each.switch.table_version for each in switches(store, namespace, table))]
+    version = max([1, *known, *_made(store, namespace, table, max([1, *known]))]) + 1
+    while True:
+        claim = Claim(version, push_id, store.now().isoformat(), incarnation)
+        try:
+            store.create(numbered(folder, version), msgspec.json.encode(claim))
+        except AlreadyExists:
+            if _read(store, numbered(folder, version), Claim).push_id == push_id:
+                return version
+            version += 1  # somebody was faster, so this ends
+        else:
+            return version
+
+
+def give_up_version(
+    store: ObjectStore, namespace: str, table: str, version: int, why: str = "given up"
+) -> None:
+    """Say that a table version will not count: its push was given up. Twice is fine.
+
+    Raises:
+        SwitchRefused: It counts.
+    """
+    if current_version(store, namespace, table) == version:
+        raise SwitchRefused(namespace, table, version, "it counts, and cannot be given up")
+    gone = Gone(version, store.now().isoformat(), why)
+    path = numbered(claimed_folder(namespace, table), version) + _GONE
+    try:
+        store.create(path, msgspec.json.encode(gone))
+    except AlreadyExists:
+        return
+
+
+def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableVersion]:
+    """The versions of a table, also those that are claimed only or deleted, in order.
+
+    Raises:
+        ManifestDamaged: An object that says of them is foreign or cannot be read.
+    """
+    folder = claimed_folder(namespace, table)
+    claims, done = _claims(store, folder), switches(store, namespace, table)
+    current = done[-1].switch.table_version if done else 1
+    last = {each.switch.table_version: each.switch.at for each in done}
+    numbers = {1, *claims, *last, *(each.switch.previous for each in done)}
+    numbers |= set(_made(store, namespace, table, max(numbers)))
+    committed = {
+        version
+        for version in range(1, max(numbers) + 1)
+        if is_committed(store, namespace, table, version)
+    }
+    return [
+        TableVersion(
+            version=version,
+            current=version == current,
+            committed=version in committed,
+            claim=claims.get(version),
+            switched_at=last.get(version),
+            gone=read_gone(store, namespace, table, version),
+        )
+        for version in sorted(numbers | committed)
+    ]
+
+
+def check_kept(store: ObjectStore, namespace: str, table: str, version: int) -> None:
+    """Raise ``TableVersionNotKept`` where there is no such table version to read."""
+    there = is_committed(store, namespace, table, version)
+    if there and read_gone(store, namespace, table, version) is None:
+        return
+    kept = [each.version for each in list_versions(store, namespace, table) if each.kept]
+    raise TableVersionNotKept(namespace, table, version, kept)
+
+
+def is_committed(store: ObjectStore, namespace: str, table: str, version: int) -> bool:
+    """Whether a table version has a manifest with a commit."""
+    manifest = f"{version_folder(namespace, table, version)}/_manifest/"
+    entries = (parse_entry(info.path) for info in store.list(manifest))
+    return any(entry is not None and entry.kind == "commit" for entry in entries)
+
+
+def read_gone(store: ObjectStore, namespace: str, table: str, version: int) -> Gone | None:
+    """The word that a table version was given up or deleted; None where there is none."""
+    path = numbered(claimed_folder(namespace, table), version) + _GONE
+    return None if store.exists(path) is None else _read(store, path, Gone)
+
+
+def _claims(store: ObjectStore, folder: str) -> dict[int, Claim]:
+    claims = {}
+    for info in store.list(folder):
+        name = posixpath.basename(info.path)
+        number = parse_number(name.removesuffix(_GONE))
+        if number is None:
+            raise ManifestDamaged(info.path, 0, "", "it is no claim of a table version; move it")
+        if not name.endswith(_GONE):
+            claims[number] = _read(store, info.path, Claim)
+    return claims
+
+
+def _made(store: ObjectStore, namespace: str, table: str, known: int) -> Sequence[int]:
+    """Versions right above the known ones that were made without a claim, by hand."""
+    version = known
+    while is_committed(store, namespace, table, version + 1):
+        version += 1
+    return range(known + 1, version + 1)
+
+
+def _read(store: ObjectStore, path: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(store.get(path), type=kind)
+    except (msgspec.DecodeError, NotFound) as exc:
+        raise ManifestDamaged(path, 0, "", f"it does not say what it should: {exc}") from exc

@@ -1,0 +1,134 @@
+"""Clean-up of a table's versions: those that will never count again go, with all that is in them.
+
+    marked      not the one that counts, nor one of the last ``keep`` that did before it
+    deleted     marked, or given up, longer than the grace period ago
+
+Law of this file: a version that is marked cannot be switched to any more, and its objects go only a
+grace period later: whoever was reading it, or about to switch to it, is done by then. The version
+that counts, and the one that a seal names, are never deleted. It may end at any step and be run
+again, by anybody, also by two at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import msgspec
+
+from persist.manifest.actions import is_before
+from persist.manifest.errors import TableNotFound
+from persist.manifest.gc import Deleted
+from persist.manifest.paths import claimed_folder, current_folder, version_folder
+from persist.manifest.reading import Manifest
+from persist.manifest.table_versions import (
+    Switch,
+    TableVersion,
+    give_up_version,
+    last_switch,
+    list_versions,
+    switches,
+)
+from persist.store import ObjectInfo, ObjectStore
+
+KEEP = 2
+"""So many versions stay that counted before the present one."""
+
+_DELETERS = 8
+
+
+class VersionRetention(msgspec.Struct, frozen=True):
+    """Limits of what is kept of a table's versions; ``grace_s`` are seconds."""
+
+    keep: int = KEEP
+    grace_s: float = 3600.0
+
+
+class VersionsCleaned(msgspec.Struct, frozen=True):
+    """The outcome of one run; with ``dry_run`` the one that it would have.
+
+    Attributes:
+        marked: Versions that will not count any more from now on.
+        deleted: Versions whose objects went.
+    """
+
+    namespace: str
+    table: str
+    dry_run: bool
+    marked: tuple[int, ...] = ()
+    deleted: tuple[int, ...] = ()
+    objects: Deleted = Deleted()
+
+
+def clean_up_versions(
+    store: ObjectStore,
+    namespace: str,
+    table: str,
+    retention: VersionRetention,
+    *,
+    dry_run: bool = False,
+) -> VersionsCleaned:
+    """Mark and delete what will not be needed any more of a table's versions. Blocks.
+
+    Raises:
+        ManifestDamaged: What says of the versions cannot be read: nothing is deleted then.
+        StoreUnavailable: Run it again: whatever was done stays done.
+    """
+    known = _all_versions(store, namespace, table)
+    done = [each.switch for each in switches(store, namespace, table)] if known else []
+    counted = {each.previous for each in done} | {each.table_version for each in done}
+    kept = _kept(store, namespace, table, done, retention.keep)
+    left = [each for each in known if each.version not in kept]
+    marked = [each.version for each in left if each.version in counted and each.gone is None]
+    before = store.now() - timedelta(seconds=retention.grace_s)
+    objects = {
+        each.version: _objects(store, namespace, table, each.version)
+        for each in left
+        if each.gone is not None and is_before(each.gone.at, before.isoformat())
+    }
+    deleted = {version: infos for version, infos in objects.items() if infos}
+    if not dry_run:
+        for version in marked:
+            give_up_version(store, namespace, table, version, "replaced")
+        # Once more: a process that slept since it looked could have switched to one of them.
+        kept = _kept(store, namespace, table, done, 0)
+        deleted = {version: infos for version, infos in deleted.items() if version not in kept}
+        _delete(store, [info for infos in deleted.values() for info in infos])
+    gone = Deleted.of(info for infos in deleted.values() for info in infos)
+    return VersionsCleaned(namespace, table, dry_run, tuple(marked), tuple(deleted), gone)
+
+
+def _all_versions(store: ObjectStore, namespace: str, table: str) -> list[TableVersion]:
+    """The table's versions; none where version 1 is all that there ever was, as in most tables."""
+    for folder in (current_folder(namespace, table), claimed_folder(namespace, table)):
+        if any(True for _ in store.list(folder)):
+            return list_versions(store, namespace, table)
+    return []
+
+
+def _kept(
+    store: ObjectStore, namespace: str, table: str, done: Sequence[Switch], keep: int
+) -> set[int]:
+    """The version that counts, the one that a seal names, and the last that counted before."""
+    number, last = last_switch(store, namespace, table)
+    kept = {last.table_version}
+    try:
+        sealed = Manifest(store, namespace, table, last.table_version).load().sealed
+    except TableNotFound:
+        sealed = None
+    if sealed is not None and sealed.switch > number:
+        kept.add(sealed.next)
+    history = [done[0].previous, *(each.table_version for each in done)] if done else []
+    before = [version for version in dict.fromkeys(reversed(history)) if version not in kept]
+    return kept | set(before[:keep])
+
+
+def _objects(store: ObjectStore, namespace: str, table: str, version: int) -> list[ObjectInfo]:
+    return list(store.list(f"{version_folder(namespace, table, version)}/"))
+
+
+def _delete(store: ObjectStore, infos: Sequence[ObjectInfo]) -> None:
+    with ThreadPoolExecutor(_DELETERS, thread_name_prefix="clean-up") as pool:
+        for _ in pool.map(store.delete, [info.path for info in infos]):
+            pass

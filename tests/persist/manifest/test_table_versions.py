@@ -1,0 +1,463 @@
+"""Versions of a table: numbers of their own, and switches and rollbacks that end at any step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from persist.manifest import (
+    Action,
+    Applied,
+    Checkpoint,
+    Horizon,
+    Manifest,
+    ManifestDamaged,
+    Origin,
+    Properties,
+    Proposal,
+    Remove,
+    Schema,
+    SharedState,
+    SwitchedMeanwhile,
+    SwitchRefused,
+    TableVersionNotKept,
+    Txn,
+    VersionSealed,
+    Writer,
+    claim_version,
+    commit,
+    finish_switch,
+    give_up_version,
+    list_tables,
+    list_versions,
+    roll_back,
+    rollback_target,
+    switch_version,
+    write_snapshot,
+)
+from persist.store import ObjectStore, PutInfo
+from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
+
+TABLE = ("ns", "flights")
+CURRENT = "ns/flights/_current/"
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class KillingStore:
+    """Passes everything on; ends the process at its n-th change, before it or right after it."""
+
+    def __init__(self, inner: ObjectStore, at: int, *, done: bool) -> None:
+        self._inner = inner
+        self._left = at
+        self._done = done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _change(self, call: Callable[..., PutInfo], *arguments: Any) -> PutInfo:
+        self._left -= 1
+        if self._left == 0 and not self._done:
+            raise Killed
+        put = call(*arguments)
+        if self._left == 0:
+            raise Killed
+        return put
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        return self._change(self._inner.put, path, data)
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        return self._change(self._inner.create, path, data)
+
+
+def manifest_of(store: ObjectStore, version: int | None = None) -> Manifest:
+    """The table's manifest, as a process that starts now has it."""
+    return Manifest(store, *TABLE, version)
+
+
+def commit_to(store: ObjectStore, version: int | None, *actions: Action, writer: Any = ME) -> None:
+    """Commit to a table version, the one that counts by default."""
+    commit(manifest_of(store, version), None, Proposal(actions), writer)
+
+
+def file_of(store: ObjectStore, version: int, path: str) -> None:
+    """Put a data file where a table version has it."""
+    store.put(manifest_of(store, version).object_path(path), path.encode())
+
+
+def stream(store: ObjectStore, version: int, path: str, seq: int) -> None:
+    """A flush of one file into a version."""
+    file_of(store, version, path)
+    commit_to(store, version, add(path, seq), applied(seq))
+
+
+def make_table(store: ObjectStore) -> int:
+    """Version 1 with streamed rows and what is known of their writers; a pushed version 2."""
+    commit_to(store, 1, *DEFINITION)
+    commit_to(store, 1, Writer("me", "first", 1, "open"))
+    stream(store, 1, "data/a.parquet", 7)
+    commit_to(
+        store,
+        1,
+        Origin("source", "me", 1, 40, ()),
+        SharedState("s" * 64, "AAAA"),
+        Checkpoint("topic-0", "AAAA", "s" * 64, "me", 1, 7),
+        Txn("spark", 3),
+    )
+    version = claim_version(store, *TABLE, "push-1")
+    push(store, version)
+    return version
+
+
+def push(store: ObjectStore, version: int) -> None:
+    """What a push commits: the table's definition, and one file."""
+    path = f"data/pushed-{version}.parquet"
+    commit_to(store, version, *DEFINITION, writer=OTHER)
+    file_of(store, version, path)
+    commit_to(store, version, add(path, 0, kind="push", writer=OTHER), writer=OTHER)
+
+
+def paths(store: ObjectStore, version: int | None = None) -> set[str]:
+    """The files of a version, each of which is there."""
+    manifest = manifest_of(store, version)
+    found = set(manifest.load().files)
+    assert all(store.exists(manifest.object_path(path)) for path in found)
+    return found
+
+
+def known_of_writers(store: ObjectStore, version: int) -> tuple[object, ...]:
+    """What a version knows of its writers."""
+    state = manifest_of(store, version).load()
+    return (
+        dict(state.writers),
+        dict(state.applied),
+        state.epochs_complete,
+        dict(state.origins),
+        dict(state.checkpoints),
+        dict(state.shared_states),
+        dict(state.txns),
+        state.owner,
+    )
+
+
+# Numbers
+
+
+def test_a_push_has_one_number_and_no_other_push_has_it(real_store: ObjectStore) -> None:
+    names = [f"push-{number % 5}" for number in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda name: claim_version(real_store, *TABLE, name), names))
+    of_push = {name: {got[i] for i, one in enumerate(names) if one == name} for name in names}
+    assert all(len(numbers) == 1 for numbers in of_push.values())
+    assert {number for numbers in of_push.values() for number in numbers} == {2, 3, 4, 5, 6}
+
+
+@LOCAL_ONLY
+def test_a_number_is_above_what_was_made_by_hand_and_stays_when_it_is_given_up(
+    real_store: ObjectStore,
+) -> None:
+    commit_to(real_store, 1, *DEFINITION)
+    commit_to(real_store, 2, *DEFINITION)
+    assert claim_version(real_store, *TABLE, "one") == 3
+    give_up_version(real_store, *TABLE, 3)
+    give_up_version(real_store, *TABLE, 3)
+    assert claim_version(real_store, *TABLE, "two") == 4
+    assert claim_version(real_store, *TABLE, "one") == 3
+    found = {each.version: each for each in list_versions(real_store, *TABLE)}
+    assert list(found) == [1, 2, 3, 4]
+    assert [each.current for each in found.values()] == [True, False, False, False]
+    assert found[3].gone is not None and not found[3].kept
+    assert found[4].claim is not None and found[4].claim.push_id == "two"
+    with pytest.raises(ValueError, match="without an id"):
+        claim_version(real_store, *TABLE, "")
+
+
+@LOCAL_ONLY
+def test_foreign_objects_are_refused_by_name(real_store: ObjectStore) -> None:
+    make_table(real_store)
+    for path, data in (
+        (f"{CURRENT}latest", b"{}"),
+        (f"{CURRENT}{1:020d}", b'{"table_version": "two"}'),
+        (f"{CURRENT}{1:020d}", b'{"table_version": 0}'),
+        (f"{CURRENT}{1:020d}", b"\xff"),
+        ("ns/flights/_versions/tag", b""),
+        ("ns/flights/_versions/00000000000000000009", b"[]"),
+    ):
+        real_store.put(path, data)
+        with pytest.raises(ManifestDamaged, match=path):
+            list_versions(real_store, *TABLE)
+        if path.startswith(CURRENT):
+            with pytest.raises(ManifestDamaged, match=path):
+                manifest_of(real_store).load()
+        real_store.delete(path)
+    assert paths(real_store) == {"data/a.parquet"}
+
+
+# Switching
+
+
+def test_a_switch_shows_the_new_version_and_keeps_what_is_known_of_writers(
+    real_store: ObjectStore,
+) -> None:
+    version = make_table(real_store)
+    reading = manifest_of(real_store)
+    before = reading.load()
+    switch = switch_version(real_store, *TABLE, version, push_id="push-1")
+    assert (switch.table_version, switch.previous, switch.push_id) == (2, 1, "push-1")
+    assert paths(real_store) == {"data/pushed-2.parquet"}
+    assert known_of_writers(real_store, 2) == known_of_writers(real_store, 1)
+    assert set(reading.refresh(before).files) == {"data/a.parquet"}, "a reader stays with its own"
+    assert paths(real_store, 1) == {"data/a.parquet"}
+    assert [each.current for each in list_versions(real_store, *TABLE)] == [False, True]
+    assert list_tables(real_store) == [TABLE]
+    again = switch_version(real_store, *TABLE, version, push_id="push-1")
+    assert again == switch and len(list(real_store.list(CURRENT))) == 1
+
+
+@LOCAL_ONLY
+def test_a_sealed_version_takes_a_horizon_and_nothing_else(real_store: ObjectStore) -> None:
+    switch_version(real_store, *TABLE, make_table(real_store))
+    refused: list[tuple[Action, ...]] = [
+        (add("data/b.parquet", 8), applied(8)),
+        (Remove("data/a.parquet", "compaction"),),
+        (Checkpoint("topic-0", "BBBB", None, "me", 1, 9),),
+        (Origin("source", "me", 1, 41, ()),),
+        (Writer("me", "first", 1, "closed"),),
+        (Schema(schema_id=2, arrow="BBBB"),),
+        (Txn("spark", 4),),
+    ]
+    for actions in refused:
+        with pytest.raises(VersionSealed, match="table version 2 takes its place"):
+            commit_to(real_store, 1, *actions)
+    commit_to(real_store, 1, Horizon("2026-11-21T00:00:00+00:00"))
+    # What is in already is no news: a flush whose answer was lost is known as done.
+    commit_to(real_store, 1, add("data/a.parquet", 7), applied(7))
+    assert paths(real_store, 1) == {"data/a.parquet"}
+
+
+@LOCAL_ONLY
+def test_the_seal_and_the_imports_are_in_snapshots_too(real_store: ObjectStore) -> None:
+    switch_version(real_store, *TABLE, make_table(real_store))
+    for version in (1, 2):
+        manifest = manifest_of(real_store, version)
+        state = manifest.load()
+        write_snapshot(manifest, state)
+        again = manifest_of(real_store, version).load()
+        assert (again, again.sealed, again.imports) == (state, state.sealed, state.imports)
+    assert manifest_of(real_store, 1).load().switch == 1 == manifest_of(real_store, 2).load().switch
+
+
+def other_definition(*, key: list[str], arrow: str) -> tuple[Action, ...]:
+    properties = Properties(values={"primary_key": key, "timestamp_unit": "us"})
+    return (replace(DEFINITION[0], arrow=arrow), DEFINITION[1], properties)
+
+
+@LOCAL_ONLY
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        (other_definition(key=["v"], arrow="AAAA"), "its primary_key is"),
+        (other_definition(key=[], arrow="BBBB"), "its schema 1 is another"),
+    ],
+)
+def test_a_version_of_another_kind_is_refused_and_nothing_is_sealed(
+    real_store: ObjectStore, definition: tuple[Action, ...], reason: str
+) -> None:
+    make_table(real_store)
+    commit_to(real_store, 3, *definition, writer=OTHER)
+    with pytest.raises(SwitchRefused, match=reason):
+        switch_version(real_store, *TABLE, 3)
+    assert manifest_of(real_store).load().sealed is None
+    stream(real_store, 1, "data/b.parquet", 8)
+
+
+@LOCAL_ONLY
+def test_columns_that_came_meanwhile_go_along(real_store: ObjectStore) -> None:
+    version = make_table(real_store)
+    commit_to(real_store, 1, Schema(schema_id=2, arrow="BBBB"))
+    switch_version(real_store, *TABLE, version)
+    state = manifest_of(real_store).load()
+    assert state.current_schema == Schema(schema_id=2, arrow="BBBB")
+
+
+@LOCAL_ONLY
+def test_what_is_not_there_or_was_given_up_cannot_be_switched_to(real_store: ObjectStore) -> None:
+    version = make_table(real_store)
+    with pytest.raises(TableVersionNotKept, match=r"no table version 9: there are 1, 2"):
+        switch_version(real_store, *TABLE, 9)
+    give_up_version(real_store, *TABLE, version)
+    with pytest.raises(TableVersionNotKept, match=r"no table version 2: there are 1"):
+        switch_version(real_store, *TABLE, version)
+    with pytest.raises(SwitchRefused, match="it counts"):
+        give_up_version(real_store, *TABLE, 1)
+
+
+# Rolling back
+
+
+def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
+    real_store: ObjectStore,
+) -> None:
+    switch_version(real_store, *TABLE, make_table(real_store))
+    assert rollback_target(real_store, *TABLE) == 1
+    stream(real_store, 2, "data/b.parquet", 8)
+    stream(real_store, 2, "data/c.parquet", 9)
+    # A compaction of what was pushed and what was streamed: nobody can tell them apart any more.
+    file_of(real_store, 2, "data/one.parquet")
+    old = ("data/pushed-2.parquet", "data/b.parquet")
+    removes = [Remove(path, "compaction") for path in old]
+    commit_to(real_store, 2, *removes, add("data/one.parquet", 0, kind="rewrite"))
+    switch = roll_back(real_store, *TABLE, push_id="push-1")
+    assert (switch.table_version, switch.previous, switch.why) == (1, 2, "rollback")
+    assert paths(real_store) == {"data/a.parquet", "data/b.parquet", "data/c.parquet"}
+    assert manifest_of(real_store).load().applied_to("me", 1, 1, ("2026-11-21",)) == 9
+    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    stream(real_store, 1, "data/d.parquet", 10)
+    assert rollback_target(real_store, *TABLE) is None
+    with pytest.raises(SwitchRefused, match="no version counted before"):
+        roll_back(real_store, *TABLE)
+
+
+@LOCAL_ONLY
+def test_rows_that_cannot_go_along_hinder_a_rollback_unless_they_are_left(
+    real_store: ObjectStore,
+) -> None:
+    keyed = Properties(values={"primary_key": ["v"], "timestamp_unit": "us"})
+    for version in (1, 2):
+        commit_to(real_store, version, *DEFINITION[:2], keyed)
+    switch_version(real_store, *TABLE, 2)
+    stream(real_store, 2, "data/b.parquet", 8)
+    with pytest.raises(SwitchRefused, match="without carry they stay behind"):
+        roll_back(real_store, *TABLE)
+    assert manifest_of(real_store).load().sealed is None
+    roll_back(real_store, *TABLE, carry=False)
+    assert paths(real_store) == set()
+    # It was current before, and can be again.
+    switch_version(real_store, *TABLE, 2)
+    assert paths(real_store) == {"data/b.parquet"}
+
+
+@LOCAL_ONLY
+def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
+    make_table(real_store)
+    for version in (2, 3, 4):
+        if version > 2:
+            push(real_store, version)
+        switch_version(real_store, *TABLE, version)
+        stream(real_store, version, f"data/in-{version}.parquet", 10 * version)
+    for back_to in (3, 2, 1):
+        assert roll_back(real_store, *TABLE).table_version == back_to
+    streamed = {f"data/in-{version}.parquet" for version in (2, 3, 4)}
+    assert paths(real_store) == {"data/a.parquet"} | streamed
+    switch_version(real_store, *TABLE, 3)
+    assert rollback_target(real_store, *TABLE) == 1
+
+
+# Ending at any step
+
+
+# Every change that a switch or a rollback makes, before it and after it.
+KILLS = [(at, done) for at in range(1, 9) for done in (False, True)]
+
+
+@LOCAL_ONLY
+@pytest.mark.parametrize(("at", "done"), KILLS)
+@pytest.mark.parametrize("finisher", ["same", "anybody"])
+def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
+    real_store: ObjectStore, at: int, done: bool, finisher: str
+) -> None:
+    version = make_table(real_store)
+
+    def forth(store: ObjectStore) -> None:
+        switch_version(store, *TABLE, version, push_id="push-1")
+
+    def back(store: ObjectStore) -> None:
+        roll_back(store, *TABLE, push_id="push-1")
+
+    for move, target in ((forth, 2), (back, 1)):
+        left = 3 - target
+        stream(real_store, left, f"data/in-{left}.parquet", 10 * left)
+        try:
+            move(KillingStore(real_store, at, done=done))
+        except Killed:
+            current = manifest_of(real_store)
+            assert current.table_version in (1, 2)
+            if finisher == "anybody" and current.load().sealed is not None:
+                finish_switch(real_store, *TABLE)
+            else:
+                move_again(real_store, move, target)
+        assert manifest_of(real_store).table_version == target
+        assert finish_switch(real_store, *TABLE).table_version == target
+    expected = {"data/a.parquet", "data/in-1.parquet", "data/in-2.parquet"}
+    assert paths(real_store) == expected
+    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    assert len(list(real_store.list(CURRENT))) == 2
+
+
+def move_again(store: ObjectStore, move: Callable[[ObjectStore], None], target: int) -> None:
+    """The same process, or its successor, tries again what it cannot know to be done."""
+    if manifest_of(store).table_version != target:
+        move(store)
+
+
+@LOCAL_ONLY
+def test_who_slept_through_a_switch_and_its_rollback_does_nothing(real_store: ObjectStore) -> None:
+    """Asleep before each of its changes, until the switch is over and was taken back."""
+    for at in range(1, 6):
+        store = SleepingStore(real_store, at)
+        table = ("ns", f"flights-{at}")
+        definition = (*DEFINITION, add("data/a.parquet", 7), applied(7))
+        commit(Manifest(real_store, *table, 1), None, Proposal(definition), ME)
+        commit(Manifest(real_store, *table, 2), None, Proposal(DEFINITION), OTHER)
+
+        def others(table: tuple[str, str] = table) -> None:
+            switch_version(real_store, *table, 2, push_id="push")
+            roll_back(real_store, *table)
+
+        store.asleep = others
+        with suppress(SwitchedMeanwhile):
+            switch_version(store, *table, 2, push_id="push")
+        manifest = Manifest(real_store, *table)
+        assert manifest.table_version == 1, at
+        state = manifest.load()
+        assert set(state.files) == {"data/a.parquet"} and state.sealed is None, at
+        assert len(list(real_store.list(f"ns/flights-{at}/_current/"))) == 2
+        proposal = Proposal([add("data/b.parquet", 8), Applied("me", 1, 1, ("2026-11-21",), 8)])
+        commit(manifest, None, proposal, ME)
+
+
+class SleepingStore(KillingStore):
+    """Lets others do something before its n-th change."""
+
+    def __init__(self, inner: ObjectStore, at: int) -> None:
+        super().__init__(inner, at, done=False)
+        self.asleep: Callable[[], None] = lambda: None
+
+    def _change(self, call: Callable[..., PutInfo], *arguments: Any) -> PutInfo:
+        self._left -= 1
+        if self._left == 0:
+            self.asleep()
+        return call(*arguments)
+
+
+@LOCAL_ONLY
+def test_two_pushes_at_once_make_one_switch_at_a_time(real_store: ObjectStore) -> None:
+    make_table(real_store)
+    push(real_store, 3)
+    store = KillingStore(real_store, 2, done=True)
+    with pytest.raises(Killed):
+        switch_version(store, *TABLE, 2, push_id="push-1")
+    with pytest.raises(VersionSealed, match="push-1"):
+        switch_version(real_store, *TABLE, 3, push_id="push-2")
+    assert finish_switch(real_store, *TABLE).push_id == "push-1"
+    switch_version(real_store, *TABLE, 3, push_id="push-2")
+    assert paths(real_store) == {"data/pushed-3.parquet"}

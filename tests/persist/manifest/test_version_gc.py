@@ -1,0 +1,104 @@
+"""Clean-up of a table's versions: the last that counted stay, and for a while what was read."""
+
+from __future__ import annotations
+
+import pytest
+
+from persist.manifest import (
+    Manifest,
+    Proposal,
+    TableVersionNotKept,
+    VersionRetention,
+    VersionsCleaned,
+    claim_version,
+    clean_up_versions,
+    commit,
+    give_up_version,
+    list_versions,
+    roll_back,
+    switch_version,
+)
+from persist.store import ObjectStore, StoreUnavailable
+from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.samples import DEFINITION, OTHER, add
+from tests.persist.manifest.stores import ClockedStore, FaultyStore
+
+TABLE = ("ns", "flights")
+RETENTION = VersionRetention(keep=2, grace_s=3600.0)
+
+
+def make(store: ObjectStore, version: int) -> None:
+    """A version with one file."""
+    manifest = Manifest(store, *TABLE, version)
+    store.put(manifest.object_path("data/one.parquet"), b"rows")
+    actions = (*DEFINITION, add("data/one.parquet", kind="push", writer=OTHER))
+    commit(manifest, None, Proposal(actions), OTHER)
+
+
+def clean(store: ObjectStore, retention: VersionRetention = RETENTION) -> VersionsCleaned:
+    """One run, which does what a dry one says."""
+    dry = clean_up_versions(store, *TABLE, retention, dry_run=True)
+    done = clean_up_versions(store, *TABLE, retention)
+    assert (dry.marked, dry.deleted, dry.objects) == (done.marked, done.deleted, done.objects)
+    return done
+
+
+def kept(store: ObjectStore) -> list[int]:
+    """The versions that can be read and switched to."""
+    return [each.version for each in list_versions(store, *TABLE) if each.kept]
+
+
+def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: ObjectStore) -> None:
+    store = ClockedStore(real_store)
+    for version in range(1, 6):
+        make(store, version)
+        if version > 1:
+            switch_version(store, *TABLE, version)
+    reader = Manifest(store, *TABLE, 1)
+    state = reader.load()
+    done = clean(store)
+    assert (done.marked, done.deleted) == ((1, 2), ())
+    assert kept(store) == [3, 4, 5]
+    with pytest.raises(TableVersionNotKept, match="there are 3, 4, 5"):
+        switch_version(store, *TABLE, 1)
+    assert reader.refresh(state) == state, "whoever reads it goes on"
+    store.advance(seconds=3601)
+    done = clean(store)
+    assert (done.marked, done.deleted, done.objects.files) == ((), (1, 2), 12)
+    assert not list(store.list("ns/flights/v1/"))
+    assert clean(store).deleted == ()
+    assert kept(store) == [3, 4, 5]
+    roll_back(store, *TABLE)
+    assert claim_version(store, *TABLE, "later") == 6
+
+
+@LOCAL_ONLY
+def test_a_push_that_was_given_up_goes_and_one_under_way_stays(real_store: ObjectStore) -> None:
+    store = ClockedStore(real_store)
+    make(store, 1)
+    assert clean(store) == VersionsCleaned(*TABLE, dry_run=False)
+    versions = [claim_version(store, *TABLE, f"push-{number}") for number in range(2)]
+    for version in versions:
+        make(store, version)
+    give_up_version(store, *TABLE, versions[0])
+    assert clean(store).deleted == ()
+    store.advance(seconds=3601)
+    assert clean(store).deleted == (2,)
+    assert kept(store) == [1, 3]
+
+
+@LOCAL_ONLY
+def test_a_version_that_a_switch_under_way_goes_to_is_never_deleted(
+    real_store: ObjectStore,
+) -> None:
+    faulty = FaultyStore(real_store)
+    store = ClockedStore(faulty)
+    make(store, 1)
+    make(store, 2)
+    faulty.plan("before", "create", "_current/")
+    with pytest.raises(StoreUnavailable):
+        switch_version(store, *TABLE, 2)
+    give_up_version(store, *TABLE, 2)  # too late: the old version is sealed for it
+    store.advance(seconds=3601)
+    assert clean(store).deleted == ()
+    assert Manifest(store, *TABLE, 2).load().files
