@@ -12,6 +12,7 @@ which is what a transaction costs anyway. A database that DuckDB gave up is atta
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,16 @@ that a reader makes who opens it again and again."""
 RENEW_AFTER = 256
 """The files that one connection attaches: DuckDB keeps some kilobytes of each that it detaches."""
 
+_turns: dict[str, threading.RLock] = {}
+"""What each file that is written to in this process is attached under. Locks of POSIX are the
+process's: whoever opens a file once more, and closes it, lets go of DuckDB's lock, and another
+process gets in."""
+
+
+def turn_of(path: str) -> threading.RLock | None:
+    """The lock under which a file is attached in this process; None where none was written to."""
+    return _turns.get(os.path.realpath(path))
+
 
 class DuckDBFile:
     """A DuckDB file that is written to, made by the first transaction.
@@ -49,7 +60,7 @@ class DuckDBFile:
         self._connection: DuckDBPyConnection | None = None
         self._attached = False
         self._detached = 0
-        self._turn = threading.RLock()
+        self._turn = _turns.setdefault(os.path.realpath(path), threading.RLock())
         self._closed = threading.Event()
 
     @contextlib.contextmanager

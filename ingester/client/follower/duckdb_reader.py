@@ -6,11 +6,14 @@ file for some milliseconds at a time, and cannot write as long as a reader has i
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from ingester.client.errors import TimedOut
+from ingester.client.follower.duckdb_file import turn_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,13 +34,32 @@ def open_copy(path: str | PathLike[str], wait_s: float = 10.0) -> DuckDBPyConnec
     """
     import duckdb
 
-    deadline = time.monotonic() + wait_s
+    name, deadline = fspath(path), time.monotonic() + wait_s
     while True:
         try:
-            return duckdb.connect(fspath(path), read_only=True)
-        except duckdb.IOException as exc:
-            if "set lock on file" not in str(exc):
+            with _turn(name, deadline):
+                return duckdb.connect(name, read_only=True)
+        except (duckdb.Error, TimedOut) as exc:
+            if not any(text in str(exc) for text in _HELD):
                 raise
             if time.monotonic() > deadline:
-                raise TimedOut(f"{fspath(path)} was not free within {wait_s:g} s: {exc}") from exc
+                raise TimedOut(f"{name} was not free within {wait_s:g} s: {exc}") from exc
         time.sleep(PAUSE_S)
+
+
+_HELD = ("set lock on file", "already attached", "another thread")
+
+
+@contextlib.contextmanager
+def _turn(name: str, deadline: float) -> Iterator[None]:
+    """Keep a follower in this very process from attaching the file meanwhile."""
+    turn = turn_of(name)
+    if turn is None:
+        yield
+        return
+    if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise TimedOut("a follower in another thread writes to it")
+    try:
+        yield
+    finally:
+        turn.release()

@@ -55,8 +55,12 @@ class DuckDBDatabase:
     def __init__(self, path: Path, locked: Callable[[str], None] = lambda holder: None) -> None:
         self.file = DuckDBFile(path, locked)
         self._token = catalog.new_token()
-        with self.file.transaction() as connection:
-            catalog.claim(connection, self._token)
+        try:
+            with self.file.transaction() as connection:
+                catalog.claim(connection, self._token)
+        except BaseException:
+            self.file.close()
+            raise
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DuckDBPyConnection]:

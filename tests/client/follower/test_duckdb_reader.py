@@ -71,3 +71,53 @@ def test_a_reader_that_opens_it_again_and_again_does_not_shut_the_follower_out(
     with open_copy(path) as reader:
         assert reader.execute("SELECT count(*) FROM t").fetchall() == [(20,)]
     file.close()
+
+
+def test_a_reader_in_the_followers_process_takes_turns_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.duckdb"
+    file = made(path)
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(30):
+            with file.transaction() as connection:
+                connection.execute("INSERT INTO t VALUES (?)", [number])
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    counts = []
+    while not done.is_set():
+        with open_copy(path, wait_s=30.0) as reader:
+            counts.append(reader.execute("SELECT count(*) FROM t").fetchall()[0][0])
+    thread.join()
+    assert counts == sorted(counts)
+    with open_copy(path) as reader:
+        assert reader.execute("SELECT count(*) FROM t").fetchall() == [(30,)]
+    file.close()
+
+
+def test_a_reader_in_the_followers_process_does_not_let_another_process_write(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "c.duckdb"
+    file = made(path)
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with file.transaction():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert inside.wait(30)
+    with pytest.raises(TimedOut, match="a follower in another thread writes to it"):
+        open_copy(path, wait_s=0.05)
+    # DuckDB's lock is still there: the file was not opened once more.
+    code = f"import duckdb; duckdb.connect({str(path)!r})"
+    refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Could not set lock" in refused.stderr
+    leave.set()
+    thread.join()
+    file.close()
