@@ -22,6 +22,14 @@ Config = Annotated[
 ]
 
 
+TableVersion = Annotated[
+    int | None,
+    typer.Option(
+        "--table-version", min=1, help="Of the table as a whole. Default: the one that counts."
+    ),
+]
+
+
 @manifest_app.command()
 def log(
     url: Url,
@@ -30,13 +38,14 @@ def log(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Only the newest so many versions.")
     ] = None,
+    table_version: TableVersion = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Print the kept versions, the newest first: who made them, when, and what they did."""
     from .manifest_tools import chosen, print_log
 
-    print_log(chosen(url, namespace, table, config), limit, json)
+    print_log(chosen(url, namespace, table, config, table_version=table_version), limit, json)
 
 
 @manifest_app.command()
@@ -47,13 +56,28 @@ def show(
     version: Annotated[
         int | None, typer.Option("--version", min=1, help="Default: the newest.")
     ] = None,
+    table_version: TableVersion = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Print what a version holds: files, rows, columns, partitions, and how far writers are."""
     from .manifest_tools import chosen, print_state
 
-    print_state(chosen(url, namespace, table, config), version, json)
+    print_state(chosen(url, namespace, table, config, table_version=table_version), version, json)
+
+
+@manifest_app.command()
+def versions(
+    url: Url,
+    namespace: Namespace = None,
+    table: TableName = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Print the versions of tables as a whole: which counts, whose they are, what is kept."""
+    from .manifest_tools import chosen, print_versions
+
+    print_versions(chosen(url, namespace, table, config), json)
 
 
 @manifest_app.command()
@@ -64,13 +88,15 @@ def verify(
     data: Annotated[
         bool, typer.Option("--data", help="Read the footer of every data file, too.")
     ] = False,
+    table_version: TableVersion = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Read everything that is kept; exit 1 when something is missing or damaged."""
     from .manifest_tools import chosen, print_verification
 
-    print_verification(chosen(url, namespace, table, config), data, json)
+    tables = chosen(url, namespace, table, config, table_version=table_version)
+    print_verification(tables, data, json)
 
 
 @manifest_app.command()

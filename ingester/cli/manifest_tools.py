@@ -1,6 +1,7 @@
-"""``manifest log | show | verify | gc``: tables in a store, without a daemon. Only ``gc`` writes.
+"""``manifest log | show | versions | verify | gc``: tables in a store, without a daemon.
 
-With ``--json`` each prints a list with one object a table, also when it was asked for one alone.
+Only ``gc`` writes. With ``--json`` each prints a list with one object a table, also when it was
+asked for one alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
+from msgspec.structs import asdict
 
 from ingester.config.settings import Settings
 from ingester.config.sources import load
@@ -21,10 +23,16 @@ from persist.manifest import (
     Manifest,
     ManifestError,
     Retention,
+    TableVersion,
     Verification,
+    VersionRetention,
+    VersionsCleaned,
+    check_kept,
     clean_up,
+    clean_up_versions,
     kept_versions,
     list_tables,
+    list_versions,
     walk,
 )
 from persist.manifest import verify as verify_manifest
@@ -69,8 +77,12 @@ def chosen(
     table: str | None,
     config: Path | None,
     flags: Mapping[str, object] | None = None,
+    table_version: int | None = None,
 ) -> ChosenTables:
     """The tables in the store at ``url``; ``flags`` are settings.
+
+    Args:
+        table_version: of one table, that is named; by default of each the one that counts.
 
     Raises:
         ConfigError, CommandFailed: no such store or table, or a name that is none.
@@ -83,13 +95,58 @@ def chosen(
                 names = [(namespace, table)]
             else:
                 names = [one for one in list_tables(store) if namespace in (None, one[0])]
-            manifests = tuple(Manifest(store, *name) for name in names)
+            if table_version is not None:
+                _check_version(store, (namespace, table), table_version)
+            manifests = tuple(Manifest(store, *name, table_version) for name in names)
         except ValueError as exc:
             raise CommandFailed(str(exc), USAGE) from exc
     if not manifests:
         where = f"{store.url}/{namespace}" if namespace is not None else store.url
         raise CommandFailed(f"there is no table in {where}")
     return ChosenTables(store, settings, manifests)
+
+
+def _check_version(
+    store: ObjectStore, name: tuple[str | None, str | None], table_version: int
+) -> None:
+    namespace, table = name
+    if namespace is None or table is None:
+        raise CommandFailed("--table-version needs a NAMESPACE and a TABLE before it", USAGE)
+    check_kept(store, namespace, table, table_version)
+
+
+def print_versions(tables: ChosenTables, as_json: bool) -> None:
+    """Print the versions of each table as a whole, and which of them counts."""
+
+    def versions(manifest: Manifest) -> dict[str, Any]:
+        known = list_versions(manifest.store, manifest.namespace, manifest.table)
+        facts = [asdict(each) | {"state": _state_of(each)} for each in known]
+        return _named(manifest) | {"versions": facts}
+
+    found = tables.each(versions)
+    if as_json:
+        print_json(found)
+        return
+    headings = ["version", "counts", "state", "push", "claimed", "switched to"]
+    for one in found:
+        rows = [
+            (
+                str(v["version"]),
+                "yes" if v["current"] else "",
+                v["state"],
+                v["claim"].push_id if v["claim"] else "",
+                v["claim"].at if v["claim"] else "",
+                v["switched_at"] or "",
+            )
+            for v in one["versions"]
+        ]
+        print_table(headings, rows, _title(one))
+
+
+def _state_of(version: TableVersion) -> str:
+    if version.gone is not None and not version.current:
+        return version.gone.why if version.committed else "deleted"
+    return "kept" if version.committed else "claimed"
 
 
 def print_log(tables: ChosenTables, limit: int | None, as_json: bool) -> None:
@@ -185,11 +242,17 @@ def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
         retain_s=manifest_settings.retain, orphan_grace_s=manifest_settings.orphan_grace
     )
 
-    def cleaned(manifest: Manifest) -> CleanUp:
+    versions = VersionRetention(tables.settings.versions.keep, manifest_settings.orphan_grace)
+
+    def cleaned(manifest: Manifest) -> dict[str, Any]:
         done = clean_up(manifest, retention, dry_run=dry_run)
+        name = (manifest.namespace, manifest.table)
+        old = clean_up_versions(manifest.store, *name, versions, dry_run=dry_run)
         if not as_json:
             _print_one_clean_up(done)
-        return done
+            _print_old_versions(old)
+        table_versions = {"marked": old.marked, "deleted": old.deleted, "objects": old.objects}
+        return asdict(done) | {"table_versions": table_versions}
 
     done = tables.each(cleaned)
     if as_json:
@@ -205,6 +268,17 @@ def _print_one_clean_up(one: CleanUp) -> None:
     if one.snapshot_version is not None:
         wrote = "would write" if one.dry_run else "wrote"
         print_line(f"  {wrote} a snapshot of version {one.snapshot_version}")
+
+
+def _print_old_versions(one: VersionsCleaned) -> None:
+    would = "would be " if one.dry_run else ""
+    if one.marked:
+        print_line(f"  table versions {would}given up: {', '.join(map(str, one.marked))}")
+    if one.deleted:
+        print_line(
+            f"  table versions {would}deleted: {', '.join(map(str, one.deleted))},"
+            f" {one.objects.files:,} objects ({size(one.objects.bytes)})"
+        )
 
 
 def _kinds(one: object, prefix: str = "") -> str:

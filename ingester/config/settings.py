@@ -208,6 +208,14 @@ class ManifestSettings(_Section, frozen=True, kw_only=True):
     the folder has the committed ones only."""
 
 
+class VersionsSettings(_Section, frozen=True, kw_only=True):
+    """What is kept of a table's versions as a whole, as pushes make them."""
+
+    keep: Annotated[int, Range(0, 1000)] = 2
+    """So many versions of a table stay that counted before the present one, to go back to; older
+    ones go ``manifest.orphan_grace`` after they are found."""
+
+
 class OriginsSettings(_Section, frozen=True, kw_only=True):
     """How long what an origin has written is remembered after its last write."""
 
@@ -296,6 +304,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
+    versions: VersionsSettings = VersionsSettings()
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
     transform: TransformSettings = TransformSettings()

@@ -27,7 +27,7 @@ from ingester.buffer import (
     TreeHooks,
     Why,
 )
-from ingester.config.settings import ManifestSettings, MemorySettings, ReplicationSettings, Settings
+from ingester.config.settings import MemorySettings, ReplicationSettings, Settings
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
@@ -119,7 +119,7 @@ class Runtime:
 
         self._make_counters(settings.memory)
         self._make_tables(settings)
-        self._make_maintenance(settings.manifest)
+        self._make_maintenance(settings)
         self._make_queries(settings)
         self._make_flush(settings)
         self._make_writes(settings)
@@ -165,13 +165,14 @@ class Runtime:
         self.takeover = OriginTakeover(commits, self.origins, self.writer, self._begin_segment)
         self.known_origins = KnownOrigins(self.catalog, self.origins)
 
-    def _make_maintenance(self, manifest: ManifestSettings) -> None:
+    def _make_maintenance(self, settings: Settings) -> None:
+        manifest = settings.manifest
         self.snapshots = SnapshotWriter(self.catalog.commits)
         self.spark_metadata = (
             SparkMetadata(self.catalog, manifest.refresh) if manifest.spark_metadata else None
         )
         self.garbage_collector = GarbageCollector(
-            self.catalog, self.tree, manifest, on_run=self.metrics.clean_up_ended
+            self.catalog, self.tree, settings, on_run=self.metrics.clean_up_ended
         )
 
     def _make_queries(self, settings: Settings) -> None:

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.config.settings import ManifestSettings
+from ingester.config.settings import Settings
 from ingester.errors import StoreAway
 from ingester.observability.status import CleanUpStatus
 from ingester.tables.catalog import Catalog
@@ -29,7 +29,9 @@ from persist.manifest import (
     Removals,
     Retention,
     VersionNotKept,
+    VersionRetention,
     carry_out,
+    clean_up_versions,
     plan_clean_up,
     write_due_snapshot,
 )
@@ -51,7 +53,7 @@ class GarbageCollector:
         self,
         catalog: Catalog,
         tree: BufferTree,
-        settings: ManifestSettings,
+        settings: Settings,
         on_run: Callable[[int, int, float, bool], None],
     ) -> None:
         """``on_run`` gets each run's objects and bytes deleted, its seconds, whether it failed."""
@@ -59,9 +61,11 @@ class GarbageCollector:
         self._on_run = on_run
         self._catalog = catalog
         self._tree = tree
-        self._retention = Retention(retain_s=settings.retain, orphan_grace_s=settings.orphan_grace)
+        of = settings.manifest
+        self._retention = Retention(retain_s=of.retain, orphan_grace_s=of.orphan_grace)
+        self._versions = VersionRetention(settings.versions.keep, of.orphan_grace)
         # Nothing comes of age sooner than these say, so there is no need to look more often.
-        longest_s = max(settings.retain, settings.orphan_grace, SHORTEST_PAUSE_S)
+        longest_s = max(of.retain, of.orphan_grace, SHORTEST_PAUSE_S)
         self._pause_s = min(LONGEST_PAUSE_S, longest_s)
         self._removals: dict[TableKey, Removals] = {}
         # A limiter of its own: whoever waits for the store is never behind a clean-up.
@@ -89,6 +93,7 @@ class GarbageCollector:
         began = time.monotonic()
         try:
             done = await self._clean(table)
+            await self._clean_versions(table)
         except Fenced:
             raise
         except VersionNotKept as exc:
@@ -142,6 +147,19 @@ class GarbageCollector:
                 data_bytes=done.data.bytes,
             )
         return done
+
+    async def _clean_versions(self, table: TableBuffer) -> None:
+        store, key = self._catalog.store, table.key
+        done = await self._in_thread(partial(clean_up_versions, store, *key, self._versions))
+        if done.marked or done.deleted:
+            log.info(
+                "old table versions cleaned",
+                table=key,
+                given_up=done.marked,
+                deleted=done.deleted,
+                objects=done.objects.files,
+                bytes=done.objects.bytes,
+            )
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         # Abandoned by a stop: what the thread still does is as good as what the next run does.

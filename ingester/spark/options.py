@@ -2,6 +2,7 @@
 
     url, namespace, table      which table; or one path, <url>/<namespace>/<table>
     version | as_of            which version of it, the newest by default
+    table_version              of a batch read: a version of the table as a whole that is kept
     columns                    a,b,c; empty, where only the number of rows counts
     count                      true: the number of rows, in rows to be summed up, instead of them
     filter                     host = 'h1' and time >= '2026-11-21'; prunes files, too
@@ -22,17 +23,27 @@ all names lower case.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ingester.spark.errors import RequestRefused
-from persist.manifest import Manifest, TableNotFound, TableState, version_as_of
+from persist.manifest import Manifest, TableNotFound, TableState, check_kept, version_as_of
 from persist.store import open_store
 
 _STORAGE = "storage."
 _TABLE = ("url", "path", "namespace", "table")
-_READ = (*_TABLE, "version", "as_of", "columns", "count", "filter", "tasks", "pushdown")
+_READ = (
+    *_TABLE,
+    "table_version",
+    "version",
+    "as_of",
+    "columns",
+    "count",
+    "filter",
+    "tasks",
+    "pushdown",
+)
 _STREAM = (
     *_TABLE,
     "columns",
@@ -54,6 +65,7 @@ class SourceOptions:
 
     Attributes:
         given: The options that are not told apart here, by their lower-case names.
+        settled: The version of the table that was found, for all that follows.
     """
 
     url: str
@@ -61,6 +73,7 @@ class SourceOptions:
     table: str
     storage: dict[str, Any] = field(default_factory=dict)
     given: dict[str, str] = field(default_factory=dict)
+    settled: int | None = None
 
     @classmethod
     def any(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -109,8 +122,23 @@ class SourceOptions:
         return cls(url, namespace, table, storage, rest)
 
     def manifest(self) -> Manifest:
-        """The table's manifest; its store is contacted with the first question."""
-        return Manifest(open_store(self.url, **self.storage), self.namespace, self.table)
+        """The table's manifest: of the table version that is asked for, or that counts.
+
+        Raises:
+            ValueError: ``table_version`` is no number of a version.
+            TableVersionNotKept: There is no such one.
+        """
+        store = open_store(self.url, **self.storage)
+        if self.settled is not None:
+            return Manifest(store, self.namespace, self.table, self.settled)
+        asked = self.number("table_version", 1)
+        if asked is not None:
+            check_kept(store, self.namespace, self.table, asked)
+        return Manifest(store, self.namespace, self.table, asked)
+
+    def at(self, table_version: int) -> SourceOptions:
+        """The same options, of this version of the table."""
+        return replace(self, settled=table_version)
 
     def existing(self) -> tuple[Manifest, int]:
         """The table's manifest and its newest version.

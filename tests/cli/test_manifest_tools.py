@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from persist.manifest import switch_version
+from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import push_some
 
 
 class Lake:
@@ -207,3 +210,31 @@ def test_a_failure_is_one_line_and_its_exit_code(
     made: Path, arguments: list[str], code: int, message: str
 ) -> None:
     check_refused(run_command("manifest", *arguments, cwd=made), code, message)
+
+
+def test_versions_of_a_table_as_a_whole_are_listed_shown_and_cleaned(lake: Lake) -> None:
+    store = open_store(f"file://{lake.store}")
+    for number in range(4):
+        version = push_some(store, ("n", "t"), f"push-{number}", lambda add: False)
+        if number < 3:
+            switch_version(store, "n", "t", version, push_id=f"push-{number}")
+    (table,) = lake.run("versions", "n", "t")
+    states = [(one["version"], one["state"], one["current"]) for one in table["versions"]]
+    assert states == [(n, "kept", n == 4) for n in range(1, 6)]
+    assert table["versions"][3]["claim"]["push_id"] == "push-2"
+    assert "push-3" in lake.said("versions", "n", "t")
+    (old,) = lake.run("show", "n", "t", "--table-version", 1)
+    (now,) = lake.run("show", "n", "t")
+    assert (old["rows"], now["rows"]) == (6, 0)
+    assert lake.run("log", "n", "t", "--table-version", 5)[0]["versions"][0]["rows"] == 0
+    lake.run("verify", "n", "t", "--table-version", 1)
+    lake.run("show", "--table-version", 1, code=2)
+    lake.run("show", "n", "t", "--table-version", 9, code=1)
+    (dry,) = lake.run("gc", "n", "t", "--dry-run")
+    (done,) = lake.run("gc", "n", "t")
+    assert dry["table_versions"]["marked"] == done["table_versions"]["marked"] == [1]
+    lake.run("show", "n", "t", "--table-version", 1, code=1)
+    assert "deleted: 1," in lake.said("gc", "n", "t", "--orphan-grace", "0s")
+    assert not (lake.store / "n" / "t" / "v1" / "data").exists() or not lake.files("v1/*.parquet")
+    (table,) = lake.run("versions", "n", "t")
+    assert [one["state"] for one in table["versions"]] == ["deleted", *["kept"] * 4]

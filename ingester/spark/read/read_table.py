@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingester.spark.errors import RequestRefused, TailStale, require_pyspark
 from ingester.spark.read.tail import read_tail
-from persist.manifest import Manifest, TableState, version_as_of
+from persist.manifest import Manifest, TableState, check_kept, version_as_of
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -35,6 +35,7 @@ def read_table(
     table: str,
     version: int | None = None,
     *,
+    table_version: int | None = None,
     as_of: datetime | str | None = None,
     endpoint: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -52,6 +53,8 @@ def read_table(
     Args:
         url: The store, ``file:///var/lib/ingester/store`` or ``s3://bucket/prefix``.
         version: A manifest version that is kept; the newest by default.
+        table_version: A version of the table as a whole, as pushes make them; the one that counts
+            by default. Not with ``endpoint``: daemons have rows of that one alone.
         as_of: Instead of a version a moment, the newest version of then: a datetime with a time
             zone, or ISO 8601 with one, ``2026-11-21T15:00:00Z``. By the store's clock.
         endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them. Their
@@ -74,7 +77,8 @@ def read_table(
         TailStale: This ``version`` is too old for ``endpoint``; ask for the newest.
         TailUnavailable: A daemon cannot be reached, or cannot answer now.
         persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
-            persist.manifest.MomentNotKept: No such table, or version.
+            persist.manifest.MomentNotKept, persist.manifest.TableVersionNotKept: No such table, or
+            version.
         ValueError: ``as_of`` is no moment, or there is a ``version``, too; ``filter`` is none.
         persist.store.StoreError: The store cannot be read.
     """
@@ -84,7 +88,12 @@ def read_table(
     if reader not in ("auto", "native", "arrow"):
         raise RequestRefused(f"reader {reader!r} is none of auto, native, arrow")
     options = dict(storage_options or {})
-    manifest = Manifest(open_store(url, **options), namespace, table)
+    store = open_store(url, **options)
+    if table_version is not None:
+        if endpoint is not None:
+            raise RequestRefused("table_version beside endpoint: daemons have one version's rows")
+        check_kept(store, namespace, table, table_version)
+    manifest = Manifest(store, namespace, table, table_version)
     if as_of is not None:
         version = version_as_of(manifest, _moment(as_of, version))
     state = manifest.load(version)

@@ -19,7 +19,7 @@ from ingester.spark.sink.columns import check_columns
 from ingester.spark.sink.commits import commit_patiently, identity
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES, FileSink
 from ingester.spark.sink.writers import WriteId, tell_committed
-from persist.manifest import Action, Add, Txn, UploadExpired
+from persist.manifest import Action, Add, Txn, UploadExpired, VersionSealed
 from persist.store import open_store
 from persist.table import TableDefinition
 
@@ -53,7 +53,8 @@ class AppendSink:
         """Make the files one version of the table, unless a version has them.
 
         Raises:
-            WriteRefused: Clean-up may have taken the files, as the write took so long.
+            WriteRefused: Clean-up may have taken the files, as the write took so long; or the
+                table is at another of its versions by now.
         """
         adds = [_add(part) for part in parts]
         actions: list[Action] = [*adds, *(() if write is None else (Txn(*write),))]
@@ -65,6 +66,11 @@ class AppendSink:
             raise WriteRefused(
                 f"nothing was committed: the write took longer than manifest.orphan_grace, after"
                 f" which clean-up may take files that no version lists; make that longer ({exc})"
+            ) from exc
+        except VersionSealed as exc:
+            raise WriteRefused(
+                f"nothing was committed: the table was switched to version {exc.sealed.next} while"
+                " the rows were being written; write them again"
             ) from exc
         tell_committed(
             self._options,

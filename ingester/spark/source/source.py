@@ -49,7 +49,7 @@ class IngesterSource(DataSource):
     """The data source; see :mod:`ingester.spark.options` for its options."""
 
     parallelism = 1
-    _version: int | None = None
+    _settled: tuple[int, int] | None = None
     _columns: tuple[str, ...] | None = None
     """The columns of that version, where nobody said which are wanted."""
 
@@ -63,14 +63,14 @@ class IngesterSource(DataSource):
         # Spark keeps the source as it is pickled when the relation is made. (It makes one of a
         # streaming write, too, with a write's options.)
         if not SourceOptions.only_for_writes(self.options):
-            self._settle()
+            self._settle(SourceOptions.any(self.options))
         return self.__dict__
 
     @plainly
     def schema(self) -> StructType:
         """The asked columns of the version that is asked for."""
-        options = SourceOptions.any(self.options)
-        _, state = options.state(self._settle())
+        options, version = self._settle(SourceOptions.any(self.options))
+        _, state = options.state(version)
         if options.counts:
             from ingester.spark.source.count import SCHEMA
 
@@ -83,8 +83,8 @@ class IngesterSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns that ``schema`` has."""
-        options = SourceOptions.read(self.options)
-        manifest, state = options.state(self._settle())
+        options, version = self._settle(SourceOptions.read(self.options))
+        manifest, state = options.state(version)
         tasks = options.number("tasks", 1) or self.parallelism
         if options.counts:
             from ingester.spark.source.count import CountReader
@@ -144,11 +144,13 @@ class IngesterSource(DataSource):
 
         return StreamWriter(_sink(self.options, schema, overwrite)[1])
 
-    def _settle(self) -> int:
-        if self._version is None:
-            options = SourceOptions.any(self.options)
-            self._version = options.version(options.existing()[0])
-        return self._version
+    def _settle(self, options: SourceOptions) -> tuple[SourceOptions, int]:
+        """The options with the table's version said, and the manifest's: the same ever after."""
+        if self._settled is None:
+            manifest = options.existing()[0]
+            self._settled = (manifest.table_version, options.version(manifest))
+        table_version, version = self._settled
+        return options.at(table_version), version
 
 
 def _rows(state: TableState, schema: StructType, options: SourceOptions) -> SourceRows:
@@ -183,4 +185,5 @@ def _sink(
             " or mapInArrow, or into another table"
         )
     kind = UpsertSink if definition.keyed else AppendSink
+    said = said.at(manifest.table_version)
     return said, kind(said, schema, definition, manifest.root)

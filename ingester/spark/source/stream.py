@@ -61,13 +61,20 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = ScanPlan(manifest.store.url, options.storage, rows.columns, rows.pruning.rows)
         self._until: int | None = None
         self._state: TableState | None = None
+        self._newest: TableState | None = None
         self._planned: Offset | None = None
         self._time = _event_time(rows.columns.definition)
         self._start = beginning(options)
         self._limit = batch_limit(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_manifest": None, "_new_columns": None, "_state": None}
+        return {
+            **self.__dict__,
+            "_manifest": None,
+            "_new_columns": None,
+            "_state": None,
+            "_newest": None,
+        }
 
     @property
     def _table(self) -> Manifest:
@@ -81,7 +88,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """The offset at which a new stream begins; the same whenever it is asked."""
-        return self._start.plain()
+        return self._start.plain(self._table.table_version)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit that the options set for one batch."""
@@ -94,7 +101,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The newest version, for progress reports."""
-        return Offset(self._table.head(), 0).plain()
+        return Offset(self._table.head(), 0).plain(self._table.table_version)
 
     @plainly
     def latestOffset(
@@ -107,9 +114,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             StreamUnsuitable: What comes next was cleaned up, or has columns that the stream lacks,
-                or the table is not the one whose offsets these are.
+                or the table is not the one whose offsets these are, or is at another of its
+                versions by now.
         """
-        begin = self._planned if start is None else Offset.of(start)
+        table_version = self._table.table_version
+        begin = self._planned if start is None else Offset.of(start, table_version)
         head = self._table.head() if self._until is None else self._until
         if begin is None or begin == FROM_NOW:
             end = Offset(head, 0)
@@ -117,8 +126,10 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin == BEGINNING:
                 begin = Offset(head, 0, snapshot=True)
             end = self._end(begin, head, limit or ReadAllAvailable())
+            if end == begin:
+                self._check_switch(head)
         self._planned = end
-        return end.plain()
+        return end.plain(table_version)
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -127,8 +138,9 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StreamUnsuitable: As :meth:`latestOffset`.
         """
-        self._planned = Offset.of(end)
-        files = [add for add, _ in self._between(Offset.of(start), self._planned)]
+        table_version = self._table.table_version
+        self._planned = Offset.of(end, table_version)
+        files = [add for add, _ in self._between(Offset.of(start, table_version), self._planned)]
         for add in files:
             self._new.refuse(add)
         adds = [add for add in files if self._rows.pruning.may_match(add)]
@@ -142,6 +154,17 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = cast(FilesPartition, partition).files
         schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
+
+    def _check_switch(self, head: int) -> None:
+        """Refuse to wait for rows that will not come: they go into another table version."""
+        if self._newest is None or self._newest.version != head:
+            self._newest = self._table.load(head, known=self._newest)
+        if (sealed := self._newest.sealed) is not None:
+            raise StreamUnsuitable(
+                f"table {self._table.namespace}/{self._table.table} was switched from version"
+                f" {self._table.table_version} to {sealed.next}, and the stream has all rows of the"
+                " first: begin anew, with a new checkpoint"
+            )
 
     def _end(self, begin: Offset, head: int, limit: ReadLimit) -> Offset:
         end, room = begin, Room(limit)
