@@ -30,6 +30,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.008
 """The pauses between two attempts to attach a file that somebody else has open: shorter than those
 that a reader makes who opens it again and again."""
 
+STORAGE_VERSION = "v1.0.0"
+"""The oldest DuckDB that reads a file made here: others than Python's are often older."""
 RENEW_AFTER = 256
 """The files that one connection attaches: DuckDB keeps some kilobytes of each that it detaches."""
 
@@ -107,6 +109,7 @@ class DuckDBFile:
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "temp_directory": f"{self.path}.tmp",
+                "storage_compatibility_version": STORAGE_VERSION,
             }
         )
         # Never the machine's: whatever DuckDB casts by it would differ.

@@ -102,6 +102,18 @@ def test_readers_open_the_file_between_transactions(path: Path) -> None:
     file.close()
 
 
+def test_a_new_file_is_one_that_every_duckdb_since_1_0_reads(path: Path) -> None:
+    file = DuckDBFile(path)
+    with file.transaction() as connection:
+        connection.execute("CREATE TABLE t (n TIMESTAMP_NS, m MAP(VARCHAR, INTEGER[]))")
+        connection.execute(
+            "INSERT INTO t VALUES (TIMESTAMP_NS '2026-11-26 12:00:00', MAP{'a': [1]})"
+        )
+    file.close()
+    # After a checksum and the magic: the version of the storage, which was 64 in DuckDB 1.0.
+    assert path.read_bytes()[8:20] == b"DUCK" + (64).to_bytes(8, "little")
+
+
 def test_closing_ends_the_wait_for_a_reader(path: Path) -> None:
     waits = threading.Event()
     made(path).close()
