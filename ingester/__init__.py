@@ -40,7 +40,8 @@ kinds of work, ``write``, ``query``, ``flush`` and ``maintenance``, which are bl
 rows; ``dml`` is what an operation is; ``origins`` knows who has written what, ``schema`` what a
 table takes, ``observability`` what is told; ``config``, ``memory`` and ``errors`` are for all.
 ``transform`` is what a user's class is that changes batches on their way in.
-Beside the daemon: ``client``, and on it ``spark`` and ``postgres``. `wal` and `persist` are
+Beside the daemon: ``client``, and on it ``spark`` and ``postgres``; and ``lifecycle``, which leads
+the push of a table's version through its regions. `wal` and `persist` are
 packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``. A
 room imports only from lower ones.
 

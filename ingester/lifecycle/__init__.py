@@ -1,0 +1,39 @@
+"""How a new version of a table goes live: step by step, region by region, as hooks decide.
+
+    ``driver`` ─▶ ``rollout`` (what is due?) ─▶ a hook, or a region
+        ▲                                             │ answer
+        └── ``push_store`` (kept) ◀── ``rollout``, ``outcomes`` (what does it mean?) ◀┘
+
+**What users write.** ``hooks`` is the class to build on, ``answers`` are what its methods return,
+``contexts`` what they are told, ``methods`` which of them may say what.
+
+**The machine**, all of it pure. ``status`` has the two tables of transitions, ``stages`` the way of
+a push and of each region, ``orders`` who goes before whom. ``record`` is all that is kept of it.
+``asking`` are the rounds of questions of one step, ``tasks`` what can be due, ``ending`` how a push
+is given up or undone.
+
+**What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
+kept so that two controllers cannot both act, ``driver`` does what is due in threads.
+
+A controller may be killed between any two steps, and another one goes on from what was kept: hooks
+are called at least once, and regions asked at least once. This room writes no rows and knows no
+daemon; it runs where a push runs. Start reading at ``rollout``.
+"""
+
+from ingester.lifecycle.answers import ABORT as ABORT
+from ingester.lifecycle.answers import PROCEED as PROCEED
+from ingester.lifecycle.answers import ROLLBACK as ROLLBACK
+from ingester.lifecycle.answers import WAIT as WAIT
+from ingester.lifecycle.answers import Answer as Answer
+from ingester.lifecycle.answers import Decision as Decision
+from ingester.lifecycle.answers import abort as abort
+from ingester.lifecycle.answers import rollback as rollback
+from ingester.lifecycle.answers import wait as wait
+from ingester.lifecycle.contexts import Comparison as Comparison
+from ingester.lifecycle.contexts import ConfigContext as ConfigContext
+from ingester.lifecycle.contexts import HookContext as HookContext
+from ingester.lifecycle.contexts import PushView as PushView
+from ingester.lifecycle.contexts import RegionView as RegionView
+from ingester.lifecycle.contexts import VersionStatistics as VersionStatistics
+from ingester.lifecycle.hooks import LifecycleHooks as LifecycleHooks
+from ingester.lifecycle.status import Status as Status
