@@ -13,7 +13,7 @@ from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
-from persist.manifest import PartitionKey
+from persist.manifest import PartitionKey, TableState, version_folder
 from persist.partitioning import folder_of
 from persist.table import TableKey
 
@@ -30,10 +30,9 @@ class RowsToFlush:
     """The log's sequences of the first and of the last operation, both inclusive."""
     rows: BufferedRows
 
-    @property
-    def folder(self) -> str:
-        """The folder of the table's files in the store."""
-        return f"{self.table[0]}/{self.table[1]}/v1"
+    def folder_of(self, state: TableState) -> str:
+        """The folder in the store of the files of this table version."""
+        return version_folder(*self.table, state.table_version)
 
 
 class AtomicFlush:

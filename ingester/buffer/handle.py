@@ -84,6 +84,8 @@ class PersistedFiles:
     adds: tuple[Add, ...]
     arrivals: tuple[Arrivals, ...]
     """The order of arrival of each file: its rows' numbers in the buffer; empty if none moved."""
+    table_version: int = 1
+    """The version of the table as a whole in whose folder the files are."""
 
     @property
     def nbytes(self) -> int:
@@ -99,6 +101,8 @@ class FileRows:
     total_rows: int
     spill: Spill | None
     """The order of arrival; ``None`` where no row has moved, or where the pin takes all rows."""
+    table_version: int = 1
+    """The version of the table that the files are in, which may be another than the snapshot's."""
 
 
 class Pin:
@@ -195,7 +199,8 @@ class BufferHandle:
                 assert self._spill is not None, "released under a pin without a spill"
                 return self._spill
             assert self.files is not None
-            return FileRows(self.files.adds, self.total_rows, self._spill)
+            files = self.files
+            return FileRows(files.adds, self.total_rows, self._spill, files.table_version)
 
     def needs_spill(self) -> bool:
         """Whether a release would take rows from under a pin that no file alone can serve."""
@@ -246,7 +251,7 @@ class BufferHandle:
             assert self.files is not None
             self.rows = BufferedRows()
             # Whoever still needs the order has it on disk.
-            self.files = PersistedFiles(self.files.adds, ())
+            self.files = PersistedFiles(self.files.adds, (), self.files.table_version)
             spill = self._spill_to_close()
         if spill is not None:
             spill.close()

@@ -59,7 +59,7 @@ class TableBuffer:
 
     def install(self, state: TableState) -> None:
         """Answer from this manifest version from now on. Atomic with the release of its buffers."""
-        if state.version < self.state.version:
+        if state.place < self.state.place:
             return
         changed = _defining(state) != _defining(self.state)
         definition = TableDefinition.of_state(state) if changed else self.definition
@@ -80,6 +80,7 @@ class TableBuffer:
             namespace=self.namespace,
             table=self.name,
             manifest_version=self.state.version,
+            table_version=self.state.table_version,
             buffered=Buffered(rows=self.rows, bytes=self.nbytes, partitions=len(self.partitions)),
             persisted=Persisted(
                 rows=self.state.rows, bytes=self.state.bytes, files=self.state.file_count

@@ -26,7 +26,7 @@ def print_tables(endpoint: str, as_json: bool) -> None:
         (
             table.namespace,
             table.table,
-            table.manifest_version,
+            _version_of(table),
             table.buffered.rows,
             table.persisted.rows,
             table.persisted.files,
@@ -37,6 +37,13 @@ def print_tables(endpoint: str, as_json: bool) -> None:
     ]
     headings = ["namespace", "table", "version", "in buffer", "in files", "files", "size"]
     print_table([*headings, "partitioned by"], rows)
+
+
+def _version_of(table: TableDescription) -> object:
+    """The manifest version; and which version of the table that is of, where it was switched."""
+    if table.table_version == 1:
+        return table.manifest_version
+    return f"{table.manifest_version} of v{table.table_version}"
 
 
 def run_persist(

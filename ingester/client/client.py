@@ -198,6 +198,7 @@ class Client:
         *,
         scope: Scope = "all",
         version: int | None = None,
+        table_version: int | None = None,
         timeout_s: float | None = None,
     ) -> pa.Table:
         """The rows of one snapshot as a table; everything acknowledged before the call is in it.
@@ -209,13 +210,17 @@ class Client:
             limit: at most so many rows.
             scope: ``all``, ``version`` (implied by ``version``) or ``buffered``.
             version: a manifest version.
+            table_version: of the table as a whole, as pushes make them; another than the one that
+                counts has its files alone.
             timeout_s: for the whole answer; default none.
 
         Raises:
             NotFound: no such table. InvalidRequest: no such column, a bad filter.
             Unavailable: refused for now; ``stale`` names a newer version in ``details``.
         """
-        request = QueryRequest(namespace, table, columns, filter, limit, scope, version)
+        request = QueryRequest(
+            namespace, table, columns, filter, limit, scope, version, table_version
+        )
         return self._connection.read(request.ticket(), timeout_s)
 
     def query_stream(
@@ -228,9 +233,12 @@ class Client:
         *,
         scope: Scope = "all",
         version: int | None = None,
+        table_version: int | None = None,
     ) -> QueryStream:
         """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
-        request = QueryRequest(namespace, table, columns, filter, limit, scope, version)
+        request = QueryRequest(
+            namespace, table, columns, filter, limit, scope, version, table_version
+        )
         return self._connection.stream(request.ticket())
 
     def tables(self) -> list[TableSummary]:

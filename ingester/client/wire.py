@@ -106,6 +106,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_unit: str = "us"
     transformers: list[UsedTransformer] = []
     manifest_version: int | None = None
+    table_version: int = 1
     buffered: BufferedSize = BufferedSize()
     persisted: PersistedSize = PersistedSize()
 
@@ -150,6 +151,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     epoch: int | None = None
     snapshot_sequence: int | None = None
     manifest_version: int | None = None
+    table_version: int | None = None
 
 
 class BatchSource(msgspec.Struct, frozen=True):
@@ -169,6 +171,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
     limit: int | None = None
     scope: Scope = "all"
     version: int | None = None
+    table_version: int | None = None
 
     def ticket(self) -> bytes:
         """The DoGet ticket. ``version`` alone means ``scope="version"``.
@@ -189,6 +192,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
             "limit": arguments.integer("limit", self.limit, 0),
             "scope": None if scope == "all" else scope,
             "version": version,
+            "table_version": arguments.integer("table_version", self.table_version, 1),
         }
         return encode(given(body))
 

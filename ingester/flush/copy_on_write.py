@@ -89,7 +89,7 @@ class CopyOnWrite:
     ) -> None:
         """Take the ``rows`` to flush, in order of arrival, with marks where some of them delete."""
         self._store = store
-        self._folder = flushed.folder
+        self._folder = flushed.folder_of(state)
         self._rows = rows
         self._definition = TableDefinition.of_state(state)
         self._there = state.partitions.get(flushed.partition, ())

@@ -169,17 +169,18 @@ class FileWriter:
         flushed, definition = ordered.flushed, ordered.definition
         spec_id, values = flushed.partition
         folder = folder_of(definition.spec_of(spec_id), values)
+        of_table = flushed.folder_of(ordered.state)
         facts = self._facts(ordered, folder)
         adds: list[Add] = []
         arrivals = []
         for file in _encoded(ordered.stretches, facts):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
-            put = self._store.put(f"{flushed.folder}/{path}", file.data)
+            put = self._store.put(f"{of_table}/{path}", file.data)
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
             adds.append(self._add(ordered, file, path, put.at.isoformat()))
-        files = PersistedFiles(tuple(adds), tuple(arrivals))
+        files = PersistedFiles(tuple(adds), tuple(arrivals), ordered.state.table_version)
         applied = Applied(self.writer.ingester_id, flushed.epoch, spec_id, values, flushed.last_seq)
         return Upload(files, ordered.replaced, applied, ordered.state)
 

@@ -32,7 +32,7 @@ from ingester.tables.commit_schedule import CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
-from persist.manifest import Action, Add
+from persist.manifest import Action, Add, TableState
 
 log = structlog.get_logger(__name__)
 
@@ -206,7 +206,7 @@ class Flusher:
 
     async def _make_anew(self, flush: FinishedFlush) -> None:
         """Upload a refused flush again, on top of the newest version, without what is not ours."""
-        base = max(flush.table.state, flush.base, key=lambda state: state.version)
+        base = max(flush.table.state, flush.base, key=lambda state: state.place)
         try:
             upload = await self.pool.until_done(
                 flush.job, base, after_seq=flush.covered_to, left_out=flush.left_out
@@ -218,19 +218,23 @@ class Flusher:
 
     # What a commit has done while it holds the table's gate
 
-    async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
+    async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
         """See :class:`ingester.tables.finished_flush.Remaker`."""
-        upload = await self._upload_until_done(flush.job, flush.covered_to, flush.left_out)
+        upload = await self._upload_until_done(flush.job, base, flush.covered_to, flush.left_out)
         return upload.actions(REASON)
 
-    async def upload_again(self, flush: FinishedFlush) -> None:
+    async def upload_again(self, flush: FinishedFlush, base: TableState) -> None:
         """See :class:`ingester.tables.finished_flush.Remaker`."""
-        upload = await self._upload_until_done(flush.job)
-        flush.files, flush.actions = upload.files, upload.actions(REASON)
+        upload = await self._upload_until_done(flush.job, base)
+        flush.files, flush.actions, flush.base = upload.files, upload.actions(REASON), upload.base
         flush.covered_to, flush.left_out = -1, frozenset()
 
     async def _upload_until_done(
-        self, job: FlushJob, after_seq: int = -1, left_out: Collection[int] = ()
+        self,
+        job: FlushJob,
+        base: TableState,
+        after_seq: int = -1,
+        left_out: Collection[int] = (),
     ) -> Upload:
         """Upload a buffer at the table's gate, where nobody else can go first.
 
@@ -238,7 +242,7 @@ class Flusher:
         """
         while True:
             try:
-                return await self.pool.until_done(job, after_seq=after_seq, left_out=left_out)
+                return await self.pool.until_done(job, base, after_seq=after_seq, left_out=left_out)
             except CannotEncode:
                 await trio.sleep(ENCODE_RETRY_S)
 

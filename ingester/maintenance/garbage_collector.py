@@ -67,7 +67,7 @@ class GarbageCollector:
         # Nothing comes of age sooner than these say, so there is no need to look more often.
         longest_s = max(of.retain, of.orphan_grace, SHORTEST_PAUSE_S)
         self._pause_s = min(LONGEST_PAUSE_S, longest_s)
-        self._removals: dict[TableKey, Removals] = {}
+        self._removals: dict[tuple[TableKey, int], Removals] = {}
         # A limiter of its own: whoever waits for the store is never behind a clean-up.
         self._limiter = trio.CapacityLimiter(1)
         self._random = Random()
@@ -122,7 +122,7 @@ class GarbageCollector:
     async def _clean(self, table: TableBuffer) -> CleanUp:
         key, commits = table.key, self._catalog.commits
         manifest = commits.manifest(key)
-        removals = self._removals.setdefault(key, Removals())
+        removals = self._removals.setdefault((key, manifest.table_version), Removals())
         plan = await self._in_thread(
             partial(plan_clean_up, manifest, self._retention, known=table.state, removals=removals)
         )
@@ -130,6 +130,9 @@ class GarbageCollector:
         state = plan.state
         if plan.horizon is not None:
             async with commits.held(key):
+                if table.state.table_version != plan.state.table_version:
+                    # Switched meanwhile: the next run plans for the version that counts now.
+                    raise VersionNotKept(plan.oldest, plan.oldest, plan.state.version)
                 horizon = Horizon(at=plan.horizon)
                 state = await commits.commit_held(key, table.state, (horizon,))
             await self._catalog.refresh(table, 0.0)

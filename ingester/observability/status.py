@@ -127,6 +127,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     table: str
     manifest_version: int | None
+    table_version: int = 1
+    """The version of the table as a whole that counts."""
     buffered: Buffered
     persisted: Persisted
     oldest_buffered_s: float | None = None

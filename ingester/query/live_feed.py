@@ -30,6 +30,7 @@ from ingester.query.read_context import Selection
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import DEFAULT_WAIT_S, Ticket
+from ingester.query.version_tail import check_table_version
 from ingester.tables.catalog import Catalog
 
 PULSE_S = 0.05
@@ -151,6 +152,7 @@ class LiveFeed:
         Raises:
             InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
+        await self._queries.version_tail.check_current(table, ticket)
         await self._check_version(table, ticket.version)
         after = self._start(table, ticket)
         self._tails.followed(table)
@@ -178,6 +180,7 @@ class LiveFeed:
         Raises:
             InvalidRequest, StaleVersion, Stopping, TooManyStreams
         """
+        check_table_version(table, ticket)
         after, tails = self._start(table, ticket), self._tails
         # In turns: many are woken at once, and writers are not to wait for all of them.
         with self._queries.row_groups.scheduler.turn():

@@ -48,7 +48,8 @@ class TableTail:
     """What is known of one table's released buffers."""
 
     opened_at: int
-    """The version that the table was opened with."""
+    """The version that the table was opened with, or switched to."""
+    table_version: int = 1
     gone: GoneOperations = field(default_factory=GoneOperations)
     kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
     taken_back: Gone | None = None
@@ -86,10 +87,16 @@ class LiveTails:
 
     def opened(self, table: TableBuffer) -> None:
         """Take note of a table: what earlier incarnations have put into its files is gone."""
-        if table in self._tails:
-            return
         own, state = self.past.ingester_id, table.state
-        tail = TableTail(state.version)
+        if (known := self._tails.get(table)) is not None:
+            if known.table_version == state.table_version:
+                return
+            # Versions are others from here on: a follower begins anew with those.
+            for handle in list(known.kept):
+                self._let_go(handle)
+        tail = TableTail(state.version, state.table_version)
+        if known is not None:
+            tail.followed_until = known.followed_until
         self._tails[table] = tail
         applied = [
             Position(epoch, seq) for (id_, epoch, _, _), seq in state.applied.items() if id_ == own
@@ -197,6 +204,7 @@ class LiveTails:
             sequence=upto.sequence,
             files=(),
             pins={},
+            table_version=state.table_version,
             position=found.position,
             more=found.more,
             groups=found.groups,

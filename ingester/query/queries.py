@@ -79,7 +79,7 @@ class Queries:
         self.places = AnswerPlaces(limits.max_streams, limits.max_followers)
         self._catalog = catalog
         self._tree = tree
-        self._version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
+        self.version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
         self._limits = limits
         self._hooks = hooks
         # Weak: a stream is freed, and so closed, when the gRPC server drops it.
@@ -98,6 +98,8 @@ class Queries:
         self.places.check("query")
         table = self._catalog.known(ticket.namespace, ticket.table)
         if ticket.scope != "all" or table is None:
+            return None
+        if ticket.table_version not in (None, table.state.table_version):
             return None
         if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self._hooks.settled()):
             return None
@@ -150,9 +152,8 @@ class Queries:
         """Return (schema, rows, bytes) of an answer: upper bounds, or -1 where they are unknown."""
         table = await self._catalog.open(ticket.namespace, ticket.table)
         await self.refresh(table)
-        if ticket.scope == "version":
-            assert ticket.version is not None
-            state = await self._version_tail.files(table, ticket.version)
+        if ticket.scope == "version" or await self._is_elsewhere(table, ticket):
+            state = await self.version_tail.files(table, ticket.version, ticket.table_version)
             definition, rows, nbytes = TableDefinition.of_state(state), state.rows, state.bytes
         else:
             definition, rows, nbytes = table.definition, table.rows, table.nbytes
@@ -232,14 +233,24 @@ class Queries:
 
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
-            assert ticket.version is not None
-            return snapshot_version(
-                await self._version_tail.files(table, ticket.version), self._tree.applied_seq
-            )
+            files = await self.version_tail.files(table, ticket.version, ticket.table_version)
+            return snapshot_version(files, self._tree.applied_seq)
         await self.refresh(table)
         if ticket.scope == "all":
+            if await self._is_elsewhere(table, ticket):
+                # What is buffered belongs to the version that counts.
+                files = await self.version_tail.files(table, None, ticket.table_version)
+                return snapshot_version(files, self._tree.applied_seq)
             return snapshot_all(table, self._applied_seq)
-        return await self._version_tail.buffered(table, ticket.version)
+        await self.version_tail.check_current(table, ticket)
+        return await self.version_tail.buffered(table, ticket.version)
+
+    async def _is_elsewhere(self, table: TableBuffer, ticket: Ticket) -> bool:
+        """Whether a ticket is about another version of the table than the one that counts."""
+        asked = ticket.table_version
+        if asked is not None and asked != table.state.table_version:
+            await self._catalog.refresh(table, -1.0)
+        return asked not in (None, table.state.table_version)
 
     def selection(self, definition: TableDefinition, ticket: Ticket) -> Selection:
         """Return what a ticket selects of a table. Any thread.
@@ -268,8 +279,7 @@ class Queries:
         if make_reader is not None:
             reader = make_reader(selection, self.row_groups)
         else:
-            folder = f"{table.namespace}/{table.name}/v1"
-            reader = PartReader(snapshot, selection, self.row_groups, folder)
+            reader = PartReader(snapshot, selection, self.row_groups, table.key)
             self._hooks.on_opened(table.key)
         kind: Kind = "query" if make_reader is None else "live"
         stream = AnswerStream(table.key, reader, kind, on_close=self._forget)

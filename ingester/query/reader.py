@@ -19,18 +19,21 @@ from ingester.query.read_context import AnswerPart, ReadContext, Selection
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.row_group_scan import AHEAD, RowGroupScan
 from ingester.query.snapshot import PartitionView, Snapshot
-from persist.manifest import Add
+from persist.manifest import Add, version_folder
+from persist.table import TableKey
 
 
 class PartReader:
     """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
 
     def __init__(
-        self, snapshot: Snapshot, selection: Selection, row_groups: RowGroupCache, folder: str
+        self, snapshot: Snapshot, selection: Selection, row_groups: RowGroupCache, table: TableKey
     ) -> None:
         self.selection = selection
         self.snapshot = snapshot
         self.scheduler = row_groups.scheduler
+        self._table = table
+        folder = version_folder(*table, snapshot.table_version)
         self._context = ReadContext(snapshot.definition, selection, row_groups, folder)
         self._slicer = self._context.slicer
         self._scan = RowGroupScan(self._context)
@@ -108,20 +111,27 @@ class PartReader:
     def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[AnswerPart]:
         """Give the rows of a buffer that were not sent before it was released, from its files."""
         order = source.spill
+        # The table may have been switched since the snapshot: then they are of the other version.
+        folder = version_folder(*self._table, source.table_version)
         assert order is None or isinstance(order, OrderFile)
         first = 0
         for add in source.adds:
             if len(unsent) == source.total_rows:
-                yield from self._file_parts((add,), name)
+                yield from self._file_parts((add,), name, folder=folder)
             else:
-                yield from self._file_parts((add,), name, RowSelection(order, first, unsent))
+                selected = RowSelection(order, first, unsent)
+                yield from self._file_parts((add,), name, selected, folder)
             first += add.rows
 
     def _file_parts(
-        self, adds: Sequence[Add], name: str, selected: RowSelection | None = None
+        self,
+        adds: Sequence[Add],
+        name: str,
+        selected: RowSelection | None = None,
+        folder: str | None = None,
     ) -> Iterator[AnswerPart]:
         context = self._context
-        for visit in self._scan.visits(adds):
+        for visit in self._scan.visits(adds, folder):
             row = 0
             while row < visit.rows:
                 if self._ahead and self.selection.limit is None:

@@ -38,9 +38,13 @@ class RowGroupScan:
         self._next: deque[Visit] = deque()
         self._under_way = 0
 
-    def visits(self, adds: Iterable[Add]) -> Iterator[Visit]:
-        """Give the groups of all files whose bounds do not rule them out."""
-        self._left, self._under_way = self._groups_of(adds), 0
+    def visits(self, adds: Iterable[Add], folder: str | None = None) -> Iterator[Visit]:
+        """Give the groups of all files whose bounds do not rule them out.
+
+        Args:
+            folder: that the files are in, where it is not the one of the snapshot's.
+        """
+        self._left, self._under_way = self._groups_of(adds, folder or self._context.folder), 0
         self._next.clear()
         while (visit := self._pull()) is not None:
             yield visit
@@ -64,12 +68,12 @@ class RowGroupScan:
         self._under_way = max(0, self._under_way - 1)
         return self._next.popleft()
 
-    def _groups_of(self, adds: Iterable[Add]) -> Iterator[Visit]:
+    def _groups_of(self, adds: Iterable[Add], folder: str) -> Iterator[Visit]:
         context, predicate = self._context, self._context.selection.predicate
         for add in adds:
             if not predicate.may_match(add.stats, add.rows):
                 continue
-            file = DataFile.of(add, context.folder)
+            file = DataFile.of(add, folder)
             footer = context.groups.footer(file)
             stop = 0
             for index in range(footer.num_row_groups):

@@ -57,6 +57,8 @@ class Snapshot:
     sequence: int
     files: Iterable[tuple[PartitionKey, Sequence[Add]]]
     pins: dict[PartitionKey, tuple[Pin, ...]]
+    table_version: int = 1
+    """The version of the table as a whole that the files are of."""
     replaced: Mapping[PartitionKey, Replaced] = field(default_factory=dict)
     closed: bool = field(default=False)
 
@@ -88,6 +90,7 @@ def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot
             sequence=applied_seq(),
             files=table.state.partitions.items(),
             pins=_pins(table),
+            table_version=table.state.table_version,
         )
 
 
@@ -113,6 +116,7 @@ def snapshot_buffered(
             sequence=applied_seq(),
             files=list(files.items()),
             pins=_pins(table),
+            table_version=table.state.table_version,
             replaced={} if before is None else _replaced(before, table.state),
         )
 
@@ -125,6 +129,7 @@ def snapshot_version(state: TableState, sequence: int) -> Snapshot:
         sequence=sequence,
         files=state.partitions.items(),
         pins={},
+        table_version=state.table_version,
     )
 
 

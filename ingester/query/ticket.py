@@ -41,6 +41,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     limit: int | None = None
     scope: Literal["all", "version", "buffered", "live"] = "all"
     version: int | None = None
+    table_version: int | None = None
     after: After | None = None
     wait_s: float | None = None
 
@@ -86,6 +87,8 @@ def parse_ticket(body: bytes) -> Ticket:
         raise InvalidRequest("ticket: scope 'version' needs a version")
     if ticket.version is not None and ticket.version < 1:
         raise InvalidRequest(f"ticket: version {ticket.version} is below 1, the first")
+    if ticket.table_version is not None and ticket.table_version < 1:
+        raise InvalidRequest(f"ticket: table_version {ticket.table_version} is below 1, the first")
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")

@@ -7,20 +7,23 @@ after a version is part of that version's tail as long as ``query.tail_retain`` 
 from __future__ import annotations
 
 import datetime as dt
-from functools import partial
 
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import InvalidRequest, StaleVersion, StoreAway
 from ingester.query.snapshot import Snapshot, snapshot_buffered
+from ingester.query.ticket import Ticket
 from ingester.tables.catalog import Catalog
 from persist.manifest import (
     Add,
     CommittedVersion,
+    Manifest,
     PartitionKey,
     TableState,
+    TableVersionNotKept,
     VersionNotKept,
+    check_kept,
     live_owner,
 )
 from persist.store import StoreError
@@ -36,17 +39,30 @@ class VersionTail:
         self._tree = tree
         self._retain_s = retain_s
 
-    async def files(self, table: TableBuffer, version: int) -> TableState:
-        """The files of one manifest version.
+    async def files(
+        self, table: TableBuffer, version: int | None, table_version: int | None = None
+    ) -> TableState:
+        """The files of one manifest version; of the newest, of a table version that is named.
 
         Raises:
             InvalidRequest, StoreAway
             ManifestDamaged: it cannot be read at any later time either.
         """
         manifest = self._catalog.manifest(table.key)
+        # Some numbers are too long for the name of an object.
+        number = None if version is None else min(version, _MAX_VERSION)
+
+        def load() -> TableState:
+            if table_version in (None, manifest.table_version):
+                return manifest.load(number)
+            wanted = min(table_version or 1, _MAX_VERSION)
+            check_kept(manifest.store, *table.key, wanted)
+            return Manifest(manifest.store, *table.key, wanted).load(number)
+
         try:
-            # Some numbers are too long for the name of an object.
-            return await trio.to_thread.run_sync(partial(manifest.load, min(version, _MAX_VERSION)))
+            return await trio.to_thread.run_sync(load)
+        except TableVersionNotKept as exc:
+            raise InvalidRequest(str(exc)) from exc
         except VersionNotKept as exc:
             raise InvalidRequest(
                 f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
@@ -54,6 +70,20 @@ class VersionTail:
             ) from exc
         except StoreError as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+
+    async def check_current(self, table: TableBuffer, ticket: Ticket) -> None:
+        """See to it that what a ticket says of versions is meant of the one that counts.
+
+        Only that one has buffers, and manifest versions of another would say something else.
+
+        Raises:
+            InvalidRequest, StaleVersion: the table was switched.
+        """
+        if not names_versions(ticket):
+            return
+        if (ticket.table_version or 1) != table.state.table_version:
+            await self._catalog.refresh(table, -1.0)
+        check_table_version(table, ticket)
 
     async def buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
         """The rows in buffers, or flushed by this daemon after version ``asked``.
@@ -159,7 +189,29 @@ class VersionTail:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
 
+def names_versions(ticket: Ticket) -> bool:
+    """Whether a ticket means something in one version of the table as a whole alone."""
+    return any(each is not None for each in (ticket.table_version, ticket.version, ticket.after))
+
+
+def check_table_version(table: TableBuffer, ticket: Ticket) -> None:
+    """Raise where a ticket means another table version than the table answers from. Any thread."""
+    asked, now = ticket.table_version or 1, table.state.table_version
+    if asked == now or not names_versions(ticket):
+        return
+    message = (
+        f"table {table.namespace}/{table.name} is at table version {now}, and the ticket is about"
+        f" version {asked}, in which manifest versions and positions mean something else: load"
+        f" table version {now}, and name it as table_version in the ticket"
+    )
+    if ticket.scope == "live":
+        # Not stale: a newer manifest version of the one that it follows does not help it.
+        raise InvalidRequest(message)
+    raise _stale(table, message)
+
+
 def _stale(table: TableBuffer, message: str) -> StaleVersion:
     newest = table.state.version
     details: dict[str, object] = {"manifest_version": newest, "version": newest}
+    details["table_version"] = table.state.table_version
     return StaleVersion(message, retry_after_s=0.0, details=details)

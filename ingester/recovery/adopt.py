@@ -28,7 +28,7 @@ from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.orphan_log import OrphanLog
-from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
+from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch, load_current
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.store import NotFound, ObjectStore
 from wal import DirectoryLock
@@ -101,7 +101,9 @@ def _adopted(
             identities.check()
             file_writer = partial(FileWriter, store, limits=RewriteLimits(target_file_bytes))
             try:
-                manifest = Manifest(store, *key)
+                # Of the version that the table is at once a switch under way is done.
+                current = patiently(partial(load_current, store, *key))
+                manifest = Manifest(store, *key, current.table_version)
                 tables[key] = TableAdoption(manifest, file_writer, identities.successor)
             except TableNotFound as exc:
                 raise CannotAdopt(

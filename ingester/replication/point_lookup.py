@@ -54,8 +54,7 @@ class PointLookup:
             predicate=predicate_of(_around(keys, definition), definition.schema),
             limit=None,
         )
-        name = f"{table.namespace}/{table.name}/v1"
-        reader = PartReader(snapshot, selection, self.row_groups, name)
+        reader = PartReader(snapshot, selection, self.row_groups, table.key)
         found: list[pa.RecordBatch] = []
         kept: list[SparseRows] = []
         for part in AnswerStream(table.key, reader, on_close=lambda stream: None):

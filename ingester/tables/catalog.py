@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -120,8 +119,7 @@ class Catalog:
                 return
             started = time.monotonic()
             try:
-                refresh = partial(self.manifest(table.key).refresh, table.state)
-                state = await self.commits.read(refresh)
+                state = await self.commits.newest(table)
             except (StoreError, StoreAway) as exc:
                 log.warning(
                     "manifest refresh failed",
@@ -135,8 +133,7 @@ class Catalog:
                     ) from exc
             else:
                 if not self.commits.overlap.freeze_behind(table, state):
-                    table.install(state)
-                    self.commits.tell_followers(table)
+                    self.commits.install(table, state)
                 elif older_than_s < 0:
                     raise held_back(table)
             table.refreshed_at = started

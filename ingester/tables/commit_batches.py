@@ -38,6 +38,7 @@ from persist.manifest import (
     PartlyCovered,
     TableState,
     UploadExpired,
+    VersionSealed,
     WriterIdentity,
 )
 
@@ -61,12 +62,17 @@ class CommitBatches:
         checkpoints: CheckpointClaims,
         writer: WriterIdentity,
         commit: Commit,
+        newest: Callable[[TableBuffer], Awaitable[TableState]],
     ) -> None:
-        """Commit by ``commit``, which tries until the store has answered."""
+        """Commit by ``commit``, which tries until the store has answered.
+
+        ``newest`` tells the table's newest version, where it was switched; it tries as long, too.
+        """
         self._claims = claims
         self._checkpoints = checkpoints
         self._writer = writer
         self._commit = commit
+        self._newest = newest
 
     async def commit_all(self, table: TableBuffer, base: TableState, batch: Batch) -> TableState:
         """Commit all that is not in files as one version, whose files stand for whole buffers.
@@ -75,24 +81,30 @@ class CommitBatches:
         more; whoever reads a buffer then goes on in the files that have all of it, which were
         uploaded and are in no version. Expired files go up again within the gate: no later buffer
         may go in before. Where the store's clock went back, all uploads are too late for a while.
+        So do files that were made for a version of the table that does not count any more.
         """
         backoff = Backoff(0.1, 60.0, Random())
         while True:
+            for flush in batch:
+                if not flush.is_for(base):
+                    await flush.remaker.upload_again(flush, base)
             await self._leave_out(batch, base)
             try:
                 return await self._commit_batch(table, base, batch)
             except PartlyCovered as exc:
                 for flush in batch:
                     if self._note_covered(flush, exc):
-                        flush.actions = await flush.remaker.encode_rest(flush)
+                        flush.actions = await flush.remaker.encode_rest(flush, base)
             except OriginMoved as exc:
                 base = exc.state
+            except VersionSealed:
+                base = await self._newest(table)
             except UploadExpired as exc:
                 log.info("upload expired, uploading again", table=table.key, error=str(exc))
                 await trio.sleep(backoff.next_s())
                 for flush in batch:
                     if _has_expired(flush, exc):
-                        await flush.remaker.upload_again(flush)
+                        await flush.remaker.upload_again(flush, base)
 
     async def commit_keyed(
         self, table: TableBuffer, base: TableState, batch: Batch
@@ -108,6 +120,8 @@ class CommitBatches:
                 return await self._commit_batch(table, base, batch, files), batch
             except OriginMoved as exc:
                 base = exc.state
+            except VersionSealed:
+                base = await self._newest(table)
             except PartitionsChanged as exc:
                 base = exc.state
                 for flush in batch:
@@ -141,10 +155,16 @@ class CommitBatches:
                 return await self._commit_batch(table, base, [])
             except OriginMoved as exc:
                 base = exc.state
+            except VersionSealed:
+                base = await self._newest(table)
         return None
 
     def _as_encoded(self, batch: Batch, base: TableState) -> Batch:
         """The flushes that were not refused, and whose files have what is ours and nothing else."""
+        batch = [flush for flush in batch if flush.state is FlushState.DUE]
+        for flush in batch:
+            if not flush.is_for(base):
+                flush.refuse(base)
         batch = [flush for flush in batch if flush.state is FlushState.DUE]
         for flush in self._with_other_rows(batch, base):
             flush.refuse(base)
@@ -152,7 +172,7 @@ class CommitBatches:
 
     async def _leave_out(self, batch: Batch, base: TableState) -> None:
         for flush in self._with_other_rows(batch, base):
-            flush.actions = await flush.remaker.encode_rest(flush)
+            flush.actions = await flush.remaker.encode_rest(flush, base)
 
     def _with_other_rows(self, batch: Batch, base: TableState) -> Batch:
         """The flushes whose files have other rows than ours; ``left_out`` is set to those rows."""

@@ -39,6 +39,7 @@ from persist.manifest import (
     TableState,
     WriterIdentity,
     commit,
+    load_current,
     undisturbed,
     unmoved,
 )
@@ -88,7 +89,11 @@ class Commits:
         self._hooks = hooks
         self._checkpoints = CheckpointClaims(tree)
         self._batches = CommitBatches(
-            self.claims, self._checkpoints, writer, self._commit_with_retries
+            self.claims,
+            self._checkpoints,
+            writer,
+            self._commit_with_retries,
+            self._newest_with_retries,
         )
         self._tree = tree
         self._writer = writer
@@ -98,11 +103,63 @@ class Commits:
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
 
     def manifest(self, key: TableKey) -> Manifest:
-        """The table's manifest, to be used in a thread."""
-        manifest = self._manifests.get(key)
-        if manifest is None:
-            manifest = self._manifests[key] = Manifest(self.store, key[0], key[1])
+        """The manifest of the table version that is answered from, to be used in a thread.
+
+        Where the table is not open it is the one that counts.
+        """
+        manifest, table = self._manifests.get(key), self._tree.tables.get(key)
+        version = None if table is None else table.state.table_version
+        if manifest is None or version not in (None, manifest.table_version):
+            manifest = self._manifests[key] = Manifest(self.store, key[0], key[1], version)
         return manifest
+
+    def _manifest_of(self, key: TableKey, base: TableState | None) -> Manifest:
+        """The manifest that a version comes next in."""
+        manifest = self.manifest(key)
+        if base is None or manifest.table_version == base.table_version:
+            return manifest
+        return Manifest(self.store, key[0], key[1], base.table_version)
+
+    async def load(self, key: TableKey) -> TableState:
+        """The newest version of a table, which need not be open.
+
+        Raises:
+            TableNotFound, StoreAway
+        """
+        return await self.read(partial(load_current, self.store, *key))
+
+    async def newest(self, table: TableBuffer) -> TableState:
+        """The table's newest version, of the table version that counts now.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+        """
+        return await self.read(self._looking(table))
+
+    def _looking(self, table: TableBuffer) -> Callable[[], TableState]:
+        manifest, known = self.manifest(table.key), table.state
+
+        def look() -> TableState:
+            state = manifest.refresh(known)
+            if state.sealed is None:
+                return state
+            return load_current(self.store, *table.key)
+
+        return look
+
+    async def _newest_with_retries(self, table: TableBuffer) -> TableState:
+        look = self._looking(table)
+        call = partial(trio.to_thread.run_sync, look, limiter=self._limiter)
+        tell = store_away("switched table not read, trying again", table=table.key)
+        return await retry_async(call, COMMIT_RETRY, tell, sleep=trio.sleep)
+
+    async def follow_switch(self, table: TableBuffer) -> None:
+        """Answer from the version that the table was switched to. Hold the gate.
+
+        Raises:
+            StoreAway: the store cannot be reached; or it has rows that are in buffers here, too.
+        """
+        self.show(table, await self.newest(table))
 
     def under_way(self, key: TableKey) -> bool:
         """Whether the table's manifest is being changed."""
@@ -142,7 +199,7 @@ class Commits:
         """
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
-        except StoreUnavailable as exc:
+        except (StoreUnavailable, CommitUnclear) as exc:
             raise StoreAway(
                 f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
             ) from exc
@@ -159,6 +216,7 @@ class Commits:
         Raises:
             StoreAway: the store cannot be reached; it is the caller's to try again.
             OriginMoved: the claims do not hold any more.
+            VersionSealed: the table was switched; :meth:`follow_switch`, and look again.
             ProposalConflict, Fenced: as :func:`persist.manifest.commit`.
         """
         try:
@@ -177,8 +235,15 @@ class Commits:
         """
         if self.overlap.freeze_behind(table, state):
             raise held_back(table)
-        table.install(state)
+        self.install(table, state)
         table.refreshed_at = time.monotonic()
+
+    def install(self, table: TableBuffer, state: TableState) -> None:
+        """Answer from this version, which has no rows of buffers here, and tell the followers."""
+        before = table.state.table_version
+        table.install(state)
+        if (now := table.state.table_version) != before:
+            log.info("table switched", table=table.key, table_version=now, previous=before)
         self.tell_followers(table)
 
     def tell_followers(self, table: TableBuffer) -> None:
@@ -237,9 +302,8 @@ class Commits:
         async with self._gates[table.key].lock:
             state = await self._batches.commit_checkpoints(table)
             if state is not None and not self.overlap.freeze_behind(table, state):
-                table.install(state)
+                self.install(table, state)
                 table.refreshed_at = time.monotonic()
-                self.tell_followers(table)
 
     async def _commit_all(self, table: TableBuffer, gate: CommitGate) -> None:
         state, batch, further = table.state, list[FinishedFlush](), gate.schedule.take(keyed=False)
@@ -256,7 +320,7 @@ class Commits:
     async def _commit_keyed(self, table: TableBuffer, gate: CommitGate) -> None:
         batch = gate.schedule.take(keyed=True)
         bases = (table.state, *(flush.base for flush in batch))
-        newest = max(bases, key=lambda state: state.version)
+        newest = max(bases, key=lambda state: state.place)
         state, committed = await self._batches.commit_keyed(table, newest, batch)
         if committed:
             await self._install(table, state, committed)
@@ -314,7 +378,8 @@ class Commits:
         files: FilesOf = NO_FILES,
     ) -> TableState:
         rule = unmoved(claims.seen, undisturbed(files))
-        call = partial(commit, self.manifest(key), base, proposal, self._writer, rebase=rule)
+        manifest = self._manifest_of(key, base)
+        call = partial(commit, manifest, base, proposal, self._writer, rebase=rule)
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from persist.manifest import (
     ProposalConflict,
     TableNotFound,
     TableState,
+    VersionSealed,
     Writer,
     WriterIdentity,
 )
@@ -67,7 +67,7 @@ class TableSteps:
         if table is not None:
             return table
         try:
-            state = await self._commits.read(self._commits.manifest(key).load)
+            state = await self._commits.load(key)
         except TableNotFound as exc:
             raise UnknownTable(f"table {key[0]}/{key[1]} does not exist") from exc
         return self._keep(key, state)
@@ -80,6 +80,8 @@ class TableSteps:
             state = await self._commits.commit_held(key, None, actions)
         except ProposalConflict as exc:
             return self._keep(key, exc.state)
+        except VersionSealed:
+            return self._keep(key, await self._commits.load(key))
         table = self._keep(key, state)
         table.registered = True
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
@@ -100,8 +102,7 @@ class TableSteps:
         """
         await self.register(table)
         while not self._owners.owns(table):
-            newest = partial(self._commits.manifest(table.key).refresh, table.state)
-            self._commits.show(table, await self._commits.read(newest))
+            await self._commits.follow_switch(table)
             try:
                 await self._commit(table, (self._owners.claim(table),))
             except ProposalConflict as exc:
@@ -144,8 +145,14 @@ class TableSteps:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
     async def _commit(self, table: TableBuffer, actions: tuple[Action, ...]) -> None:
-        state = await self._commits.commit_held(table.key, table.state, actions)
-        self._commits.show(table, state)
+        while True:
+            try:
+                state = await self._commits.commit_held(table.key, table.state, actions)
+            except VersionSealed:
+                await self._commits.follow_switch(table)
+            else:
+                self._commits.show(table, state)
+                return
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
         table = TableBuffer(key[0], key[1], state)

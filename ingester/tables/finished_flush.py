@@ -53,10 +53,10 @@ TRANSITIONS: dict[FlushState, frozenset[FlushState]] = {
 class Remaker(Protocol):
     """The uploader of a buffer, which can do so again while the table's gate is held."""
 
-    async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
+    async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
         """Upload what is ours to commit and in no file yet; return the actions that commit it."""
 
-    async def upload_again(self, flush: FinishedFlush) -> None:
+    async def upload_again(self, flush: FinishedFlush, base: TableState) -> None:
         """Put the whole buffer up anew, and change the flush so that it names the new files."""
 
 
@@ -97,6 +97,10 @@ class FinishedFlush:
     def expected_files(self) -> Sequence[Add] | None:
         """The partition's files in the version that these were made for; None where it had none."""
         return self.base.partitions.get(self.partition)
+
+    def is_for(self, state: TableState) -> bool:
+        """Whether the files are of that version of the table as a whole: in its folder."""
+        return self.base.table_version == state.table_version
 
     def applied_key(self, ingester_id: str) -> AppliedKey:
         """The key under which a version says how far the buffer's operations are applied."""

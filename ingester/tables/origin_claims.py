@@ -71,7 +71,7 @@ class OriginClaims:
         self._origins = origins
         self._writer = writer
         self._contested: dict[TableKey, set[OriginTable]] = {}
-        self._noticed: dict[TableKey, int] = {}
+        self._noticed: dict[TableKey, tuple[int, int]] = {}
         self._look_at: dict[TableKey, datetime] = {}
 
     def of(
@@ -138,8 +138,8 @@ class OriginClaims:
 
         Such rows may be in files of others; they are not for us to commit.
         """
-        if state.version >= self._noticed.get(table.key, 0):
-            self._noticed[table.key] = state.version
+        if state.place >= self._noticed.get(table.key, (0, 0)):
+            self._noticed[table.key] = state.place
             self._notice(table.key, state)
         if not self._contested.get(table.key):
             return []

@@ -12,7 +12,6 @@ that wait at the same time share a commit. Loop only.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import structlog
 import trio
@@ -23,7 +22,7 @@ from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.commits import Commits
 from ingester.tables.origin_claims import Claims
-from persist.manifest import Origin, OriginMoved, TableState, WriterIdentity
+from persist.manifest import Origin, OriginMoved, TableState, VersionSealed, WriterIdentity
 from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over
 from persist.table import TableKey
 
@@ -100,9 +99,8 @@ class OriginTakeover:
         if self._looked_at.get(table.key, float("-inf")) >= asked_at:
             return
         began = trio.current_time()
-        refresh = partial(self._commits.manifest(table.key).refresh, table.state)
-        state = await self._commits.read(refresh)
-        if state.version > table.state.version:
+        state = await self._commits.newest(table)
+        if state.place > table.state.place:
             self._commits.show(table, state)
         self._looked_at[table.key] = began
 
@@ -121,6 +119,9 @@ class OriginTakeover:
             state = await self._commits.commit_held(table.key, state, claims.actions, claims)
         except OriginMoved as exc:
             self._commits.show(table, exc.state)
+            return False
+        except VersionSealed:
+            await self._commits.follow_switch(table)
             return False
         for one in firsts:
             self.origins.claim(one, state.origins[one.name], self._process)

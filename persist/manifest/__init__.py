@@ -100,6 +100,7 @@ from persist.manifest.history import Step as Step
 from persist.manifest.history import kept_versions as kept_versions
 from persist.manifest.history import version_as_of as version_as_of
 from persist.manifest.history import walk as walk
+from persist.manifest.paths import version_folder as version_folder
 from persist.manifest.reading import CommittedVersion as CommittedVersion
 from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables
@@ -118,6 +119,7 @@ from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
 from persist.manifest.state import Lineage as Lineage
 from persist.manifest.state import TableState as TableState
 from persist.manifest.switching import finish_switch as finish_switch
+from persist.manifest.switching import load_current as load_current
 from persist.manifest.switching import roll_back as roll_back
 from persist.manifest.switching import rollback_target as rollback_target
 from persist.manifest.switching import switch_version as switch_version

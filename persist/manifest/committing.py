@@ -19,7 +19,7 @@ of a process that dies meanwhile is told by ``applied`` (flushes), by the files 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from persist.manifest.actions import Action, WriterIdentity
@@ -206,7 +206,7 @@ def _newest(manifest: Manifest, known: TableState | None) -> TableState:
     try:
         return manifest.load(known=known)
     except TableNotFound:
-        return EMPTY
+        return replace(EMPTY, table_version=manifest.table_version)
 
 
 def _existing(manifest: Manifest, state: TableState) -> TableState:

@@ -7,6 +7,8 @@ its lineage. A reader that holds a state loads only what follows it; where that 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from persist.manifest.actions import Action, WriterIdentity
@@ -171,14 +173,15 @@ class Manifest:
         a load that missed one of them finds the snapshot when it looks again.
         """
         try:
-            return Loader(self.store, self.folder).load(commit)
+            state = Loader(self.store, self.folder).load(commit)
         except ManifestDamaged:
             try:
-                return Loader(self.store, self.folder).load(commit)
+                state = Loader(self.store, self.folder).load(commit)
             except ManifestDamaged as exc:
                 if read_commit(self.store, self.folder, commit.version) is None:
                     raise self._not_kept(commit.version) from exc
                 raise
+        return replace(state, table_version=self.table_version)
 
     def _follow(self, known: TableState, up_to: int) -> TableState | None:
         """The state from ``known`` and what follows it; None when that does not link up."""

@@ -54,6 +54,7 @@ class TableState:
         lineage: (version, uid) from the last snapshot (or version 1) to this version.
         changelog_bytes: Size of the changelogs since the lineage's first.
         imports: The last import from each table version.
+        table_version: Of the table as a whole: the folder that the files are in.
         sealed: The seal of this table version, while another one takes its place.
         damaged_snapshots: Paths of snapshots that did not check out and were read around.
     """
@@ -80,6 +81,7 @@ class TableState:
     sealed: Sealed | None = None
     rows: int = 0
     bytes: int = 0
+    table_version: int = field(default=1, compare=False)
     lineage: Lineage = field(default=(), compare=False)
     changelog_bytes: int = field(default=0, compare=False)
     damaged_snapshots: tuple[str, ...] = field(default=(), compare=False)
@@ -99,6 +101,11 @@ class TableState:
         """The number of the last switch of table versions that this one took part in; 0: none."""
         numbers = [each.switch for each in self.imports.values()]
         return max(numbers, default=0) if self.sealed is None else self.sealed.switch
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What is higher for each newer state of a table, also where it was switched between."""
+        return (max((each.switch for each in self.imports.values()), default=0), self.version)
 
     def applied_to(self, ingester_id: str, epoch: int, spec_id: int, values: Values) -> int:
         """The last sequence of this epoch and partition that is in files.

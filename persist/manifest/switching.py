@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -80,9 +81,14 @@ def switch_version(
 ) -> Switch:
     """Make a version of the table the one that counts; nothing where it is that. Blocks.
 
+    Args:
+        push_id: Of the push that made it, which goes in once: whoever comes back to that does not
+            undo a rollback.
+
     Raises:
         TableVersionNotKept: There is no such version.
-        SwitchRefused: Its columns, partitions or keys do not go on from the present ones.
+        SwitchRefused: Its columns, partitions or keys do not go on from the present ones; or the
+            push was in, and another version counts by now.
         VersionSealed: Another switch is under way: :func:`finish_switch` ends it.
         SwitchedMeanwhile: Another one was faster.
         StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
@@ -90,6 +96,10 @@ def switch_version(
     number, last = last_switch(store, namespace, table)
     if last.table_version == version:
         return last
+    for each in switches(store, namespace, table):
+        if push_id is not None and (each.switch.push_id, each.switch.why) == (push_id, "swap"):
+            reason = f"push {push_id} was in by switch {each.number}, and is not any more"
+            raise SwitchRefused(namespace, table, version, reason)
     check_kept(store, namespace, table, version)
     sealed = Sealed(next=version, switch=number + 1, push_id=push_id)
     return _carry_out(_Move(store, namespace, table, last.table_version, sealed))
@@ -99,6 +109,7 @@ def roll_back(
     store: ObjectStore,
     namespace: str,
     table: str,
+    version: int | None = None,
     *,
     push_id: str | None = None,
     carry: bool = True,
@@ -106,8 +117,11 @@ def roll_back(
     """Make the version count again that did so before the present one. Blocks.
 
     Args:
+        version: The one to be left: where another counts, nothing is done, so that a rollback that
+            is repeated goes back once. By default whichever counts.
         carry: Whether the rows that were streamed into the present version go along. Without it
-            they stay there, and are gone with it.
+            they stay there, and are gone with it; a client that sends them again is told that they
+            are duplicates.
 
     Raises:
         SwitchRefused: There was no version before; or ``carry``, and its rows cannot be told apart
@@ -117,6 +131,9 @@ def roll_back(
     """
     done = switches(store, namespace, table)
     number = done[-1].number if done else 0
+    current = done[-1].switch if done else Switch(table_version=1)
+    if version not in (None, current.table_version):
+        return current
     before = _versions_before([each.switch for each in done])
     if not before:
         raise SwitchRefused(namespace, table, 0, "no version counted before the present one")
@@ -124,7 +141,7 @@ def roll_back(
     sealed = Sealed(
         next=before[-1], switch=number + 1, push_id=push_id, why="rollback", carry=carry
     )
-    return _carry_out(_Move(store, namespace, table, done[-1].switch.table_version, sealed))
+    return _carry_out(_Move(store, namespace, table, current.table_version, sealed))
 
 
 def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
@@ -139,6 +156,27 @@ def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
     if state.sealed is None or state.sealed.switch <= number:
         return last
     return _carry_out(_Move(store, namespace, table, last.table_version, state.sealed))
+
+
+def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
+    """The newest state of the table version that counts; a switch under way is finished first.
+
+    Raises:
+        TableNotFound: There is no such table.
+        ManifestDamaged: The version that counts is sealed for a switch that is over.
+        StoreUnavailable, CommitUnclear: Call it again.
+    """
+    while True:
+        number, last = last_switch(store, namespace, table)
+        state = Manifest(store, namespace, table, last.table_version).load()
+        if state.sealed is None:
+            return state
+        if state.sealed.switch > number:
+            with suppress(SwitchedMeanwhile, VersionSealed):  # others are on it, so look again
+                finish_switch(store, namespace, table)
+        elif last_switch(store, namespace, table)[0] == number:
+            path = numbered(current_folder(namespace, table), number)
+            raise ManifestDamaged(path, state.version, state.uid, "it names a sealed version")
 
 
 def rollback_target(store: ObjectStore, namespace: str, table: str) -> int | None:

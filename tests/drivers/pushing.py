@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -17,8 +18,40 @@ from persist.manifest import (
     claim_version,
     commit,
 )
-from persist.store import ObjectStore
+from persist.store import ObjectStore, PutInfo
 from persist.table import TableKey
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class KillingStore:
+    """Passes everything on; ends the process at its n-th change, before it or right after it."""
+
+    def __init__(self, inner: ObjectStore, at: int, *, done: bool) -> None:
+        self._inner = inner
+        self._left = at
+        self._done = done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _change(self, call: Callable[..., PutInfo], *arguments: Any) -> PutInfo:
+        self._left -= 1
+        if self._left == 0 and not self._done:
+            raise Killed
+        put = call(*arguments)
+        if self._left == 0:
+            raise Killed
+        return put
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        return self._change(self._inner.put, path, data)
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        return self._change(self._inner.create, path, data)
+
 
 PUSHER = WriterIdentity("pusher", "run", 1)
 

@@ -177,7 +177,7 @@ class Stage:
         predicate: list[Any] = [[["n", ">=", half]]] if filtered else []
         selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
         snapshot = snapshot_all(self.table, lambda: len(self.rows))
-        reader = PartReader(snapshot, selection, self.groups, "ns/t/v1")
+        reader = PartReader(snapshot, selection, self.groups, ("ns", "t"))
         return Reader(
             snapshot, reader.parts(), [n for n in wanted if n >= half] if filtered else wanted
         )

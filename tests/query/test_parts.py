@@ -22,6 +22,7 @@ def test_the_schema_says_who_answered_and_for_when(
         "epoch",
         "snapshot_sequence",
         "manifest_version",
+        "table_version",
     }
     for name in ("ingester_id", "incarnation"):
         assert metadata[name] == shared.ready[name]

@@ -92,7 +92,7 @@ def stream(stage: Stage) -> AnswerStream:
     predicate: list[Any] = []
     selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
     snapshot = snapshot_all(stage.table, lambda: len(stage.rows))
-    reader = PartReader(snapshot, selection, stage.groups, "ns/t/v1")
+    reader = PartReader(snapshot, selection, stage.groups, ("ns", "t"))
     return AnswerStream(stage.table.key, reader, on_close=lambda stream: None)
 
 

@@ -24,10 +24,10 @@ TABLE = TableBuffer("ns", "t", apply(TableState(), DEFINITION.actions()))
 class NoRemaker:
     """Makes nothing anew."""
 
-    async def encode_rest(self, flush: FinishedFlush) -> tuple[Action, ...]:
+    async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
         raise NotImplementedError
 
-    async def upload_again(self, flush: FinishedFlush) -> None:
+    async def upload_again(self, flush: FinishedFlush, base: TableState) -> None:
         raise NotImplementedError
 
 

@@ -49,6 +49,7 @@ def test_a_created_table_is_described_as_asked_for(client: fl.FlightClient, tabl
         **asked,
         "transformers": [],
         "manifest_version": 1,
+        "table_version": 1,
         "buffered": {"rows": 0, "bytes": 0, "partitions": 0},
         "persisted": {"rows": 0, "bytes": 0, "files": 0},
     }

@@ -109,6 +109,8 @@ class DaemonFeed:
         """Take the columns, and the filter in the protocol's form."""
         self._connection = connection
         namespace, name = table
+        self.table_version: int | None = None
+        """The version of the table as a whole that versions and positions are of."""
         self.ingester_id: str | None = None
         """The daemon that positions are of: another one refuses them."""
         self._question: dict[str, Any] = given(
@@ -134,6 +136,8 @@ class DaemonFeed:
             )
         if version is not None:
             question["version"] = version
+        if len(question) > len(self._question) + 1 and self.table_version not in (None, 1):
+            question["table_version"] = self.table_version
         with self._connection.stream(encode(question), wait_s + ANSWERED_WITHIN_S) as stream:
             answer = read_answer(stream)
         self.ingester_id = self.ingester_id or answer.ingester_id

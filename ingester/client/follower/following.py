@@ -220,6 +220,7 @@ class Following(threading.Thread):
                 " daemon has: name the daemon's store"
             ) from exc
         check_columns(definition, wish.columns)
+        feed.table_version = manifest.table_version
         return FollowedTable(
             wish.namespace,
             wish.table,

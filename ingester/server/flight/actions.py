@@ -64,6 +64,7 @@ def describe(table: TableBuffer) -> dict[str, Any]:
             for each in definition.transformers
         ],
         "manifest_version": state.version,
+        "table_version": state.table_version,
         "buffered": {
             "rows": table.rows,
             "bytes": table.nbytes,

@@ -61,6 +61,7 @@ def answer_ticket(
         "epoch": str(writer.epoch),
         "snapshot_sequence": str(stream.snapshot.sequence),
         "manifest_version": str(stream.snapshot.version),
+        "table_version": str(stream.snapshot.table_version),
     }
     if isinstance(stream.snapshot, LiveSnapshot):
         position = {"ingester_id": writer.ingester_id, **stream.snapshot.position._asdict()}

@@ -101,7 +101,8 @@ def read_table(
     if endpoint is not None:
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
         asked = _Asked(columns, filter)
-        state, tails = _with_tails(manifest, state, endpoints, asked, pinned=version is not None)
+        pinned = version is not None
+        manifest, state, tails = _with_tails(manifest, state, endpoints, asked, pinned=pinned)
     return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
 
 
@@ -123,21 +124,24 @@ def _with_tails(
     asked: _Asked,
     *,
     pinned: bool,
-) -> tuple[TableState, list[pa.Table]]:
+) -> tuple[Manifest, TableState, list[pa.Table]]:
     """A version and, of the same version, what each daemon adds to it."""
+    name = (manifest.namespace, manifest.table)
     for attempt in range(1, ATTEMPTS + 1):
         needed = asked.of_daemons(state)
         try:
             tails = [
-                read_tail(each, manifest.namespace, manifest.table, state.version, needed)
+                read_tail(each, *name, state.version, needed, manifest.table_version)
                 for each in endpoints
             ]
         except TailStale:
             if pinned or attempt == ATTEMPTS:
                 raise
-            state = manifest.refresh(state)
+            # Anew: the table may have been switched.
+            manifest = Manifest(manifest.store, *name)
+            state = manifest.load()
         else:
-            return state, tails
+            return manifest, state, tails
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -21,12 +21,18 @@ from ingester.spark.errors import RequestRefused, TailStale, TailUnavailable
 
 
 def read_tail(
-    endpoint: str, namespace: str, table: str, version: int, columns: Sequence[str] | None = None
+    endpoint: str,
+    namespace: str,
+    table: str,
+    version: int,
+    columns: Sequence[str] | None = None,
+    table_version: int = 1,
 ) -> pa.Table:
     """The rows that the daemon holds beyond a version, in log order and its own types.
 
     Args:
         endpoint: ``grpc://host:port``, as a client of the daemon is told it.
+        version: Of the manifest of ``table_version``, which the table has to be at.
         columns: Of the table; None for all, also those that are newer than the version.
 
     Returns:
@@ -44,6 +50,8 @@ def read_tail(
         "scope": "buffered",
         "version": version,
     }
+    if table_version != 1:
+        question["table_version"] = table_version
     if columns is not None:
         question["columns"] = list(columns)
     with _refusals(endpoint), fl.connect(_checked(endpoint)) as client:

@@ -41,42 +41,12 @@ from persist.manifest import (
     write_snapshot,
 )
 from persist.store import ObjectStore, PutInfo
+from tests.drivers.pushing import Killed, KillingStore
 from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
 CURRENT = "ns/flights/_current/"
-
-
-class Killed(Exception):
-    """The process ended here."""
-
-
-class KillingStore:
-    """Passes everything on; ends the process at its n-th change, before it or right after it."""
-
-    def __init__(self, inner: ObjectStore, at: int, *, done: bool) -> None:
-        self._inner = inner
-        self._left = at
-        self._done = done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def _change(self, call: Callable[..., PutInfo], *arguments: Any) -> PutInfo:
-        self._left -= 1
-        if self._left == 0 and not self._done:
-            raise Killed
-        put = call(*arguments)
-        if self._left == 0:
-            raise Killed
-        return put
-
-    def put(self, path: str, data: Any) -> PutInfo:
-        return self._change(self._inner.put, path, data)
-
-    def create(self, path: str, data: Any) -> PutInfo:
-        return self._change(self._inner.create, path, data)
 
 
 def manifest_of(store: ObjectStore, version: int | None = None) -> Manifest:
@@ -360,6 +330,36 @@ def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
     assert paths(real_store) == {"data/a.parquet"} | streamed
     switch_version(real_store, *TABLE, 3)
     assert rollback_target(real_store, *TABLE) == 1
+
+
+@LOCAL_ONLY
+def test_columns_that_came_before_a_rollback_stay(real_store: ObjectStore) -> None:
+    """As a rollback of Iceberg's leaves the newest schema: here the rows that have it go along."""
+    switch_version(real_store, *TABLE, make_table(real_store))
+    wider = Schema(schema_id=2, arrow="BBBB")
+    commit_to(real_store, 2, wider)
+    file_of(real_store, 2, "data/b.parquet")
+    commit_to(real_store, 2, replace(add("data/b.parquet", 8), schema_id=2), applied(8))
+    roll_back(real_store, *TABLE)
+    state = manifest_of(real_store).load()
+    assert state.current_schema == wider
+    assert paths(real_store) == {"data/a.parquet", "data/b.parquet"}
+
+
+@LOCAL_ONLY
+def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectStore) -> None:
+    """A controller that was killed before it could write down that it is done."""
+    make_table(real_store)
+    push(real_store, 3)
+    for version in (2, 3):
+        switch_version(real_store, *TABLE, version, push_id=f"push-{version - 1}")
+    first = roll_back(real_store, *TABLE, 3, push_id="push-2")
+    assert roll_back(real_store, *TABLE, 3, push_id="push-2") == first
+    assert manifest_of(real_store).table_version == 2
+    with pytest.raises(SwitchRefused, match="push push-2 was in by switch 2, and is not any more"):
+        switch_version(real_store, *TABLE, 3, push_id="push-2")
+    assert manifest_of(real_store).load().sealed is None
+    switch_version(real_store, *TABLE, 3)
 
 
 # Ending at any step
