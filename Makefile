@@ -87,7 +87,7 @@ crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (
 	@$(PY) -m tests.crash $(ARGS)
 
 .PHONY: follow
-follow: setup ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
+follow: setup java ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
 	@$(PY) -m tests.follower $(ARGS)
 
 .PHONY: s3a

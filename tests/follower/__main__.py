@@ -1,4 +1,4 @@
-"""``python -m tests.follower``: the long form of the kills."""
+"""``python -m tests.follower``: the long form of the kills, compared with what Spark reads, too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def main() -> None:
         Campaign(asked.folder or Path(folder), asked.seed, print) as campaign,
     ):
         report = campaign.run(asked.kills)
-    print(f"equal after {dict(report.kills)} kills: {report.rows} rows")
+        campaign.compare_with_spark()
+    print(f"equal, by Spark too, after {dict(report.kills)} kills: {report.rows} rows")
 
 
 if __name__ == "__main__":

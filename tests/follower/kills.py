@@ -25,6 +25,7 @@ import pyarrow as pa
 from ingester.client import Client
 from ingester.client.follower import Follower
 from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from tests.crash.spark import session
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.waiting import until
 from tests.follower.load import NAMESPACE, PATIENT, TABLES, Load
@@ -51,8 +52,10 @@ class Campaign:
         self._daemon = Daemon.start(
             folder / "d", persist__max_age="1s", query__tail_retain="1s", memory__limit="512MiB"
         )
-        store = f"file://{folder / 'd' / 'store'}"
-        self._other = Daemon.start(folder / "o", id="other", store=store, persist__max_age="1s")
+        self._store = f"file://{folder / 'd' / 'store'}"
+        self._other = Daemon.start(
+            folder / "o", id="other", store=self._store, persist__max_age="1s"
+        )
         for daemon in (self._daemon, self._other):
             # The same address over all restarts.
             daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
@@ -137,6 +140,23 @@ class Campaign:
             for done in client.persist():
                 found = client.query(NAMESPACE, done.table, version=done.manifest_version)
                 assert_equal(f"{done.table} in files", rows_of(found), wanted[done.table])
+            # The file alone has the follower's state.
+            assert client.checkpoints() == []
+
+    def compare_with_spark(self) -> None:
+        """Compare the file with the tables as Spark reads them."""
+        from ingester.spark import read_table
+
+        spark = session(self._file.parent)
+        try:
+            for table in TABLES:
+                copied = self._rows_in_file(table)
+                # Spark has columns of its partitions besides.
+                names = sorted({name for row in copied for name, _ in row})
+                found = read_table(spark, self._store, NAMESPACE, table).select(*names).toArrow()
+                assert_equal(f"{table} by Spark", rows_of(found), copied)
+        finally:
+            spark.stop()
 
     def _rows_in_file(self, table: str) -> Counter[Any]:
         with duckdb.connect(str(self._file), read_only=True) as connection:
