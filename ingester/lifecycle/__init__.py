@@ -12,6 +12,9 @@ a push and of each region, ``orders`` who goes before whom. ``record`` is all th
 ``asking`` are the rounds of questions of one step, ``tasks`` what can be due, ``ending`` how a push
 is given up or undone.
 
+**Configuration.** ``settings`` are those of hooks, ``loading`` finds the classes and has them check
+their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it.
+
 **What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
 

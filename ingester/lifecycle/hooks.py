@@ -31,6 +31,10 @@ class LifecycleHooks:
     wants_statistics: ClassVar[bool] = False
     """Whether ``context.statistics`` is to be there in calls that are about a region."""
 
+    options: ClassVar[Mapping[str, str] | None] = None
+    """The keys of the configuration that it knows, each with what it means. Where every configured
+    class says that, any other key is refused."""
+
     def __init__(self, config: Mapping[str, str]) -> None:
         """Take ``hooks.config``, with the overrides of the table that the call is about."""
         self.config = config

@@ -1,0 +1,103 @@
+"""Hooks as users write them, good ones and bad ones, for the tests of this folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ingester.lifecycle import (
+    PROCEED,
+    Answer,
+    ConfigContext,
+    HookContext,
+    LifecycleHooks,
+    abort,
+    wait,
+)
+
+let_go = threading.Event()
+running: list[str] = []
+most: list[int] = [0, 0]
+made: list[int] = []
+
+
+class Gate(LifecycleHooks):
+    """One that waits for ``gate.open``."""
+
+    options: ClassVar[Mapping[str, str] | None] = {"gate.open": "yes or no"}
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        super().__init__(config)
+        made.append(id(self))
+
+    def validate_hook_config(self, context: ConfigContext) -> Answer:
+        said = self.config.get("gate.open", "no")
+        return PROCEED if said in ("yes", "no") else abort(f"gate.open: {said!r} is neither")
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        return PROCEED if self.config.get("gate.open") == "yes" else wait("the gate is shut")
+
+
+class Raises(LifecycleHooks):
+    """One with a fault."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        raise ZeroDivisionError("oh")
+
+    def post_version_swap(self, context: HookContext) -> Answer:
+        raise SystemExit(3)
+
+
+class Hangs(LifecycleHooks):
+    """One that does not come back before it is let go."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        let_go.wait(60)
+        return PROCEED
+
+
+class SaysWhatItMayNot(LifecycleHooks):
+    """One whose answers are none."""
+
+    def pre_start_of_push_job(self, context: HookContext) -> Answer:
+        return wait("for ever")
+
+    def post_version_creation(self, context: HookContext) -> Any:
+        return abort("too late")
+
+    def pre_version_swap(self, context: HookContext) -> Any:
+        return None
+
+    def post_version_swap(self, context: HookContext) -> Any:
+        return True
+
+
+class Meets(LifecycleHooks):
+    """One that sees how many run beside it."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        running.append(context.push.table)
+        most[0] = max(most[0], len(running))
+        most[1] = max(most[1], running.count(context.push.table))
+        let_go.wait(0.02)
+        running.remove(context.push.table)
+        return PROCEED
+
+
+class CannotBeMade(LifecycleHooks):
+    """One whose constructor fails."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        raise OSError("no model there")
+
+
+class WrongSignature(LifecycleHooks):
+    """One that takes too little."""
+
+    def pre_version_swap(self) -> Answer:  # type: ignore[override]
+        return PROCEED
+
+
+class NoHook:
+    """Something else."""
