@@ -15,6 +15,9 @@ is given up or undone.
 **Configuration.** ``settings`` are those of hooks, ``loading`` finds the classes and has them check
 their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it.
 
+**Hooks that are there** are in ``shipped``; ``version_statistics`` is what a manifest says of a
+version's data.
+
 **What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
 
