@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import structlog
@@ -63,7 +64,8 @@ class Flusher:
         workers: int,
     ) -> None:
         self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
-        self.pool = WorkerPool(file_writer, ledger, hooks.failed, workers=workers)
+        look = partial(catalog.refresh, older_than_s=0.0)
+        self.pool = WorkerPool(file_writer, ledger, hooks.failed, look, workers=workers)
         self.released = trio.Event()
         """The event that buffers are released: it is set, and made anew."""
         self._hooks = hooks

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +21,15 @@ from typing import TypeVar
 import structlog
 import trio
 
-from ingester.buffer import FlushJob
+from ingester.buffer import FlushJob, TableBuffer
+from ingester.errors import StoreAway
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from persist.jobs.byte_budget import ByteBudget
 from persist.manifest import TableState
 from persist.parquet.encode import job_bytes
-from persist.store import StoreError, StoreRetry, retry_async
+from persist.store import NotFound, StoreError, StoreRetry, retry_async
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -46,6 +47,10 @@ UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+async def _as_it_is(table: TableBuffer) -> None:
+    """Look at nothing."""
 
 
 def _job_bytes(job: FlushJob) -> int:
@@ -73,11 +78,13 @@ class WorkerPool:
         file_writer: FileWriter,
         ledger: MemoryLedger,
         on_failed: Callable[[], None],
+        refresh: Callable[[TableBuffer], Awaitable[None]] = _as_it_is,
         *,
         workers: int,
     ) -> None:
-        """``on_failed`` is told each attempt that has failed."""
+        """``on_failed`` is told each attempt that has failed; ``refresh`` looks at a table anew."""
         self._on_failed = on_failed
+        self._refresh = refresh
         self._file_writer = file_writer
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
@@ -145,7 +152,14 @@ class WorkerPool:
                 return await self._run(partial(self._file_writer.put, ordered))
             state = job.table.state if base is None else base
             upload = partial(self._file_writer.upload, job.rows, state, after_seq, left_out)
-            return await self._run(upload)
+            try:
+                return await self._run(upload)
+            except NotFound:
+                if base is None:
+                    # A file to be replaced is gone: others have, or the table was switched.
+                    with contextlib.suppress(StoreAway):
+                        await self._refresh(job.table)
+                raise
 
         def tell(error: Exception, wait_s: float) -> None:
             self._on_failed()

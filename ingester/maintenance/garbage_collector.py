@@ -121,6 +121,8 @@ class GarbageCollector:
 
     async def _clean(self, table: TableBuffer) -> CleanUp:
         key, commits = table.key, self._catalog.commits
+        # Also where nobody asks for the table: it may have been switched.
+        await self._catalog.refresh(table, 0.0)
         manifest = commits.manifest(key)
         removals = self._removals.setdefault((key, manifest.table_version), Removals())
         plan = await self._in_thread(

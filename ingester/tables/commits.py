@@ -32,13 +32,21 @@ from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, Ori
 from ingester.tables.version_overlap import VersionOverlap, held_back
 from persist.manifest import (
     Action,
+    ActionRefused,
     CommitUnclear,
     Fenced,
     Manifest,
+    ManifestDamaged,
     Proposal,
+    Sealed,
+    TableNotFound,
     TableState,
+    VersionNotKept,
+    VersionSealed,
     WriterIdentity,
     commit,
+    current_version,
+    last_switch,
     load_current,
     undisturbed,
     unmoved,
@@ -49,6 +57,9 @@ from persist.table import TableKey
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+_GONE = (TableNotFound, VersionNotKept, ManifestDamaged, ActionRefused)
+"""The errors that a version of a table which was deleted leads to."""
 
 COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUnclear))
 STORE_RETRY_S = 2.0
@@ -140,12 +151,20 @@ class Commits:
         manifest, known = self.manifest(table.key), table.state
 
         def look() -> TableState:
-            state = manifest.refresh(known)
-            if state.sealed is None:
-                return state
-            return load_current(self.store, *table.key)
+            try:
+                state = manifest.refresh(known)
+            except _GONE:
+                if not self._is_elsewhere(manifest):
+                    raise
+                return load_current(self.store, *table.key)
+            return state if state.sealed is None else load_current(self.store, *table.key)
 
         return look
+
+    def _is_elsewhere(self, manifest: Manifest) -> bool:
+        """Whether the table was switched, and what this manifest was of may be deleted since."""
+        current = current_version(self.store, manifest.namespace, manifest.table)
+        return current != manifest.table_version
 
     async def _newest_with_retries(self, table: TableBuffer) -> TableState:
         look = self._looking(table)
@@ -379,7 +398,16 @@ class Commits:
     ) -> TableState:
         rule = unmoved(claims.seen, undisturbed(files))
         manifest = self._manifest_of(key, base)
-        call = partial(commit, manifest, base, proposal, self._writer, rebase=rule)
+
+        def call() -> TableState:
+            try:
+                return commit(manifest, base, proposal, self._writer, rebase=rule)
+            except _GONE as exc:
+                if base is None or not self._is_elsewhere(manifest):
+                    raise
+                number, last = last_switch(self.store, *key)
+                raise VersionSealed(Sealed(last.table_version, number)) from exc
+
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:

@@ -99,6 +99,7 @@ def commit(
         Fenced: A newer process has the writer's identity.
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: From ``rebase``; nothing was
             committed.
+        TableNotFound: What ``base`` is of was deleted.
         VersionSealed: Another table version takes this one's place; nothing was committed.
         ActionRefused: The actions make no sense; nothing was committed.
         CommitUnclear: Try again with the same proposal.
@@ -206,6 +207,8 @@ def _newest(manifest: Manifest, known: TableState | None) -> TableState:
     try:
         return manifest.load(known=known)
     except TableNotFound:
+        if known is not None and known.version > 0:
+            raise  # deleted since: whatever is committed on top of nothing is another table
         return replace(EMPTY, table_version=manifest.table_version)
 
 

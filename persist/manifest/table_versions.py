@@ -39,6 +39,8 @@ _GONE = ".gone"
 
 _T = TypeVar("_T")
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotFound)
+
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table went to ``table_version`` at this time, by the store's clock."""
@@ -117,7 +119,7 @@ def read_switch(store: ObjectStore, path: str) -> Switch:
     """One switch. ``ManifestDamaged`` where it cannot be read or makes no sense."""
     try:
         switch = msgspec.json.decode(store.get(path), type=Switch)
-    except (msgspec.DecodeError, NotFound) as exc:
+    except _UNREADABLE as exc:
         raise ManifestDamaged(path, 0, "", f"it does not name a table version: {exc}") from exc
     if switch.table_version < 1:
         reason = f"{switch.table_version} is no table version"
@@ -271,5 +273,5 @@ def _made(store: ObjectStore, namespace: str, table: str, known: int) -> Sequenc
 def _read(store: ObjectStore, path: str, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(store.get(path), type=kind)
-    except (msgspec.DecodeError, NotFound) as exc:
+    except _UNREADABLE as exc:
         raise ManifestDamaged(path, 0, "", f"it does not say what it should: {exc}") from exc

@@ -20,7 +20,7 @@ import msgspec
 from persist.manifest.actions import is_before
 from persist.manifest.errors import TableNotFound
 from persist.manifest.gc import Deleted
-from persist.manifest.paths import claimed_folder, current_folder, version_folder
+from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
 from persist.manifest.reading import Manifest
 from persist.manifest.table_versions import (
     Switch,
@@ -124,11 +124,23 @@ def _kept(
     return kept | set(before[:keep])
 
 
+def is_commit(path: str) -> bool:
+    """Whether an object is a manifest's commit."""
+    entry = parse_entry(path)
+    return entry is not None and entry.kind == "commit"
+
+
 def _objects(store: ObjectStore, namespace: str, table: str, version: int) -> list[ObjectInfo]:
     return list(store.list(f"{version_folder(namespace, table, version)}/"))
 
 
 def _delete(store: ObjectStore, infos: Sequence[ObjectInfo]) -> None:
+    # Invariant: ascending, each gone before the next. A writer that slept since long before creates
+    # a commit again, finds its parent missing, and knows that it does not count.
+    commits = [info for info in infos if is_commit(info.path)]
+    for info in commits:
+        store.delete(info.path)
+    infos = [info for info in infos if not is_commit(info.path)]
     with ThreadPoolExecutor(_DELETERS, thread_name_prefix="clean-up") as pool:
         for _ in pool.map(store.delete, [info.path for info in infos]):
             pass

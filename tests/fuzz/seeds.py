@@ -16,13 +16,21 @@ from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.part import Part
 from ingester.dml.record import LoggedSchema, TableRows, encode_operation, encode_schema
 from ingester.dml.transaction_record import head_of
-from persist.manifest import Manifest, write_snapshot
+from persist.manifest import (
+    Manifest,
+    Proposal,
+    commit,
+    roll_back,
+    switch_version,
+    write_snapshot,
+)
 from persist.parquet.encode import encode
 from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.fuzz.raw_flight import ipc_stream
-from tests.persist.manifest.samples import history
+from tests.persist.manifest.samples import DEFINITION as SMALL
+from tests.persist.manifest.samples import OTHER, history
 from tests.wal.driving import running
 from wal import Entry, Preamble, RecordKind
 
@@ -99,7 +107,10 @@ def manifest_files() -> dict[str, bytes]:
         store = open_store(f"file://{folder}")
         states = history(Manifest(store, *TABLE), 5)
         write_snapshot(Manifest(store, *TABLE), states[2])
-        store.put("ns/table/_current/00000000000000000001", b'{"table_version": 1}')
+        # Switched forth and back, so that the newest versions are a seal and an import.
+        commit(Manifest(store, *TABLE, 2), None, Proposal(SMALL), OTHER)
+        switch_version(store, *TABLE, 2)
+        roll_back(store, *TABLE, carry=False)
         return {info.path: store.get(info.path) for info in store.list("")}
 
 

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from persist.manifest import list_versions, switch_version
+from persist.store import open_store
 from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import push_some
 from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
 from tests.drivers.wire import http, numbers, persist, put, rows
@@ -116,3 +120,22 @@ def test_a_daemon_on_s3_cleans_too(tmp_path: Path) -> None:
             until(lambda: b"table cleaned" in daemon.stderr_file.read_bytes(), "a clean-up")
             assert _rows(daemon) == list(range(VERSIONS))
             assert daemon.terminate() == 0
+
+
+def test_versions_of_a_table_that_will_not_count_again_go(tmp_path: Path) -> None:
+    with (
+        Daemon.start(tmp_path / "data", versions__keep="1", **QUICK) as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        put(client, TABLE, numbers(0, 10))
+        persist(client, TABLE)
+        store = open_store(f"file://{daemon.data_dir / 'store'}")
+        for number in (2, 3):
+            switch_version(store, *TABLE, push_some(store, TABLE, f"push-{number}"))
+        assert rows(client, TABLE) == list(range(10))
+        until(lambda: not list(store.list("it/cleaned/v1/")), "version 1 to go")
+        kept = [each.version for each in list_versions(store, *TABLE) if each.kept]
+        assert kept == [2, 3]
+        assert rows(client, TABLE) == rows(client, TABLE, table_version=2) == list(range(10))
+        with pytest.raises(pa.ArrowInvalid, match="no table version 1: there are 2, 3"):
+            rows(client, TABLE, table_version=1)

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from persist.manifest import Manifest, finish_switch, roll_back, switch_version
+from persist.manifest import (
+    Manifest,
+    VersionRetention,
+    clean_up_versions,
+    finish_switch,
+    roll_back,
+    switch_version,
+)
 from persist.store import ObjectStore, open_store
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import Killed, KillingStore, push_some
@@ -285,6 +292,40 @@ def test_a_daemon_that_is_killed_between_the_steps_comes_back_in_the_new_version
             put(client, TABLE, numbers(10, 10), origin="o", metadata=[{"sequence": 1}])
             persist(client, TABLE)
             assert sorted(rows(client, TABLE)) == list(range(20))
+        assert daemon.terminate() == 0
+
+
+def test_a_daemon_that_slept_until_its_version_was_deleted_goes_on_in_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """It is told by nobody, and has what it knows of the old one in memory."""
+    told: dict[str, Any] = {
+        "persist__max_age": "1h",
+        "manifest__refresh": "1h",
+        "manifest__retain": "1h",
+    }
+    schema = pa.schema([("i", pa.int64()), ("v", pa.int64())])
+    with Daemon.start(tmp_path / "data", **told) as daemon, fl.connect(daemon.flight) as client:
+        create(client, KEYED, schema, primary_key=["i"])
+        put(client, TABLE, numbers(0, 10), origin="o", metadata=[{"sequence": 1}])
+        put(client, KEYED, numbers(0, 10, v=pa.nulls(10, pa.int64())))
+        persist(client, TABLE)
+        persist(client, KEYED)
+        store = open_store(f"file://{daemon.data_dir / 'store'}")
+        for table in (TABLE, KEYED):
+            switch_version(store, *table, pushed(store, table))
+            for _ in range(2):
+                clean_up_versions(store, *table, VersionRetention(keep=0, grace_s=-1.0))
+            assert not list(store.list(f"{table[0]}/{table[1]}/v1/"))
+        put(client, TABLE, numbers(10, 10), origin="o", metadata=[{"sequence": 2}])
+        persist(client, TABLE)
+        assert sorted(rows(client, TABLE)) == list(range(20))
+        assert Manifest(store, *TABLE).load().rows == 20
+        assert describe(client, TABLE)["table_version"] == 2
+        put(client, KEYED, numbers(5, 10, v=pa.nulls(10, pa.int64())))
+        persist(client, KEYED)
+        assert Manifest(store, *KEYED).load().rows == 15
+        assert rows(client, KEYED) == list(range(15))
         assert daemon.terminate() == 0
 
 

@@ -12,6 +12,7 @@ from persist.manifest import (
     ColumnStats,
     EpochComplete,
     Horizon,
+    Imported,
     Manifest,
     Origin,
     OriginAhead,
@@ -23,9 +24,11 @@ from persist.manifest import (
     Proposal,
     Remove,
     Schema,
+    Sealed,
     Spec,
     TableState,
     Txn,
+    Unsealed,
     Values,
     Writer,
     WriterIdentity,
@@ -140,6 +143,8 @@ _ahead = st.lists(st.builds(OriginAhead, _ids, _values, _seqs), max_size=2).map(
 _run = st.builds(OriginRun, _seqs, _text, _ids, st.none() | _seqs, _ahead)
 _runs = st.lists(_run, max_size=2).map(tuple)
 
+_why = st.sampled_from(["swap", "rollback"])
+
 any_add = st.builds(
     Add,
     path=_text,
@@ -174,6 +179,9 @@ any_action: st.SearchStrategy[Action] = st.one_of(
     st.builds(Checkpoint, _text, st.none() | _text),
     st.builds(Horizon, _text),
     st.builds(Txn, _text, _seqs),
+    st.builds(Sealed, _ids, _ids, st.none() | _text, _why, st.booleans()),
+    st.builds(Unsealed, _ids),
+    st.builds(Imported, _ids, _seqs, _text, _ids, _seqs),
 )
 
 

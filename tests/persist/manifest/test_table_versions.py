@@ -21,6 +21,7 @@ from persist.manifest import (
     Properties,
     Proposal,
     Remove,
+    Retention,
     Schema,
     SharedState,
     SwitchedMeanwhile,
@@ -30,6 +31,7 @@ from persist.manifest import (
     VersionSealed,
     Writer,
     claim_version,
+    clean_up,
     commit,
     finish_switch,
     give_up_version,
@@ -159,6 +161,8 @@ def test_foreign_objects_are_refused_by_name(real_store: ObjectStore) -> None:
         (f"{CURRENT}{1:020d}", b'{"table_version": "two"}'),
         (f"{CURRENT}{1:020d}", b'{"table_version": 0}'),
         (f"{CURRENT}{1:020d}", b"\xff"),
+        (f"{CURRENT}{1:020d}", b'{"table_version": 1, "at": "\xff"}'),
+        (f"{CURRENT}{1:020d}", b"[" * 100_000),
         ("ns/flights/_versions/tag", b""),
         ("ns/flights/_versions/00000000000000000009", b"[]"),
     ):
@@ -314,6 +318,21 @@ def test_rows_that_cannot_go_along_hinder_a_rollback_unless_they_are_left(
     # It was current before, and can be again.
     switch_version(real_store, *TABLE, 2)
     assert paths(real_store) == {"data/b.parquet"}
+
+
+@LOCAL_ONLY
+def test_rows_of_versions_that_are_not_kept_hinder_a_rollback_unless_they_are_left(
+    real_store: ObjectStore,
+) -> None:
+    switch_version(real_store, *TABLE, make_table(real_store))
+    for number in range(3):
+        stream(real_store, 2, f"data/b{number}.parquet", 8 + number)
+    clean_up(manifest_of(real_store), Retention(retain_s=0, orphan_grace_s=0, keep_versions=1))
+    with pytest.raises(SwitchRefused, match=r"cannot be told any more .* without carry it stays"):
+        roll_back(real_store, *TABLE)
+    assert manifest_of(real_store).load().sealed is None
+    roll_back(real_store, *TABLE, carry=False)
+    assert paths(real_store) == {"data/a.parquet"}
 
 
 @LOCAL_ONLY
