@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.recovery.adopt import adopt
 from persist.manifest import (
     Manifest,
     VersionRetention,
@@ -293,6 +294,29 @@ def test_a_daemon_that_is_killed_between_the_steps_comes_back_in_the_new_version
             persist(client, TABLE)
             assert sorted(rows(client, TABLE)) == list(range(20))
         assert daemon.terminate() == 0
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_a_log_is_adopted_into_the_version_that_counts(tmp_path: Path, half: bool) -> None:
+    with Daemon.start(tmp_path / "data", persist__max_age="1h") as daemon:
+        with fl.connect(daemon.flight) as client:
+            write(client, 0)
+            persist(client, TABLE)
+            write(client, 10)
+        store = open_store(f"file://{daemon.data_dir / 'store'}")
+        daemon.kill()
+    version = push_some(store, TABLE, wanted=lambda add: False)
+    if half:
+        half_switch(store, version)
+    else:
+        switch_version(store, *TABLE, version)
+    done = adopt(tmp_path / "data", store)
+    assert [(table.rows, table.refused) for table in done.tables] == [(10, None)]
+    manifest = Manifest(store, *TABLE)
+    state = manifest.load()
+    assert (state.table_version, state.rows) == (2, 10)
+    assert all(store.exists(manifest.object_path(path)) for path in state.files)
+    assert sum(table.rows for table in adopt(tmp_path / "data", store).tables) == 0
 
 
 def test_a_daemon_that_slept_until_its_version_was_deleted_goes_on_in_the_new_one(
