@@ -21,7 +21,7 @@ from ingester.lifecycle.orders import Order
 from ingester.lifecycle.push_store import Deposed
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.status import PUSH_STEPS, REGION_STEPS, Status
-from ingester.lifecycle.tasks import Result, Rules
+from ingester.lifecycle.tasks import Action, ActionTask, Result, Rules
 from tests.lifecycle.world import OLD, PATIENCE, Life, ScriptedPanel, World, quick_store
 
 NAMES = ("a", "b", "c")
@@ -36,13 +36,15 @@ class Machine(RuleBasedStateMachine):
         kind=st.sampled_from(["at_once", "in_order", "target_first"]),
         on_unreachable=st.sampled_from(["wait", "skip", "abort", "rollback"]),
         on_failure=st.sampled_from(["abort", "rollback"]),
+        swaps=st.integers(0, 3),
     )
-    def begin(self, kind: str, on_unreachable: str, on_failure: str) -> None:
+    def begin(self, kind: str, on_unreachable: str, on_failure: str, swaps: int) -> None:
         self.stack = ExitStack()
         self.world = World(NAMES)
         self.panel = ScriptedPanel("one", "two", anew=["two"])
         self.next_answers: list[Answer] = []
         self.panel.script = self._answer
+        self.waits = on_unreachable == "wait"
         rules = Rules(
             patience=PATIENCE,
             on_unreachable=on_unreachable,  # type: ignore[arg-type]
@@ -57,7 +59,9 @@ class Machine(RuleBasedStateMachine):
         self.jobs: list[list[Job]] = [[]]
         self.results: list[list[tuple[Job, Answer | Result]]] = [[]]
         self.last: PushRecord = self.life.record
-        self.healed = False
+        for _ in range(swaps):
+            self.goes_on_until_a_swap_is_due(0)
+            self.does_something(0, 0)
 
     def _answer(self, hook: str, context: HookContext) -> Answer:
         answer = self.next_answers.pop(0) if self.next_answers else PROCEED
@@ -142,6 +146,24 @@ class Machine(RuleBasedStateMachine):
             if not self.drivers:
                 return
 
+    @precondition(lambda self: self.drivers)
+    @rule(which=WHICH)
+    def goes_on_until_a_swap_is_due(self, which: int) -> None:
+        """The swap itself is left to other rules: it may come late, or its answer be lost."""
+        for at in range(200):
+            self.looks_what_is_due(which)
+            jobs = self.jobs[self._of(which)]
+            if any(isinstance(j.task, ActionTask) and j.task.action is Action.SWAP for j in jobs):
+                jobs.sort(key=lambda job: getattr(job.task, "action", None) is not Action.SWAP)
+                return
+            if not jobs:
+                self.time_passes(1)
+            self.does_something(which, at)
+            if any(self.results):
+                self.keeps_a_result(which, at)
+            if not self.drivers or self.life.pushes.newest("p1").record.over:
+                return
+
     @rule(seconds=st.sampled_from([1, 10, 60, 4000]))
     def time_passes(self, seconds: int) -> None:
         self.world.now += timedelta(seconds=seconds)
@@ -179,6 +201,8 @@ class Machine(RuleBasedStateMachine):
                 assert served[region.name] == OLD
         if record.status is Status.SERVING:
             assert set(served.values()) == {NEW}
+        if record.ending is not None and record.ending.kind == "rollback" and self.waits:
+            assert set(served.values()) == {OLD}
         if record.status is Status.ROLLED_BACK:
             assert not any(r.status is Status.SERVING for r in record.regions)
         assert len(self.world.log) == len(set(self.world.log))

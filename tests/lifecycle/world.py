@@ -271,7 +271,7 @@ class Life:
             if until is not None and until():
                 return self.record
             self.pending += self.jobs()
-            if self.record.over:
+            if self.record.over or (until is not None and until()):
                 return self.record
             if self.pending:
                 self.do(self.pending.pop(0))
