@@ -13,7 +13,8 @@ a push and of each region, ``orders`` who goes before whom. ``record`` is all th
 is given up or undone.
 
 **Configuration.** ``settings`` are those of hooks, ``loading`` finds the classes and has them check
-their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it.
+their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it,
+and ``hook_metrics`` tells that as metrics.
 
 **Hooks that are there** are in ``shipped``; ``version_statistics`` is what a manifest says of a
 version's data.

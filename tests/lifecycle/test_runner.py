@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from ingester.lifecycle import PROCEED, Decision
 from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.driver import PushDriver, utc_now
+from ingester.lifecycle.hook_metrics import HookMetrics
 from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.push_store import PushStore
 from ingester.lifecycle.record import new_push
@@ -149,3 +151,18 @@ def test_real_hooks_lead_a_push(world: World, store: ObjectStore) -> None:
     failed = [(failure.method, failure.region) for failure in told]
     assert failed.count(("pre_version_swap", "d")) == 1
     assert len(failed) == 8
+
+
+def test_what_was_counted_is_told_as_metrics() -> None:
+    runner = a_runner("Gate", "Raises")
+    registry = CollectorRegistry()
+    registry.register(HookMetrics(runner))
+    for _ in range(2):
+        runner.call(f"{HERE}:Gate", a_context())
+        runner.call(f"{HERE}:Raises", a_context())
+    scraped = generate_latest(registry).decode()
+    about = f'class="{HERE}:Gate",method="pre_version_swap"'
+    assert f'ingester_hook_calls_total{{{about},outcome="wait"}} 2.0' in scraped
+    assert f"ingester_hook_running_seconds_total{{{about}}} " in scraped
+    assert f"ingester_hook_queued_seconds_total{{{about}}} " in scraped
+    assert 'outcome="failed"} 2.0' in scraped
