@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -24,6 +25,7 @@ from ingester.lifecycle.status import PUSH_STEPS, REGION_STEPS, Status
 from ingester.lifecycle.tasks import Action, ActionTask, Result, Rules
 from tests.lifecycle.world import OLD, PATIENCE, Life, ScriptedPanel, World, quick_store
 
+pytestmark = pytest.mark.slow
 NAMES = ("a", "b", "c")
 NEW = OLD + 1
 WHICH = st.integers(0, 1)
