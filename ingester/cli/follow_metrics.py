@@ -88,6 +88,7 @@ _NUMBERS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
         "Operations of the daemon behind the copy, at its last answer",
         lambda s: s.progress.lag_operations,
     ),
+    ("lag_rows", "Rows that the daemon has and the copy lacks", lambda s: s.progress.lag_rows),
     ("rows_put_total", "Rows put since the start", lambda s: s.progress.put_rows),
     ("rows_deleted_total", "Keys deleted since the start", lambda s: s.progress.deleted_rows),
     ("version", "Manifest version whose files the copy has", lambda s: s.version),

@@ -50,6 +50,8 @@ class Groups(NamedTuple):
     """The last operation that the answer has, or could have had."""
     more: bool
     """Whether there are operations behind the position."""
+    rows_behind: int = 0
+    """The rows of these operations, whether they match or not."""
 
 
 def groups_after(
@@ -75,7 +77,11 @@ def groups_after(
     # As they were begun: whatever partition a key was in before, its newest row comes last.
     groups.sort(key=lambda group: group.handle.first_seq)
     more = cut < last or len(own) < len(tails)
-    return Groups(tuple(groups), Position(epoch, cut) if more else max(after, now), more)
+    if not more:
+        return Groups(tuple(groups), max(after, now), False)
+    behind = sum(rows.row_after(last) - rows.row_after(cut) for _, rows in own)
+    behind += sum(tail.rows.rows for tail in tails if tail.handle.epoch != epoch)
+    return Groups(tuple(groups), Position(epoch, cut), True, behind)
 
 
 class _Sizes:

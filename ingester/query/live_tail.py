@@ -30,6 +30,7 @@ class LiveSnapshot(Snapshot):
 
     position: Position = field(default=Position(-1, -1))
     more: bool = False
+    rows_behind: int = 0
     groups: tuple[Group, ...] = ()
 
 
@@ -207,6 +208,7 @@ class LiveTails:
             table_version=state.table_version,
             position=found.position,
             more=found.more,
+            rows_behind=found.rows_behind,
             groups=found.groups,
         )
 

@@ -159,6 +159,7 @@ def test_metrics_and_health_are_told_where_asked_for(
     assert f"ingester_follower_rows_put_total{labels} 3.0" in text
     assert f"ingester_follower_up{labels} 1.0" in text
     assert f"ingester_follower_lag_operations{labels} 0.0" in text
+    assert f"ingester_follower_lag_rows{labels} 0.0" in text
     assert re.search(rf"ingester_follower_lag_seconds{re.escape(labels)} \d", text)
     assert re.search(r'follower_call_seconds_count\{call="put",.*table="told"\} 1.0', text)
     assert re.search(r'follower_call_seconds_count\{call="commit",.*\} [1-9]', text)

@@ -116,6 +116,7 @@ def test_answers_have_every_operation_once_and_whole(steps: list[tuple], limit: 
         assert sorted(rows) == [row for row in log.all() if row[0] in seqs]
         assert all(position.sequence < seq <= answer.position.sequence for seq in seqs)
         found += rows
+        assert answer.rows_behind == len(log.all()) - len(found)
         position = answer.position
         if not answer.more:
             break
@@ -157,7 +158,7 @@ def test_an_answer_has_one_epoch() -> None:
     tails = [*old.tails, *new.tails]
     first = groups_after([t for t in tails if t.last > BEGINNING], BEGINNING, new.now)
     assert sorted(rows_of(first)) == [(1, 0), (1, 1), (2, 1)]
-    assert (first.position, first.more) == (Position(1, 2), True)
+    assert (first.position, first.more, first.rows_behind) == (Position(1, 2), True, 1)
     rest = groups_after([t for t in tails if t.last > first.position], first.position, new.now)
     assert rows_of(rest) == [(11, 0)]
     assert (rest.position, rest.more) == (Position(2, 11), False)

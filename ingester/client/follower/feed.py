@@ -61,6 +61,7 @@ class LiveAnswer:
         position: Everything up to here is in the copy once the batches are.
         newest: The daemon's newest operation, where it is of the position's epoch.
         version: The manifest version that the daemon's table answers from.
+        rows_behind: The rows that come behind this answer, before any filter.
         more: The answer was cut. Where it was not, no file of the daemon in ``version`` has
             anything behind ``position``.
     """
@@ -72,6 +73,7 @@ class LiveAnswer:
     more: bool
     schema: pa.Schema
     batches: Sequence[Batch]
+    rows_behind: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -155,6 +157,7 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
         position = msgspec.json.decode(said["position"], type=Position)
         head = (said["ingester_id"], int(said["epoch"]), int(said["snapshot_sequence"]))
         version, more = int(said["manifest_version"]), said["more"] == "true"
+        behind = int(said.get("rows_behind", 0))
     except (KeyError, ValueError, msgspec.DecodeError) as exc:
         raise InvalidRequest(
             f"the daemon's answer is none of a live feed ({exc}): it is of an earlier version"
@@ -163,7 +166,7 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
     batches = list(_batches(stream))
     schema = stream.schema.remove_metadata()
     known = newest if epoch == position.epoch else None
-    return LiveAnswer(ingester_id, position, known, version, more, schema, batches)
+    return LiveAnswer(ingester_id, position, known, version, more, schema, batches, behind)
 
 
 def _batches(stream: QueryStream) -> Any:

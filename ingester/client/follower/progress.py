@@ -18,6 +18,7 @@ class Progress:
         files, bytes: Of the version that is being filled: those put, and all.
         current_at: The moment up to which everything acknowledged is in the copy, by ``now``.
         lag_operations: The operations of the daemon behind the copy, when it last answered.
+        lag_rows: The table's rows that were there then, and were not in the copy.
     """
 
     now: Callable[[], float] = time.monotonic
@@ -27,6 +28,7 @@ class Progress:
     bytes: tuple[int, int] = (0, 0)
     version: int = 0
     lag_operations: int = 0
+    lag_rows: int = 0
     current_at: float | None = field(default=None)
 
     def filling(self, adds: Sequence[Add], done: int) -> None:
@@ -39,9 +41,14 @@ class Progress:
         self.files = (len(adds), self.files[1])
         self.bytes = (sum(add.bytes for add in adds), self.bytes[1])
 
+    def answered(self, answer: LiveAnswer) -> None:
+        """The daemon has answered; the rows are not in the copy yet."""
+        self.lag_rows = answer.rows_behind + sum(each.rows.num_rows for each in answer.batches)
+
     def caught_up(self, answer: LiveAnswer, asked_at: float | None = None) -> None:
         """All that there was at a moment is in the copy."""
         self.current_at = self.now() if asked_at is None else asked_at
+        self.lag_rows = answer.rows_behind
         newest = answer.newest
         self.lag_operations = 0 if newest is None else max(0, newest - answer.position.sequence)
 

@@ -252,6 +252,7 @@ class TableCopy:
         answer = self._feed.ask(after, version, wait_s)
         if answer.ingester_id != self.state.ingester_id:
             raise other_daemon(self.state, answer.ingester_id)
+        self.progress.answered(answer)
         return answer
 
     def _fold(self, now: TableState, emptied: Collection[PartitionKey] | None = None) -> None:

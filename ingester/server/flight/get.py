@@ -68,6 +68,7 @@ def answer_ticket(
         position["version"] = stream.snapshot.version
         metadata["position"] = _encode(position).decode()
         metadata["more"] = "true" if stream.snapshot.more else "false"
+        metadata["rows_behind"] = str(stream.snapshot.rows_behind)
     schema = stream.selection.schema.with_metadata(metadata)
     return fl.GeneratorStream(schema, _batches(context, services, stream, began))
 
