@@ -41,8 +41,8 @@ class PendingCheckpoint:
     """The time when it came, on the monotonic clock."""
     missing: bool = False
     """Whether rows below it, that the log has, are another process's to bring."""
-    committed_in: int | None = None
-    """The version that has it, or a newer one; it counts until that is installed."""
+    committed_in: tuple[int, int] | None = None
+    """The place of the version that has it, or a newer one; it counts until that is installed."""
 
     @property
     def position(self) -> tuple[int, int]:
@@ -173,7 +173,7 @@ class Checkpoints:
             there = state.checkpoints.get(partition)
             upto = -1
             for index, each in enumerate(waiting):
-                done = each.committed_in is not None and each.committed_in <= state.version
+                done = each.committed_in is not None and each.committed_in <= state.place
                 if done or not each.stamp.replaces(there):
                     upto = index
             kept = [each for each in waiting[upto + 1 :] if not each.lost]

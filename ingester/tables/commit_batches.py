@@ -144,7 +144,7 @@ class CommitBatches:
         actions += self._claims.due_to_expire(table.key, base, actions)
         state = await self._commit(table, base, (*actions, *actions_of(ready)), claims, files)
         for pending in ready:
-            pending.committed_in = state.version
+            pending.committed_in = state.place
         return state
 
     async def commit_checkpoints(self, table: TableBuffer) -> TableState | None:

@@ -28,13 +28,11 @@ from persist.manifest import Checkpoint as CheckpointAction
 from persist.manifest import SharedState, TableState
 from persist.table import TableKey
 
-FIRST_TABLE_VERSION = 1
-"""The version of a table that the daemon writes to."""
-
 
 class StoredCheckpoint(NamedTuple):
     """A partition's state in the log and in object storage; both None where there is none."""
 
+    table_version: int
     partition: str
     state: bytes | None
     shared: bytes | None
@@ -48,6 +46,7 @@ class ListedCheckpoint(NamedTuple):
     """One checkpoint among others: what is known of it without its state."""
 
     table: TableKey
+    table_version: int
     partition: str
     bytes: int
     shared_id: str | None
@@ -157,14 +156,14 @@ class CheckpointCalls:
         return known[1]
 
     def _stored(self, table: TableBuffer, partition: str) -> StoredCheckpoint:
-        there = table.state.checkpoints.get(partition)
+        there, version = table.state.checkpoints.get(partition), table.state.table_version
         durable = (_decoded(there), _shared_of(table.state, there))
         newest = self._path.checkpoints.newest(table.key, partition, table.state)
         if newest is None:
-            return StoredCheckpoint(partition, *durable, True, *durable)
+            return StoredCheckpoint(version, partition, *durable, True, *durable)
         given = newest.given
         logged = (given.state, None if given.shared is None else given.shared.state)
-        return StoredCheckpoint(partition, *logged, logged == durable, *durable)
+        return StoredCheckpoint(version, partition, *logged, logged == durable, *durable)
 
     def _of_table(self, table: TableBuffer) -> list[ListedCheckpoint]:
         state, checkpoints = table.state, self._path.checkpoints
@@ -173,16 +172,19 @@ class CheckpointCalls:
             newest = checkpoints.newest(table.key, partition, state)
             if newest is not None:
                 if newest.given.state is not None:
-                    found.append(_listed_pending(table.key, newest))
+                    found.append(_listed_pending(table.key, state.table_version, newest))
             elif (there := state.checkpoints[partition]).state is not None:
                 found.append(_listed(table.key, state, there))
         return found
 
 
-def _listed_pending(table: TableKey, pending: PendingCheckpoint) -> ListedCheckpoint:
+def _listed_pending(
+    table: TableKey, table_version: int, pending: PendingCheckpoint
+) -> ListedCheckpoint:
     given, shared = pending.given, pending.given.shared
     return ListedCheckpoint(
         table,
+        table_version,
         given.partition,
         given.nbytes,
         None if shared is None else shared.id,
@@ -196,6 +198,7 @@ def _listed_pending(table: TableKey, pending: PendingCheckpoint) -> ListedCheckp
 def _listed(table: TableKey, state: TableState, there: CheckpointAction) -> ListedCheckpoint:
     return ListedCheckpoint(
         table,
+        state.table_version,
         there.partition,
         len(_decoded(there) or b""),
         there.shared,

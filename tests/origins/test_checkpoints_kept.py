@@ -13,9 +13,18 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from persist.manifest import Checkpoint, Manifest, Proposal, WriterIdentity, commit
+from persist.manifest import (
+    Checkpoint,
+    Manifest,
+    Proposal,
+    WriterIdentity,
+    commit,
+    roll_back,
+    switch_version,
+)
 from persist.store import open_store
 from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import push_some
 from tests.drivers.waiting import until
 from tests.drivers.wire import Stream, act, create, delete, numbers, put, writing
 from tests.fencing.pairs import adopt, adopted_rows, pause, start, store_url
@@ -209,6 +218,35 @@ def test_an_older_state_of_another_daemon_does_not_come_back(tmp_path: Path) -> 
         delete_state(b)
         persisted(b)
         assert get(b) == (None, None)
+
+
+def test_states_go_with_the_table_to_another_version_and_back(tmp_path: Path) -> None:
+    with start(tmp_path, "d", manifest__refresh="10ms") as daemon:
+        for number in range(1, 6):
+            send_with_states(daemon, [number])
+            put_state(daemon, b"%d" % number, "beside")
+            persisted(daemon)
+        put_state(daemon, b"gone", "gone")
+        delete_state(daemon, "gone")
+        send_with_states(daemon, [6])
+        store = open_store(store_url(tmp_path))
+        version = push_some(store, TABLE)
+        switch_version(store, *TABLE, version)
+        found = asked(daemon, "checkpoint_get", partition="topic-0")
+        assert (found["table_version"], found["state"]) == (2, text(state_of(6)))
+        assert get(daemon, "beside") == (b"5", b"5")
+        assert get(daemon, "gone")[0] is None
+        send_with_states(daemon, [7])
+        persisted(daemon)
+        assert get(daemon) == (state_of(7), state_of(7))
+        assert {each["table_version"] for each in listed(daemon).values()} == {2}
+        roll_back(store, *TABLE, version=version)
+        assert get(daemon) == (state_of(7), state_of(7))
+        put_state(daemon, b"6", "beside")
+        persisted(daemon)
+        assert get(daemon, "beside") == (b"6", b"6")
+        assert asked(daemon, "checkpoint_get", partition="beside")["table_version"] == 1
+        assert sorted(seen(daemon)) == rows_of(range(1, 8))
 
 
 def test_a_state_counts_over_one_of_a_daemon_whose_clock_is_ahead(tmp_path: Path) -> None:

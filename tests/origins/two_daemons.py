@@ -331,7 +331,7 @@ class Daemon:
             actions = rebase(state, [*applied, *claims.actions, *actions_of(ready)])
             state = self._store.commit(actions, rows)
             for each in ready:
-                each.committed_in = state.version
+                each.committed_in = state.place
             return state
         raise AssertionError("claims of the newest version do not hold in it")
 

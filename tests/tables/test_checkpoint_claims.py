@@ -95,7 +95,7 @@ class World:
         draft.apply((*claims.actions, *actions_of(ready)))
         state = draft.finish(base.version + 1, f"{base.version + 1:032x}")
         for each in ready:
-            each.committed_in = state.version
+            each.committed_in = state.place
         self.shown_is_newest()
         assert not self.tree.install(
             self.table, state, [(handle, PersistedFiles((), ())) for handle in handles]

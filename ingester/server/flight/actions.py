@@ -31,7 +31,7 @@ from ingester.server.flight.requests import (
     parse_body,
 )
 from ingester.server.services import Services
-from ingester.write.checkpoints import FIRST_TABLE_VERSION, StoredCheckpoint
+from ingester.write.checkpoints import StoredCheckpoint
 from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
 
 Objects = list[Any]
@@ -167,7 +167,7 @@ def _told(found: StoredCheckpoint) -> Objects:
 
     return [
         {
-            "table_version": FIRST_TABLE_VERSION,
+            "table_version": found.table_version,
             "partition": found.partition,
             "state": text(found.state),
             "shared": text(found.shared),
@@ -183,7 +183,7 @@ async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
         {
             "namespace": each.table[0],
             "table": each.table[1],
-            "table_version": FIRST_TABLE_VERSION,
+            "table_version": each.table_version,
             "partition": each.partition,
             "bytes": each.bytes,
             "shared_id": each.shared_id,
