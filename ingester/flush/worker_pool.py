@@ -27,7 +27,7 @@ from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from persist.jobs.byte_budget import ByteBudget
-from persist.manifest import TableState
+from persist.manifest import ManifestError, TableState
 from persist.parquet.encode import job_bytes
 from persist.store import NotFound, StoreError, StoreRetry, retry_async
 
@@ -156,8 +156,9 @@ class WorkerPool:
                 return await self._run(upload)
             except NotFound:
                 if base is None:
-                    # A file to be replaced is gone: others have, or the table was switched.
-                    with contextlib.suppress(StoreAway):
+                    # A file to be replaced is gone: others have, or the table was switched. Or the
+                    # whole store is: then it is tried again until that is back.
+                    with contextlib.suppress(StoreAway, ManifestError):
                         await self._refresh(job.table)
                 raise
 
