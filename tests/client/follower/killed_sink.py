@@ -15,7 +15,7 @@ import pyarrow as pa
 from ingester.client.follower.destination import open_destination
 from ingester.client.follower.duckdb_sink import DuckDBSink
 from ingester.client.follower.parquet_sink import ParquetSink
-from ingester.client.follower.sink import FollowedTable, Rows, Run
+from ingester.client.follower.sink import FollowedTable, Rows, Run, StateKey
 from ingester.daemon.process_tuning import do_without_pandas
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -49,6 +49,8 @@ def main(into: str) -> None:
             states.put(key, json.dumps(state).encode())
         else:
             sink.on_recovery()
+    if state.pop("building", 0):
+        rebuild(sink, key, state)
     print("ready", flush=True)
     while True:
         n = state["n"] + 1
@@ -65,15 +67,25 @@ def main(into: str) -> None:
             states.put(key, json.dumps(state).encode())
         print(n, flush=True)
         if n % REBUILD_EVERY == 0:
-            with sink.transaction():
-                sink.on_start_version([], is_current=False)
-            for first in range(0, 10 * n + 10, REBUILD_STEP):
-                with sink.transaction():
-                    last = min(first + REBUILD_STEP, 10 * n + 10)
-                    sink.put(rows(first, last, n, state["columns"]))
-            with sink.transaction():
-                sink.on_end_version(current=True)
-                states.put(key, json.dumps(state | {"rebuilt": n}).encode())
+            rebuild(sink, key, state)
+
+
+def rebuild(sink: DuckDBSink | ParquetSink, key: StateKey, state: dict[str, int]) -> None:
+    """Build the copy anew beside the one that is shown, which is written to again afterwards.
+
+    The state says meanwhile that it goes on: whoever comes after a kill begins it once more.
+    """
+    n, states = state["n"], sink.checkpoint_store()
+    with sink.transaction():
+        sink.on_start_version([], is_current=False)
+        states.put(key, json.dumps(state | {"building": 1}).encode())
+    for first in range(0, 10 * n + 10, REBUILD_STEP):
+        with sink.transaction():
+            last = min(first + REBUILD_STEP, 10 * n + 10)
+            sink.put(rows(first, last, n, state["columns"]))
+    with sink.transaction():
+        sink.on_end_version(current=True)
+        states.put(key, json.dumps(state).encode())
 
 
 if __name__ == "__main__":
