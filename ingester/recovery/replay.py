@@ -3,7 +3,9 @@
 Law of this file: oldest first, through the same tree as live writes; parts that a committed
 manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
 hold: replay waits for flushes, which run meanwhile. After a crash in here the next start finds
-each operation in the log or in a file, but for one that is another process's to bring.
+each operation in the log or in a file, but for one that is another process's to bring. Above such
+a one nothing that is wholly in files counts as applied, and no state of a source: its client sends
+all of it again.
 """
 
 from __future__ import annotations
@@ -232,8 +234,10 @@ class Replay:
         name, sequence = header.origin, header.origin_sequence
         if name is None or sequence is None:
             return True
+        if applies:
+            return self._missing.note(table.key, name, sequence, there=True)
         runs, process = runs_of(table.state.origins.get(name)), (self._ingester_id, epoch)
-        there = applies or all(
+        there = all(
             verdict_of(runs, sequence, process, (header.spec_id, part.values)).durable
             for part in logged.parts
         )
