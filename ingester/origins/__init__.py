@@ -5,7 +5,7 @@
                                                                    └── ``fates``: what is under way
 
     ``checkpoints`` ── what sources gave to be kept with their rows (``checkpoint_state``), until a
-                       committed version has it
+                       committed version has it; ``checkpoint_growth`` adds up their bytes
 
 A stream or a transaction asks its origin table whether a sequence is new, begins it, and ends it
 when the log has told its fate; whoever repeats it meanwhile waits for that. The buffers note what

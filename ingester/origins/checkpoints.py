@@ -8,7 +8,7 @@ Law of this file: a state never shows without the rows that it came with, and ne
 Of a partition the newest pending state is the one that counts. At most :data:`MOST_PENDING` wait
 for each partition: between the first and the newest every second one goes, so that of any age one
 is left that is not much older. Pure. Loop only, but for
-:meth:`Checkpoints.committed_bytes`.
+:meth:`Checkpoints.room`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ingester.origins.checkpoint_growth import Growth
 from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Checkpoint as CheckpointAction
+from persist.manifest.actions import decoded_size
 from persist.manifest.origins import NO_END
 from persist.manifest.state import TableState
 from persist.table import TableKey
@@ -89,7 +91,8 @@ class _Table:
     def __init__(self) -> None:
         self.pending: dict[str, list[PendingCheckpoint]] = {}
         self.pending_bytes = 0
-        self.committed: Mapping[str, CheckpointAction] | None = None
+        self.committed: Mapping[str, CheckpointAction] = {}
+        self.growth = Growth()
         self.committed_bytes = 0
         self.committed_count = 0
 
@@ -109,6 +112,7 @@ class Checkpoints:
         known = self._tables.setdefault(table, _Table())
         first = not known.pending
         waiting = known.pending.setdefault(pending.given.partition, [])
+        known.growth.note(waiting[-1].given if waiting else None, pending.given)
         waiting.append(pending)
         known.pending_bytes += pending.nbytes
         if len(waiting) > MOST_PENDING:
@@ -123,10 +127,7 @@ class Checkpoints:
         """Find the state that is newer than the version's; None where the version's counts."""
         known = self._tables.get(table)
         waiting = [] if known is None else known.pending.get(partition, [])
-        found = newest_of(each for each in waiting if not each.lost)
-        if found is None or not found.stamp.replaces(state.checkpoints.get(partition)):
-            return None
-        return found
+        return _newest(waiting, state.checkpoints.get(partition))
 
     def pending(self, table: TableKey) -> Mapping[str, list[PendingCheckpoint]]:
         """List what waits in a table, by partition, each in log order."""
@@ -183,6 +184,10 @@ class Checkpoints:
                     known.pending[partition] = kept
                 else:
                     del known.pending[partition]
+        growth = Growth(state.checkpoints, state.shared_states)
+        for waiting in known.pending.values():
+            growth.note(None, waiting[-1].given)
+        known.growth = growth
 
     def first_needed_segment(self, default: int) -> int:
         """Find the oldest log segment that has a state which no version has."""
@@ -190,15 +195,23 @@ class Checkpoints:
             (each.segment for each in self._all() if each.segment < default), default=default
         )
 
-    def committed_bytes(self, table: TableKey) -> int:
-        """Tell how many bytes the states of the installed version have. Any thread."""
-        known = self._tables.get(table)
-        return 0 if known is None else known.committed_bytes
+    def room(self, table: TableKey, given: Checkpoint) -> tuple[int, int]:
+        """Tell how many bytes a table's states have, and by how many another makes them grow.
+
+        Those that wait count, and so does what they share. Any thread.
+        """
+        known = self._tables.get(table) or _Table()
+        waiting = known.pending.get(given.partition)
+        before = waiting[-1].given if waiting else None
+        return known.committed_bytes + known.growth.nbytes, known.growth.by(before, given)
 
     @property
     def nbytes(self) -> int:
         """The bytes of memory that states of all tables take."""
-        return sum(known.pending_bytes + known.committed_bytes for known in self._tables.values())
+        return sum(
+            known.pending_bytes + known.committed_bytes + known.growth.shared_bytes
+            for known in self._tables.values()
+        )
 
     def statistics(self, table: TableKey | None = None) -> CheckpointTotals:
         """The numbers of one table, or of all that are open."""
@@ -207,13 +220,16 @@ class Checkpoints:
         known = self._tables.get(table)
         if known is None:
             return CheckpointTotals()
-        count, nbytes = known.committed_count, known.committed_bytes
+        count, pending = known.committed_count, 0
         for partition, waiting in known.pending.items():
-            newest = newest_of(waiting) or waiting[-1]
-            had = known.committed is not None and _has(known.committed, partition)
+            there = known.committed.get(partition)
+            newest = _newest(waiting, there)
+            if newest is None:
+                continue
+            pending += 1
+            had = there is not None and there.state is not None
             count += (newest.given.state is not None) - had
-            nbytes += 0 if had else newest.nbytes
-        return CheckpointTotals(count, nbytes, len(known.pending))
+        return CheckpointTotals(count, known.committed_bytes + known.growth.nbytes, pending)
 
     def _all(self) -> Iterator[PendingCheckpoint]:
         for known in self._tables.values():
@@ -249,16 +265,18 @@ class MissingSequences:
         return min(missing, default=NO_END) > sequence
 
 
-def _has(committed: Mapping[str, CheckpointAction], partition: str) -> bool:
-    there = committed.get(partition)
-    return there is not None and there.state is not None
+def _newest(
+    waiting: Iterable[PendingCheckpoint], there: CheckpointAction | None
+) -> PendingCheckpoint | None:
+    found = newest_of(each for each in waiting if not each.lost)
+    return None if found is None or not found.stamp.replaces(there) else found
 
 
 def _sizes(state: TableState) -> tuple[int, int]:
-    """The bytes and the number of a version's states; base64 has 4 characters for 3 bytes."""
+    """The bytes and the number of a version's states."""
     states = [each.state for each in state.checkpoints.values() if each.state is not None]
     shared = [each.state for each in state.shared_states.values()]
-    return sum(len(text) * 3 // 4 for text in (*states, *shared)), len(states)
+    return sum(map(decoded_size, (*states, *shared))), len(states)
 
 
 def _sum(totals: Iterable[CheckpointTotals]) -> CheckpointTotals:

@@ -158,10 +158,10 @@ def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint)
         InvalidRequest: the table has no room for it.
     """
     old = table.state.checkpoints.get(checkpoint.partition)
-    grows = checkpoint.nbytes - len((old and old.state) or "") * 3 // 4
-    if grows > 0 and checkpoints.committed_bytes(table.key) + grows > MAX_TABLE_BYTES:
+    kept, grows = checkpoints.room(table.key, checkpoint)
+    if grows > 0 and kept + grows > MAX_TABLE_BYTES:
         raise InvalidRequest(
-            f"table {table.namespace}/{table.name} keeps {checkpoints.committed_bytes(table.key)} B"
+            f"table {table.namespace}/{table.name} keeps {kept} B"
             f" of checkpoints, and takes {MAX_TABLE_BYTES} at most: delete those that nobody needs"
             " (`ingester checkpoints`), or keep less in each"
         )

@@ -236,6 +236,11 @@ class Checkpoint(_Action, frozen=True, tag="checkpoint"):
         return (_moment(self.at), self.epoch) > (_moment(other.at), other.epoch)
 
 
+def decoded_size(state: str | None) -> int:
+    """Count the bytes of a state that is base64; 0 where there is none."""
+    return 0 if state is None else len(state) // 4 * 3 - state[-2:].count("=")
+
+
 class Horizon(_Action, frozen=True, tag="horizon"):
     """Clean-up may delete unlisted files uploaded before this time."""
 

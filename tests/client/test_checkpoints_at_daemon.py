@@ -200,6 +200,27 @@ def test_what_the_daemon_refuses_by_name(client: Client) -> None:
     assert client.checkpoints() == []
 
 
+def test_a_table_has_64_mib_of_states_at_most_also_of_those_that_wait(client: Client) -> None:
+    """States in the log alone were not counted, and shared bytes never."""
+    mib = 1 << 20
+    for n in range(31):
+        client.put_checkpoint(*TABLE, f"p{n}", bytes(mib), n.to_bytes() * mib)
+    client.put_checkpoint(*TABLE, "same", bytes(mib), bytes(mib))
+    assert client.status()["checkpoints"] == {"count": 32, "bytes": 63 * mib, "pending": 32}
+    client.put_checkpoint(*TABLE, "p0", b"x" * mib, b"another" * 100)
+    for committed in (False, True):
+        with pytest.raises(InvalidRequest, match="keeps 66060988 B of checkpoints"):
+            client.put_checkpoint(*TABLE, "more", bytes(mib))
+        with pytest.raises(InvalidRequest, match="keeps 66060988 B of checkpoints"):
+            client.put_checkpoint(*TABLE, "more", b"", b"another" * (mib // 7))
+        if not committed:
+            client.persist(*TABLE)
+    client.put_checkpoint(*TABLE, "p1", b"less", bytes(mib))
+    client.put_checkpoint(*TABLE, "p2", b"less")
+    client.put_checkpoint(*TABLE, "more", bytes(mib))
+    assert client.checkpoint(*TABLE, "more").state == bytes(mib)
+
+
 def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     client.create_table("shop", "other", SCHEMA)
     store: CheckpointStore = DaemonCheckpointStore(client.action)

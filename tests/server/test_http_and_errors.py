@@ -132,14 +132,19 @@ def test_status_counts_the_states_of_sources_in_all_and_by_table(
     ])  # fmt: skip
     put(client, table, events(10, 20), metadata=[{"checkpoint": {**checkpoint, "partition": "q"}}])
     after, mine = counts()
-    assert (mine["count"], mine["pending"]) == (2, 2)
+    assert mine == {"count": 2, "bytes": 12, "pending": 2}
     assert after == {name: before[name] + mine[name] for name in before}
     persist(client, table)
     after, mine = counts()
     assert mine == {"count": 2, "bytes": 12, "pending": 0}
     assert after == {name: before[name] + mine[name] for name in before}
     act(client, "checkpoint_delete", namespace=table[0], table=table[1], partition="q")
-    assert (counts()[1]["count"], counts()[1]["pending"]) == (1, 1)
+    assert counts()[1] == {"count": 1, "bytes": 9, "pending": 1}
+    longer = {"partition": "p", "state": "AAAAAAA="}
+    act(client, "checkpoint_put", namespace=table[0], table=table[1], **longer)
+    assert counts()[1] == {"count": 1, "bytes": 11, "pending": 2}
+    persist(client, table)
+    assert counts()[1] == {"count": 1, "bytes": 5, "pending": 0}
 
 
 def test_files_of_keyed_answers_are_shown_while_they_are_there(
