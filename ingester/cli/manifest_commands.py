@@ -60,7 +60,8 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Print what a version holds: files, rows, columns, partitions, and how far writers are."""
+    """Print what a version holds: files, rows, columns, partitions, checkpoints, and how far
+    writers are."""
     from .manifest_tools import chosen, print_state
 
     print_state(chosen(url, namespace, table, config, table_version=table_version), version, json)

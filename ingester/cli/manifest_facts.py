@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from persist.manifest import Add, Remove, Step, TableState
+from persist.manifest.actions import decoded_size
 from persist.partitioning import PartitionSpec, folder_of
 from persist.table import TableDefinition
 
@@ -31,7 +32,7 @@ def version_facts(step: Step) -> dict[str, Any]:
 
 
 def state_facts(state: TableState) -> dict[str, Any]:
-    """The content of a version, with lists of columns, partitions, applied and writers."""
+    """The content of a version, with lists of columns, partitions, checkpoints and so on."""
     definition = TableDefinition.of_state(state)
     specs = {spec_id: PartitionSpec.parse(spec.fields) for spec_id, spec in state.specs.items()}
     return {
@@ -68,6 +69,22 @@ def state_facts(state: TableState) -> dict[str, Any]:
                 "sequence": seq,
             }
             for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
+        ],
+        "checkpoints": [
+            {
+                "partition": one.partition,
+                "bytes": decoded_size(one.state),
+                "shared": one.shared,
+                "at": one.at,
+                "origin": one.origin,
+                "sequence": one.sequence,
+            }
+            for _, one in sorted(state.checkpoints.items())
+            if one.state is not None
+        ],
+        "shared": [
+            {"shared": one.id, "bytes": decoded_size(one.state)}
+            for _, one in sorted(state.shared_states.items())
         ],
         "epochs_complete": sorted(state.epochs_complete),
         "writers": [msgspec.structs.asdict(writer) for writer in state.writers.values()],

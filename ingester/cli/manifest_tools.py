@@ -191,7 +191,7 @@ def print_state(tables: ChosenTables, version: int | None, as_json: bool) -> Non
     for one in found:
         facts = [(key, one[key]) for key in _SHORT_FACTS]
         print_table(["", ""], [(key, _cell(key, value)) for key, value in facts], _title(one))
-        for key in ("columns", "partitions", "applied", "writers"):
+        for key in ("columns", "partitions", "applied", "checkpoints", "shared", "writers"):
             if one[key]:
                 headings = list(one[key][0])
                 rows = [[_cell(name, row[name]) for name in headings] for row in one[key]]
@@ -299,6 +299,6 @@ def _title(one: Mapping[str, Any]) -> str:
 def _cell(name: str, value: object) -> object:
     if name == "bytes":
         return size(value)
-    if name in ("version", "epoch", "sequence", "spec_id"):
+    if name in ("version", "epoch", "sequence", "spec_id") and value is not None:
         return str(value)
     return shown(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

@@ -1,12 +1,15 @@
 """``ingester manifest``: on the store of a real daemon, and on what is broken in it."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ingester.client import Checkpoint, Client
 from persist.manifest import switch_version
 from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
@@ -102,6 +105,35 @@ def test_show_tells_what_a_version_holds(lake: Lake) -> None:
     (first,) = lake.run("show", "n", "t", "--version", 1)
     assert (first["version"], first["rows"], first["applied"]) == (1, 0, [])
     assert "int64" in lake.said("show", "n", "t")
+
+
+def test_show_tells_which_states_of_sources_a_version_has(tmp_path: Path) -> None:
+    """Without a daemon nobody could tell, nor that shared bytes are gone."""
+    lake = Lake(tmp_path)
+    schema = pa.schema([("v", pa.int64())])
+    shared = hashlib.sha256(b"dictionary").hexdigest()
+    with Daemon.start(tmp_path / "data") as daemon, Client(daemon.flight) as client:
+        client.create_table("n", "t", schema)
+        with client.writer("n", "t", schema, origin="o", first_sequence=7) as writer:
+            writer.write({"v": [1]}, Checkpoint("b", b"state", b"dictionary"))
+        client.put_checkpoint("n", "t", "a", b"")
+        client.persist("n", "t")
+        (one,) = lake.run("show", "n", "t")
+        facts = ("partition", "bytes", "shared", "origin", "sequence")
+        assert [tuple(state[name] for name in facts) for state in one["checkpoints"]] == [
+            ("a", 0, None, None, None),
+            ("b", 5, shared, "o", 7),
+        ]
+        assert all(state["at"] for state in one["checkpoints"])
+        assert one["shared"] == [{"shared": shared, "bytes": 10}]
+        said = lake.said("show", "n", "t")
+        assert "checkpoints\npartition  bytes" in said
+        assert "None" not in said
+        client.delete_checkpoint("n", "t", "b")
+        client.persist("n", "t")
+        (one,) = lake.run("show", "n", "t")
+        assert [state["partition"] for state in one["checkpoints"]] == ["a"]
+        assert one["shared"] == []
 
 
 def test_verify_finds_a_sound_table_whole(lake: Lake) -> None:
