@@ -69,19 +69,34 @@ class CheckpointCalls:
         self._schema_numbers = schema_numbers
         self._schemas: dict[TableKey, tuple[int, LoggedSchema]] = {}
 
-    async def get(self, namespace: str, name: str, partition: str) -> StoredCheckpoint:
+    async def get(
+        self, namespace: str, name: str, partition: str, table_version: int | None = None
+    ) -> StoredCheckpoint:
         """Find a partition's state, by the newest version.
 
+        Args:
+            table_version: of the table as a whole, as the caller knows it.
+
         Raises:
-            InvalidRequest, UnknownTable, StoreAway
+            UnknownTable, StoreAway
+            InvalidRequest: also, the table is at another ``table_version``.
         """
         table = await self._catalog.open(namespace, name)
         # Another daemon may have committed what belongs to rows that are there.
         await self._catalog.refresh(table, -1.0)
+        _check_version(table, table_version)
         return self._stored(table, partition)
 
-    async def put(self, namespace: str, name: str, checkpoint: Checkpoint) -> StoredCheckpoint:
+    async def put(
+        self,
+        namespace: str,
+        name: str,
+        checkpoint: Checkpoint,
+        table_version: int | None = None,
+    ) -> StoredCheckpoint:
         """Keep a state without rows, or delete one; returns when it is in the log and shows.
+
+        ``table_version``: see :meth:`get`.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, OwnedElsewhere, Stopping
@@ -91,10 +106,11 @@ class CheckpointCalls:
         if path.admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
         if checkpoint.state is None:
-            there = await self.get(namespace, name, checkpoint.partition)
+            there = await self.get(namespace, name, checkpoint.partition, table_version)
             if there.state is None and there.durable:
                 return there
         table = await self._catalog.prepare_delete(namespace, name)
+        _check_version(table, table_version)
         checkpoint = fitted(table, path.checkpoints, checkpoint)
         rows = TableRows(self._schema(table), table.definition.spec_id, (), ())
         operation = make_operation(rows, checkpoint=checkpoint)
@@ -176,6 +192,15 @@ class CheckpointCalls:
             elif (there := state.checkpoints[partition]).state is not None:
                 found.append(_listed(table.key, state, there))
         return found
+
+
+def _check_version(table: TableBuffer, named: int | None) -> None:
+    now = table.state.table_version
+    if named not in (None, now):
+        raise InvalidRequest(
+            f"table {table.namespace}/{table.name} is at table version {now}, and the checkpoint's"
+            f" key names version {named}"
+        )
 
 
 def _listed_pending(

@@ -20,8 +20,12 @@ from ingester.client import (
 )
 from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
 from ingester.client.trio_client import TrioClient
+from persist.manifest import switch_version
+from persist.store import open_store
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import push_some
+from tests.drivers.waiting import until
 
 SCHEMA = pa.schema([("v", pa.int64())])
 TABLE = ("shop", "visits")
@@ -231,7 +235,7 @@ def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     assert [store.get(key) for key in keys] == [repr(key).encode() for key in keys]
     later = keys[0]._replace(table_version=2)
     assert store.get(later) is None
-    with pytest.raises(InvalidRequest, match="version 2 of shop/visits"):
+    with pytest.raises(InvalidRequest, match=r"shop/visits is at table version 1, .* version 2"):
         store.put(later, b"")
     store.delete(later)
     store.delete(keys[0])
@@ -241,6 +245,28 @@ def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     followers.put(keys[1], b"its own")
     assert store.get(keys[1]) == repr(keys[1]).encode()
     assert client.checkpoint("shop", "visits", "follower/b").state == b"its own"
+
+
+def test_a_key_of_a_store_is_of_the_version_that_the_table_has(
+    client: Client, daemon: Daemon
+) -> None:
+    """The store took version 1 for the one that a table has at a daemon, whatever counted."""
+    store = DaemonCheckpointStore(client.action)
+    first = PartitionKey(*TABLE, 1, "p")
+    second = first._replace(table_version=2)
+    store.put(first, b"one")
+    objects = open_store(f"file://{daemon.data_dir / 'store'}")
+    switch_version(objects, *TABLE, push_some(objects, TABLE))
+    until(lambda: client.describe(*TABLE).table_version == 2, "the daemon follows")
+    assert (store.get(first), store.get(second)) == (None, b"one")  # it goes along
+    with pytest.raises(InvalidRequest, match=r"shop/visits is at table version 2, .* version 1"):
+        store.put(first, b"late")
+    store.delete(first)
+    assert store.get(second) == b"one"
+    store.put(second, b"two")
+    assert store.get(second) == client.checkpoint(*TABLE, "p").state == b"two"
+    store.delete(second)
+    assert store.get(second) is None
 
 
 def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:

@@ -6,14 +6,11 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InvalidRequest
 from .checkpoint import StoredCheckpoint, partition_name
 from .store import PartitionKey
 
 Act = Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
 """An action of the daemon and its body, as ``Client.action`` makes it."""
-_TABLE_VERSION = 1
-"""The one version that a table has at a daemon."""
 
 
 class DaemonCheckpointStore:
@@ -28,31 +25,29 @@ class DaemonCheckpointStore:
         self._prefix = prefix
 
     def get(self, key: PartitionKey) -> bytes | None:
-        """The state in the daemon's log; None where there is none. Raises ClientError."""
-        if key.table_version != _TABLE_VERSION:
-            return None
-        return self._call("checkpoint_get", key).state
+        """The state in the daemon's log; None where there is none. Raises ClientError.
+
+        None, too, where the table is at another version: a state of that one is not asked for.
+        """
+        found = self._call("checkpoint_get", key)
+        return found.state if found.table_version == key.table_version else None
 
     def put(self, key: PartitionKey, state: bytes) -> None:
         """Keep the state; it is in the log when this returns.
 
         Raises:
-            InvalidRequest: beyond the limits, or of a version that the table does not have.
+            InvalidRequest: beyond the limits, or the table is at another version than the key's.
             ClientError: the daemon refused, or is away.
         """
-        if key.table_version != _TABLE_VERSION:
-            raise InvalidRequest(
-                f"checkpoint of version {key.table_version} of {key.namespace}/{key.table}: the"
-                f" daemon's table has version {_TABLE_VERSION}"
-            )
-        self._call("checkpoint_put", key, state=base64.b64encode(state).decode())
+        text = base64.b64encode(state).decode()
+        self._call("checkpoint_put", key, state=text, table_version=key.table_version)
 
     def delete(self, key: PartitionKey) -> None:
         """Forget the state; one that is not there is fine. Raises ClientError."""
-        if key.table_version == _TABLE_VERSION:
-            self._call("checkpoint_delete", key)
+        if self.get(key) is not None:
+            self._call("checkpoint_delete", key, table_version=key.table_version)
 
-    def _call(self, kind: str, key: PartitionKey, **fields: str) -> StoredCheckpoint:
+    def _call(self, kind: str, key: PartitionKey, **fields: object) -> StoredCheckpoint:
         partition = partition_name(f"{self._prefix}{key.partition}")
         body = {"namespace": key.namespace, "table": key.table, "partition": partition, **fields}
         [answer] = self._act(kind, body)

@@ -39,6 +39,9 @@ MakeSink = Callable[[FollowedTable], FollowerSink]
 Observer = Callable[[FollowedTable, str, float, BaseException | None], None]
 STATES = "follower/"
 """The beginning of a state's name at the daemon, where sources keep theirs, too."""
+LATER_STATES = "follower-v{}/"
+"""The same for a table version after the first. A switch takes all states along, those of the
+version that is left, too."""
 _PASSING = frozenset({"stale", "owner", "superseded"})
 """Codes of refusals that pass, beside those that any call is repeated after."""
 
@@ -183,19 +186,21 @@ class Following(threading.Thread):
         if self._sink is None:
             self._sink = Guard(self._made_sink(table), self._observed(table), self._closing)
         own = self._sink.own_store()
-        states = self._states_at_daemon() if own is None else own
+        states = self._states_at_daemon(table) if own is None else own
         place = Place(self._sink, states, own is not None, options.name)
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(self._sink.fingerprint(), wish.columns, text)
         return open_table_copy(Opening(table, selection, wish.seek, wish.begin), source, place)
 
-    def _states_at_daemon(self) -> CheckpointStore:
+    def _states_at_daemon(self, table: FollowedTable) -> CheckpointStore:
         if not self._options.name:
             raise InvalidRequest(
                 "a follower whose states are kept at the daemon needs a name, as name='reports':"
                 " it tells its states from those of others"
             )
-        return DaemonCheckpointStore(self._connection.act, STATES)
+        version = table.table_version
+        prefix = STATES if version == 1 else LATER_STATES.format(version)
+        return DaemonCheckpointStore(self._connection.act, prefix)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
         try:

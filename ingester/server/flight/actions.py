@@ -140,7 +140,8 @@ async def _status(services: Services, _body: EmptyBody) -> Objects:
 
 async def _get_checkpoint(services: Services, body: CheckpointBody) -> Objects:
     check_partition("checkpoint_get", body.partition)
-    return _told(await services.checkpoints.get(body.namespace, body.table, body.partition))
+    key = (body.namespace, body.table, body.partition)
+    return _told(await services.checkpoints.get(*key, body.table_version))
 
 
 async def _put_checkpoint(services: Services, body: CheckpointPutBody) -> Objects:
@@ -152,13 +153,14 @@ async def _put_checkpoint(services: Services, body: CheckpointPutBody) -> Object
         (body.shared, body.shared_id),
         calls.shared_of(body.namespace, body.table),
     )
-    return _told(await calls.put(body.namespace, body.table, checkpoint))
+    return _told(await calls.put(body.namespace, body.table, checkpoint, body.table_version))
 
 
 async def _delete_checkpoint(services: Services, body: CheckpointBody) -> Objects:
     states = SharedStates()
     deleted = parse_checkpoint("checkpoint_delete", body.partition, None, (None, None), states)
-    return _told(await services.checkpoints.put(body.namespace, body.table, deleted))
+    key = (body.namespace, body.table)
+    return _told(await services.checkpoints.put(*key, deleted, body.table_version))
 
 
 def _told(found: StoredCheckpoint) -> Objects:

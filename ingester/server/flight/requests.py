@@ -87,11 +87,15 @@ class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``checkpoint_get`` and ``checkpoint_delete``."""
+    """The body of ``checkpoint_get`` and ``checkpoint_delete``.
+
+    ``table_version``: of the table as a whole; where another one counts, the call is refused.
+    """
 
     namespace: str
     table: str
     partition: str
+    table_version: int | None = None
 
 
 class CheckpointPutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +107,7 @@ class CheckpointPutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     state: str
     shared: str | None = None
     shared_id: str | None = None
+    table_version: int | None = None
 
 
 class CheckpointsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
