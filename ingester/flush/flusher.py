@@ -64,7 +64,7 @@ class Flusher:
         workers: int,
     ) -> None:
         self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
-        look = partial(catalog.refresh, older_than_s=0.0)
+        look = partial(catalog.look, older_than_s=0.0)
         self.pool = WorkerPool(file_writer, ledger, hooks.failed, look, workers=workers)
         self.released = trio.Event()
         """The event that buffers are released: it is set, and made anew."""

@@ -22,12 +22,11 @@ import structlog
 import trio
 
 from ingester.buffer import FlushJob, TableBuffer
-from ingester.errors import StoreAway
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from persist.jobs.byte_budget import ByteBudget
-from persist.manifest import ManifestError, TableState
+from persist.manifest import TableState
 from persist.parquet.encode import job_bytes
 from persist.store import NotFound, StoreError, StoreRetry, retry_async
 
@@ -78,13 +77,13 @@ class WorkerPool:
         file_writer: FileWriter,
         ledger: MemoryLedger,
         on_failed: Callable[[], None],
-        refresh: Callable[[TableBuffer], Awaitable[None]] = _as_it_is,
+        look: Callable[[TableBuffer], Awaitable[None]] = _as_it_is,
         *,
         workers: int,
     ) -> None:
-        """``on_failed`` is told each attempt that has failed; ``refresh`` looks at a table anew."""
+        """``on_failed`` is told each attempt that has failed; ``look`` looks at a table anew."""
         self._on_failed = on_failed
-        self._refresh = refresh
+        self._look = look
         self._file_writer = file_writer
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
@@ -158,8 +157,7 @@ class WorkerPool:
                 if base is None:
                     # A file to be replaced is gone: others have, or the table was switched. Or the
                     # whole store is: then it is tried again until that is back.
-                    with contextlib.suppress(StoreAway, ManifestError):
-                        await self._refresh(job.table)
+                    await self._look(job.table)
                 raise
 
         def tell(error: Exception, wait_s: float) -> None:

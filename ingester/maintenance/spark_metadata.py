@@ -6,18 +6,13 @@ several daemons write it, or Spark commits too, the one that sees the newest ver
 
 from __future__ import annotations
 
-import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import StoreAway
 from ingester.maintenance.version_follower import VersionFollower
 from ingester.tables.catalog import Catalog
 from persist.exports.spark_metadata import lies_in_one_way, write_spark_log
-from persist.manifest import Manifest, ManifestError, TableState
-from persist.store import StoreError
-
-log = structlog.get_logger(__name__)
+from persist.manifest import Manifest, TableState
 
 LOOKS_EVERY = 10
 """The periods of ``manifest.refresh`` between two looks for others' versions: nobody waits."""
@@ -41,18 +36,7 @@ class SparkMetadata(VersionFollower):
             while True:
                 await trio.sleep(self._refresh_s)
                 for table in self._catalog.opened():
-                    await self._look(table)
-
-    async def _look(self, table: TableBuffer) -> None:
-        try:
-            await self._catalog.refresh(table, self._refresh_s)
-        except (ManifestError, StoreError, StoreAway, OSError) as exc:
-            log.warning(
-                "manifest refresh failed",
-                table=table.key,
-                error=str(exc),
-                runbook="refresh-failed",
-            )
+                    await self._catalog.look(table, self._refresh_s)
 
     def _is_due(self, table: TableBuffer) -> bool:
         # Most versions of a busy table have other files; those that only say who writes have not.

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, StaleVersion, Stopping, StoreAway, TooManyStreams
+from ingester.errors import InvalidRequest, StaleVersion, Stopping, TooManyStreams
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
 from ingester.query.live_tail import LiveTails
@@ -125,9 +125,7 @@ class LiveFeed:
             since = time.monotonic() - FOLLOWED_S
             for followed in list(self._followed.values()):
                 if followed.waiting or followed.called_at > since:
-                    # Held up by a commit, which tells of itself.
-                    with suppress(StoreAway):
-                        await self._queries.refresh(followed.table)
+                    await self._catalog.look(followed.table, self._refresh_s)
             # Polled: a store does not tell of commits. Only while somebody follows.
             await trio.sleep(self._refresh_s)
 

@@ -20,7 +20,7 @@ from ingester.schema.normalise import missing_columns
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
 from ingester.tables.version_overlap import held_back
-from persist.manifest import Manifest, WriterIdentity, list_tables
+from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey
 
@@ -137,6 +137,18 @@ class Catalog:
                 elif older_than_s < 0:
                     raise held_back(table)
             table.refreshed_at = started
+
+    async def look(self, table: TableBuffer, older_than_s: float) -> None:
+        """Refresh for somebody whom nobody waits for: what fails is logged, whatever it is."""
+        try:
+            await self.refresh(table, older_than_s)
+        except (ManifestError, StoreError, StoreAway, OSError) as exc:
+            log.warning(
+                "manifest refresh failed",
+                table=table.key,
+                error=str(exc),
+                runbook="refresh-failed",
+            )
 
     # What a write depends on
 

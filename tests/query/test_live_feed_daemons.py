@@ -576,3 +576,25 @@ def test_rows_that_a_restart_leaves_to_another_daemon_are_taken_back(tmp_path: P
         assert copy.catch_up() == list(range(60)) == rows(here, TABLE)
     finally:
         one.kill()
+
+
+def test_a_daemon_outlives_a_followed_table_that_is_away_for_a_while(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    with (
+        Daemon.start(tmp_path / "d", store=store, manifest__refresh="50ms") as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        put(client, TABLE, numbers(0, 10))
+        persist(client, TABLE)
+        copy = Copy(client, TABLE)
+        copy.begin()
+        assert copy.catch_up() == list(range(10))
+        manifest = tmp_path / "store" / "shop" / "visits" / "v1" / "_manifest"
+        manifest.rename(tmp_path / "away")
+        until(lambda: "manifest refresh failed" in daemon.stderr_file.read_text(), "a failed look")
+        put(client, TABLE, numbers(10, 10))
+        assert copy.catch_up() == list(range(20))
+        (tmp_path / "away").rename(manifest)
+        persist(client, TABLE)
+        assert copy.catch_up() == list(range(20)) == rows(client, TABLE)
+        assert daemon.terminate() == 0
