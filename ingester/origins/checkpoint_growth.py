@@ -23,8 +23,7 @@ class Growth:
         committed: Mapping[str, CheckpointAction] | None = None,
         shared: Mapping[str, SharedState] | None = None,
     ) -> None:
-        self.shared_bytes = 0
-        """The bytes that states which wait share, and no version has."""
+        self._shared_bytes = 0
         self._state_bytes = 0
         self._committed = committed or {}
         self._shared = shared or {}
@@ -33,13 +32,13 @@ class Growth:
     @property
     def nbytes(self) -> int:
         """The bytes that are added; fewer than none, where states go."""
-        return self._state_bytes + self.shared_bytes
+        return self._state_bytes + self._shared_bytes
 
     def note(self, before: Checkpoint | None, given: Checkpoint) -> None:
         """Note a state after the one ``before``, which is the last that waits of its partition."""
         self._state_bytes += given.nbytes - self._size(before, given.partition)
         if (new := given.shared) is not None and new.id not in self._shared:
-            self.shared_bytes += 0 if self._references[new.id] else len(new.state)
+            self._shared_bytes += 0 if self._references[new.id] else len(new.state)
             self._references[new.id] += 1
         if before is not None and (old := before.shared) is not None:
             self._let_go(old)
@@ -64,4 +63,4 @@ class Growth:
         self._references[old.id] -= 1
         if not self._references[old.id]:
             del self._references[old.id]
-            self.shared_bytes -= len(old.state)
+            self._shared_bytes -= len(old.state)

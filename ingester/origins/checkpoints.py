@@ -13,11 +13,12 @@ is left that is not much older. Pure. Loop only, but for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ingester.origins.checkpoint_growth import Growth
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Checkpoint as CheckpointAction
 from persist.manifest.actions import decoded_size
@@ -91,10 +92,38 @@ class _Table:
     def __init__(self) -> None:
         self.pending: dict[str, list[PendingCheckpoint]] = {}
         self.pending_bytes = 0
+        """Bytes of memory of all that wait; what several share counts once."""
+        self._shared: Counter[str] = Counter()
         self.committed: Mapping[str, CheckpointAction] = {}
         self.growth = Growth()
         self.committed_bytes = 0
         self.committed_count = 0
+
+    def hold(self, pending: PendingCheckpoint) -> None:
+        """Count the bytes of one that waits."""
+        self.pending_bytes += pending.nbytes
+        if (shared := pending.given.shared) is not None:
+            self.pending_bytes += 0 if self._shared[shared.id] else len(shared.state)
+            self._shared[shared.id] += 1
+
+    def keep(self, partition: str, kept: list[PendingCheckpoint]) -> None:
+        """Let these alone go on waiting in a partition."""
+        for each in kept:
+            self.hold(each)
+        for each in self.pending[partition]:
+            self._let_go(each)
+        if kept:
+            self.pending[partition] = kept
+        else:
+            del self.pending[partition]
+
+    def _let_go(self, pending: PendingCheckpoint) -> None:
+        self.pending_bytes -= pending.nbytes
+        if (shared := pending.given.shared) is not None:
+            self._shared[shared.id] -= 1
+            if not self._shared[shared.id]:
+                del self._shared[shared.id]
+                self.pending_bytes -= len(shared.state)
 
 
 class Checkpoints:
@@ -114,11 +143,9 @@ class Checkpoints:
         waiting = known.pending.setdefault(pending.given.partition, [])
         known.growth.note(waiting[-1].given if waiting else None, pending.given)
         waiting.append(pending)
-        known.pending_bytes += pending.nbytes
+        known.hold(pending)
         if len(waiting) > MOST_PENDING:
-            kept = [*waiting[:-1:2], waiting[-1]]
-            known.pending_bytes -= sum(p.nbytes for p in waiting) - sum(p.nbytes for p in kept)
-            known.pending[pending.given.partition] = kept
+            known.keep(pending.given.partition, [*waiting[:-1:2], waiting[-1]])
         return first
 
     def newest(
@@ -151,14 +178,6 @@ class Checkpoints:
                 if stamp.origin == origin and (stamp.sequence or -1) >= sequence:
                     each.missing = True
 
-    def shared(self, table: TableKey, shared_id: str) -> SharedBytes | None:
-        """Find bytes that a state which waits in the table shares with others."""
-        for waiting in self.pending(table).values():
-            for each in waiting:
-                if each.given.shared is not None and each.given.shared.id == shared_id:
-                    return each.given.shared
-        return None
-
     def settle(self, table: TableKey, state: TableState) -> None:
         """Let go of what an installed version has, of what it has newer ones of, and of the lost.
 
@@ -179,11 +198,7 @@ class Checkpoints:
                     upto = index
             kept = [each for each in waiting[upto + 1 :] if not each.lost]
             if len(kept) != len(waiting):
-                known.pending_bytes -= sum(p.nbytes for p in waiting) - sum(p.nbytes for p in kept)
-                if kept:
-                    known.pending[partition] = kept
-                else:
-                    del known.pending[partition]
+                known.keep(partition, kept)
         growth = Growth(state.checkpoints, state.shared_states)
         for waiting in known.pending.values():
             growth.note(None, waiting[-1].given)
@@ -208,10 +223,7 @@ class Checkpoints:
     @property
     def nbytes(self) -> int:
         """The bytes of memory that states of all tables take."""
-        return sum(
-            known.pending_bytes + known.committed_bytes + known.growth.shared_bytes
-            for known in self._tables.values()
-        )
+        return sum(known.pending_bytes + known.committed_bytes for known in self._tables.values())
 
     def statistics(self, table: TableKey | None = None) -> CheckpointTotals:
         """The numbers of one table, or of all that are open."""
