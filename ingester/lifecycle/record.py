@@ -1,6 +1,6 @@
 """All that is kept of a push: what a controller needs to go on where another one was killed.
 
-    PushRecord ─┬─ order, params                    as the push was begun
+    PushRecord ─┬─ order, params, plan              as the push was begun
                 ├─ stage, step, status              where the push as a whole stands
                 ├─ regions: RegionRecord, …         where each of them stands
                 ├─ ending                           why nothing new is begun any more
@@ -79,6 +79,23 @@ class RegionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     reason: str = ""
 
 
+class PushPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a push brings, as it was begun; nothing of it changes later."""
+
+    schema: bytes = b""
+    """The columns of its rows, as an Arrow IPC schema."""
+    primary_key: tuple[str, ...] = ()
+    """This, and the next two, of a table that is not there yet; else they are the table's."""
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    replay_since: str | None = None
+    """From when on rows that are streamed into the version before go into the new one as well:
+    ``"start"``, a time (ISO 8601), or a version of the manifest; None: they do not."""
+
+
+PLAN = PushPlan()
+
+
 class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where a push stands."""
 
@@ -87,6 +104,7 @@ class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     table: str
     order: Order
     params: Mapping[str, str] = {}
+    plan: PushPlan = PLAN
     began_at: datetime
     since: datetime
     status: Status = Status.STARTED
@@ -131,6 +149,7 @@ def new_push(
     order: Order,
     params: Mapping[str, str],
     now: datetime,
+    plan: PushPlan = PLAN,
 ) -> PushRecord:
     """Return the record of a push that has just begun; ``table`` is namespace and name."""
     namespace, name = table
@@ -140,6 +159,7 @@ def new_push(
         table=name,
         order=order,
         params=dict(params),
+        plan=plan,
         began_at=now,
         since=now,
         regions=tuple(RegionRecord(name=region, since=now) for region in order.regions),
