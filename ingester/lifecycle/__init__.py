@@ -21,6 +21,7 @@ version's data.
 
 **What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
+``push_status`` is what the daemons of every region are told of a push.
 
 A controller may be killed between any two steps, and another one goes on from what was kept: hooks
 are called at least once, and regions asked at least once. This room writes no rows and knows no
