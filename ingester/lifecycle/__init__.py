@@ -12,7 +12,8 @@ a push and of each region, ``orders`` who goes before whom. ``record`` is all th
 ``asking`` are the rounds of questions of one step, ``tasks`` what can be due, ``ending`` how a push
 is given up or undone.
 
-**Configuration.** ``settings`` are those of hooks, ``loading`` finds the classes and has them check
+**Configuration.** ``push_config`` reads the file that names the regions, ``settings`` are those of
+hooks, ``loading`` finds the classes and has them check
 their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it,
 and ``hook_metrics`` tells that as metrics.
 

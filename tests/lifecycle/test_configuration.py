@@ -93,7 +93,7 @@ def test_a_key_that_no_hook_knows_is_refused_where_all_say_what_they_know() -> N
 
 
 def test_the_section_on_the_page_is_one_that_is_read() -> None:
-    (section,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[:1]
+    (section,) = re.findall(r"```toml\n(\[hooks\].*?)```", PAGE.read_text(), flags=re.DOTALL)
     settings = hook_settings(tomllib.loads(section)["hooks"])
     assert settings.config_of("shop", "visits") == {"gate.open": "yes"}
     defaults = HookSettings()
