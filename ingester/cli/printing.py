@@ -26,7 +26,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title
         numeric = bool(kept) and all(_is_number(row[index]) for row in kept)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
-        table.add_row(*(Text(shown(value)) for value in row))
+        table.add_row(*(Text(_harmless(shown(value))) for value in row))
     # A file or a pipe has no width; 80 columns would fold what a script wants to read.
     width = None if sys.stdout.isatty() else 100_000
     Console(width=width, highlight=False, soft_wrap=width is not None).print(table)
@@ -62,6 +62,13 @@ def size(value: object) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
+
+
+def _harmless(text: str) -> str:
+    """Return the text with what a terminal would take for an order as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 def _is_number(value: object) -> bool:

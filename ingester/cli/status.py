@@ -8,6 +8,7 @@ from ingester.config.units import parse_duration
 
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, print_table, shown, size
+from .push_rows import HEADINGS, rows_of_pushes
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:
@@ -127,9 +128,22 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     ]
     if tables:
         print_table(["namespace", "table", "version", "in buffer", "in files"], tables, "\ntables")
+    _print_pushes(status)
     problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
     if problems:
         print_table(["at", "problem"], problems, "\nlast errors")
+
+
+def _print_pushes(status: Mapping[str, Any]) -> None:
+    rows = rows_of_pushes(_list(status, "pushes"))
+    if rows:
+        print_table(HEADINGS, rows, "\npushes")
+    reading = _part(status, "push_reading")
+    faults = [(bad.get("path"), bad.get("reason")) for bad in _list(reading, "unreadable")]
+    if reading.get("failure"):
+        faults.append((f"pushes since {shown(reading.get('read_at'))}", reading["failure"]))
+    if faults:
+        print_table(["not read", "because"], faults, "\npushes that are not shown")
 
 
 def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:

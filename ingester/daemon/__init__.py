@@ -10,8 +10,8 @@
 
 ``process`` owns the nurseries: who starts when, who ends whom. HTTP answers from the start on, and
 says that the daemon is not ready. ``assembly`` hands each part the observers that it tells.
-``instrumentation`` is told what the parts did and counts it; ``status_report`` puts together what
-each part tells about itself.
+``instrumentation`` is told what the parts did and counts it; ``push_watch`` reads what the leaders
+of pushes tell; ``status_report`` puts together what each part tells about itself.
 
 No rule about rows stands in this room. Start reading at ``process``, then ``assembly``.
 """

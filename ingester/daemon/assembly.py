@@ -29,6 +29,7 @@ from ingester.buffer import (
 )
 from ingester.config.settings import MemorySettings, ReplicationSettings, Settings
 from ingester.daemon.instrumentation import Instrumentation
+from ingester.daemon.push_watch import PushWatch
 from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
@@ -174,6 +175,7 @@ class Runtime:
         self.garbage_collector = GarbageCollector(
             self.catalog, self.tree, settings, on_run=self.metrics.clean_up_ended
         )
+        self.push_watch = PushWatch(self.store)
 
     def _make_queries(self, settings: Settings) -> None:
         self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)

@@ -94,6 +94,8 @@ class StatusReport:
             streams=runtime.queries.statistics(),
             clean_up=runtime.garbage_collector.statistics(),
             transform=runtime.transforms.statistics(),
+            pushes=runtime.push_watch.pushes(),
+            push_reading=runtime.push_watch.statistics(),
             errors=self._problems(),
         )
 

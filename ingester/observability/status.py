@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from ingester.lifecycle.push_status import PushStatus
 from ingester.observability.logs import Problem
 
 State = Literal["starting", "ready", "stopping", "fenced", "failed"]
@@ -210,6 +211,33 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
 
 
+class SeenPush(PushStatus, frozen=True, kw_only=True):
+    """A push as its leader has told of it last."""
+
+    led: bool
+    """Whether it is under way, and was told within the last minute: else nobody leads it now."""
+    told_s: float
+    """The seconds since it was told, by the store's clock."""
+
+
+class UnreadablePush(msgspec.Struct, frozen=True, kw_only=True):
+    """An object below ``_push_status/`` that is no push status, and why not."""
+
+    path: str
+    reason: str
+
+
+class PushReading(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pushes are read that the daemon shows."""
+
+    read_at: str | None = None
+    failure: str | None = None
+    """Why the last reading failed; ``pushes`` are those of ``read_at`` then."""
+    left_out: int = 0
+    """The number of older pushes that are not shown."""
+    unreadable: list[UnreadablePush] = []
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -224,6 +252,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamStatus
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()
+    pushes: list[SeenPush] = []
+    """The pushes of which this store was told: those under way first, the newest of each first."""
+    push_reading: PushReading = PushReading()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

@@ -11,6 +11,7 @@ class Element {
   append(...children) { this.children.push(...children); }
   replaceChildren(...children) { this.children = children; }
   querySelector() { return null; }
+  querySelectorAll() { return []; }
   get childNodes() { return this.children; }
   get innerHTML() { return text(this); }
   set textContent(value) { this.children = [String(value)]; }

@@ -1,0 +1,170 @@
+"""The pushes that the daemon shows: what their leaders have put into its store about them.
+
+    _push_status/* ─ listed, the newest 50 ─ those that have changed are read ─▶ pushes, for status
+
+Law of this file: it reads, in a thread, and decides nothing. What cannot be read is told by its
+name, and a store that is away leaves what was seen before: neither is in the way of anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from ingester.lifecycle.push_status import FOLDER, PushStatus, decode_push_status
+from ingester.observability.status import PushReading, SeenPush, UnreadablePush
+from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
+
+log = structlog.get_logger(__name__)
+
+SHOWN = 50
+"""So many pushes are shown: those that were told last."""
+MAX_BYTES = 128 * 1024
+"""What is larger is no push status, which has 20 events."""
+UNDER_WAY_S = 2.0
+IDLE_S = 5.0
+"""The pause between two looks, while a push is under way and while none is."""
+LED_S = 60.0
+"""A push that was not told for so long is led by nobody; its leader tells it every 20 s."""
+SETTLED = timedelta(seconds=2)
+"""Stores that know whole seconds only show no change within one."""
+
+
+class Told(NamedTuple):
+    """One object, what is in it, and whether a change of it would be seen in a listing."""
+
+    info: ObjectInfo
+    content: PushStatus | UnreadablePush
+    settled: bool
+
+
+class Look(NamedTuple):
+    """What one look at the store has found; ``told_s`` are the ages of the objects then."""
+
+    told: tuple[Told, ...] = ()
+    told_s: tuple[float, ...] = ()
+    left_out: int = 0
+
+
+class PushReader:
+    """Reads the statuses of pushes, each once. Not thread-safe; its calls block."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[str, Told] = {}
+
+    def look(self) -> Look:
+        """Return the pushes that were told last, the newest first.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        count = 0
+
+        def counted(info: ObjectInfo) -> tuple[object, ...]:
+            nonlocal count
+            count += 1
+            return (info.at, info.path)
+
+        newest = heapq.nlargest(SHOWN, self._store.list(f"{FOLDER}/"), key=counted)
+        now = self._store.now()
+        told = tuple(each for info in newest if (each := self._told(info)) is not None)
+        self._known = {each.info.path: each for each in told}
+        ages = tuple(max(0.0, (now - each.info.at).total_seconds()) for each in told)
+        return Look(told, ages, count - len(newest))
+
+    def _told(self, info: ObjectInfo) -> Told | None:
+        known = self._known.get(info.path)
+        if known is not None and known.settled and known.info == info:
+            return known
+        before = self._store.now()
+        try:
+            content = self._content(info)
+        except NotFound:
+            return None  # it was deleted after the listing
+        return Told(info, content, settled=before - info.at > SETTLED)
+
+    def _content(self, info: ObjectInfo) -> PushStatus | UnreadablePush:
+        name = info.path.removeprefix(f"{FOLDER}/")
+        refuse = partial(UnreadablePush, path=info.path)
+        if info.bytes > MAX_BYTES:
+            return refuse(reason=f"it has {info.bytes} bytes, a push status at most {MAX_BYTES}")
+        try:
+            status = decode_push_status(self._store.get(info.path))
+        except ValueError as exc:
+            return refuse(reason=f"it is no push status: {exc}")
+        if status.push_id != name:
+            return refuse(reason=f"it says that it is of push {status.push_id!r}")
+        return status
+
+
+class PushWatch:
+    """The pushes as they were seen last. On the loop."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._reader = PushReader(store)
+        self._seen = Look()
+        self._seen_at = 0.0
+        self._read_at: str | None = None
+        self._failure: str | None = None
+
+    async def run(self) -> None:
+        """Look at the store again and again, until cancelled."""
+        while True:
+            await self.look()
+            await trio.sleep(UNDER_WAY_S if self._under_way() else IDLE_S)
+
+    async def look(self) -> None:
+        """Look at the store once; where it is away, what was seen before stays."""
+        try:
+            look = partial(trio.to_thread.run_sync, self._reader.look, abandon_on_cancel=True)
+            self._seen = await look()
+        except (StoreError, OSError) as exc:
+            if self._failure is None:
+                log.warning(
+                    "pushes not read, trying again",
+                    store=self._store.url,
+                    error=str(exc),
+                    runbook="store-away",
+                )
+            self._failure = str(exc)
+            return
+        self._failure = None
+        self._seen_at = time.monotonic()
+        self._read_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def pushes(self) -> list[SeenPush]:
+        """Return the pushes: those under way first, and the newest of each first."""
+        passed_s = time.monotonic() - self._seen_at
+        found = [
+            _seen_push(each.content, told_s + passed_s)
+            for each, told_s in zip(self._seen.told, self._seen.told_s, strict=True)
+            if isinstance(each.content, PushStatus)
+        ]
+        return sorted(found, key=lambda push: (push.ended_at is None, push.began_at), reverse=True)
+
+    def statistics(self) -> PushReading:
+        """Return how the reading goes."""
+        contents = (each.content for each in self._seen.told)
+        return PushReading(
+            read_at=self._read_at,
+            failure=self._failure,
+            left_out=self._seen.left_out,
+            unreadable=[each for each in contents if isinstance(each, UnreadablePush)],
+        )
+
+    def _under_way(self) -> bool:
+        return any(push.led for push in self.pushes())
+
+
+def _seen_push(status: PushStatus, told_s: float) -> SeenPush:
+    fields = {name: getattr(status, name) for name in status.__struct_fields__}
+    led = status.ended_at is None and told_s <= LED_S
+    return SeenPush(**fields, led=led, told_s=round(told_s, 3))
