@@ -6,6 +6,7 @@
                           ``expansion`` says how large that will be, before it is made
     keys to be deleted ──▶ ``deletes``: the same, and a mark
     rows of any age ──▶ ``align``: the columns of one schema
+    rows of a Spark frame ──▶ ``carried``: the types in which columns are seen there, and come back
 
 This room is pure: it knows no table, only definitions, and touches neither loop nor file. What it
 lets through fits the table exactly, so that nothing behind it can fail on a value. Start reading at

@@ -1,4 +1,4 @@
-"""Arrow types of a table, the Arrow types that carry them to Spark, and Spark's types.
+"""Spark's types of a table's columns, by the Arrow types that carry them (``schema.carried``).
 
 Law of this file: pure, and no value changes but in its type. What Spark has no type for travels in
 the one that Spark's own Parquet reader gives it:
@@ -14,12 +14,10 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import types as T
 
-_UNSIGNED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-}
+from ingester.schema.carried import carrier as carrier
+from ingester.schema.carried import is_nanoseconds as is_nanoseconds
+from ingester.schema.carried import seen_type as seen_type
+
 _PLAIN = {
     pa.null(): T.NullType(),
     pa.bool_(): T.BooleanType(),
@@ -35,32 +33,6 @@ _PLAIN = {
     pa.timestamp("us"): T.TimestampNTZType(),
     pa.timestamp("us", "UTC"): T.TimestampType(),
 }
-
-
-def carrier(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type in which values of a table's type go to Spark; every value fits."""
-    if kind in _UNSIGNED:
-        return _UNSIGNED[kind]
-    if is_nanoseconds(kind):
-        return pa.int64()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_list(kind):
-        return pa.list_(carrier(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(carrier(kind.key_type), carrier(kind.item_type))
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([pa.field(f.name, carrier(f.type)) for f in fields])
-    return kind
-
-
-def seen_type(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark's users see values of a column: a timestamp, also where
-    nanoseconds are carried."""
-    if is_nanoseconds(kind):
-        return pa.timestamp("us", kind.tz and "UTC")
-    return carrier(kind)
 
 
 def spark_type(kind: pa.DataType) -> T.DataType:
@@ -93,11 +65,6 @@ def spark_schema(fields: list[pa.Field]) -> T.StructType:
         except TypeError as exc:
             raise TypeError(f"column {field.name!r}: {exc}") from exc
     return T.StructType(made)
-
-
-def is_nanoseconds(kind: pa.DataType) -> bool:
-    """True of a timestamp that Spark's timestamps cannot hold exactly."""
-    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def holds_nanoseconds(kind: pa.DataType) -> bool:

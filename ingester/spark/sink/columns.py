@@ -7,13 +7,11 @@ spec makes it anyway. A value that the table's type cannot hold is refused with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from ingester.schema.carried import takes
 from ingester.spark.errors import WriteRefused
-from ingester.spark.read.types import seen_type
 from ingester.spark.versions import arrow_schema
 from persist.parquet.sparse_rows import rows_alone
 from persist.table import TableDefinition
@@ -36,7 +34,7 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
                 f"the table has no column {field.name!r}; it has {', '.join(table.names)}"
             )
         kind = table.field(index).type
-        if not _takes(kind, field.type):
+        if not takes(kind, field.type):
             raise WriteRefused(
                 f"column {field.name!r} is {kind} in the table, and {field.type} in the frame"
             )
@@ -67,43 +65,3 @@ def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if not fields:
         return rows_alone(batch.num_rows)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _takes(kind: pa.DataType, given: pa.DataType) -> bool:
-    """True where values can be brought to the table's type one by one, none of them changed."""
-    seen = seen_type(kind)
-    if _same(seen, given) or pa.types.is_null(given):
-        return True
-    t = pa.types
-    narrower: Sequence[bool] = (
-        t.is_integer(kind) and t.is_integer(given),
-        t.is_integer(kind) and t.is_decimal(given) and given.scale == 0,
-        t.is_float64(kind) and t.is_float32(given),
-        t.is_decimal(kind) and t.is_decimal(given) and given.scale <= kind.scale,
-    )
-    return any(narrower)
-
-
-def _same(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Equal, whatever the fields of lists are called, and however long texts may be."""
-    t = pa.types
-    if t.is_list(kind):
-        return (t.is_list(given) or t.is_large_list(given)) and _same(
-            kind.value_type, given.value_type
-        )
-    if t.is_map(kind):
-        return (
-            t.is_map(given)
-            and _same(kind.key_type, given.key_type)
-            and _same(kind.item_type, given.item_type)
-        )
-    if t.is_struct(kind):
-        if not t.is_struct(given) or kind.num_fields != given.num_fields:
-            return False
-        pairs = [(kind.field(i), given.field(i)) for i in range(kind.num_fields)]
-        return all(mine.name == its.name and _same(mine.type, its.type) for mine, its in pairs)
-    if t.is_string(kind):
-        return bool(t.is_string(given) or t.is_large_string(given))
-    if t.is_binary(kind):
-        return bool(t.is_binary(given) or t.is_large_binary(given))
-    return bool(kind == given)
