@@ -24,6 +24,11 @@ version's data.
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
 ``push_status`` is what the daemons of every region are told of a push.
 
+**Who leads.** ``leading`` is heard of as a push's leader, and takes over what nobody leads;
+``push_folders`` tells from one listing who that is. ``controller`` does so for all pushes of a
+store; ``push_log`` and ``push_metrics`` say what it does, and ``pruning`` deletes what ended long
+ago.
+
 A controller may be killed between any two steps, and another one goes on from what was kept: hooks
 are called at least once, and regions asked at least once. This room writes no rows and knows no
 daemon; it runs where a push runs. Start reading at ``rollout``.

@@ -236,7 +236,7 @@ class PushDriver:
             try:
                 record = requested(record, request.kind, request.reason, now)
             except RequestRefused as exc:
-                record = noted(record, None, f"request refused: {exc}", now)
+                record = noted(record, None, f"request {record.requests} refused: {exc}", now)
         self._keep(record, now)
 
     def _call(self, task: HookTask, job: Job) -> Answer | Result:

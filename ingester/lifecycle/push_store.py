@@ -2,25 +2,29 @@
 
     _pushes/<push id>/<n:020d>            number, controller, token, at, record: the highest counts
     _pushes/<push id>/requests/<n:020d>   kind, reason, at, token: abort, or rollback
+    _pushes/<push id>/leader              see ``leading``; no record depends on it
 
 Law of this file: a record is kept by creating the object behind the newest one, so that of two
 controllers one is told at its next :meth:`HeldPush.save` that the push is no longer its own
-(:class:`Deposed`). Nothing is ever overwritten, and nothing deleted: a controller that was paused
-must find the number that it takes for the next one taken.
+(:class:`Deposed`). Nothing is ever overwritten. Records of pushes that have ended are deleted
+(:mod:`ingester.lifecycle.pruning`), the oldest first, so a controller that was paused for long may
+find the number free that it takes for the next one. Therefore a record counts only where none is
+higher and the one before it is there, and whoever creates one looks at both afterwards.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal, TypeVar
 
 import msgspec
 
 from ingester.lifecycle.record import PushRecord
-from persist.store import AlreadyExists, NotFound, ObjectStore, StoreRetry, retry
+from persist.store import AlreadyExists, NotFound, ObjectStore, StoreError, StoreRetry, retry
 
 PUSH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 FOLDER = "_pushes"
@@ -87,13 +91,13 @@ class HeldPush:
         """Keep the record that follows; when this returns it survives whatever happens.
 
         Raises:
-            Deposed: another controller has taken the push over; nothing was kept.
+            Deposed: another controller has taken the push over, which goes on from its own record.
             StoreUnavailable: whether it was kept is unknown; take the push over again.
         """
         self._saved = self._pushes.keep(self._saved.number + 1, self._controller, record, now)
 
     def check(self) -> None:
-        """Raise :class:`Deposed` if another controller has taken the push over by now."""
+        """Raise :class:`Deposed` if another controller has the push by now, or it is pruned."""
         self._pushes.check_newest(self.record.push_id, self._saved.number)
 
     def requests(self) -> list[Request]:
@@ -144,10 +148,11 @@ class PushStore:
             PushNotFound: there is none.
             PushDamaged: the newest one cannot be read.
         """
-        numbers = self._numbers(_folder(push_id))
-        if not numbers:
+        folder = _folder(push_id)
+        numbers = self.numbers(push_id)
+        if not numbers or not self._follows(folder, numbers):
             raise PushNotFound(f"{self._store.url} has no push {push_id!r}")
-        return self._read(_path(_folder(push_id), numbers[-1]), _saved)
+        return self._read(_path(folder, numbers[-1]), _saved)
 
     def ids(self) -> Iterator[str]:
         """Yield the ids of all pushes, in the order of their names."""
@@ -189,21 +194,45 @@ class PushStore:
         """Create the object of that number.
 
         Raises:
-            Deposed: another controller has created it.
+            Deposed: another controller has created it, or one above it, or the push is pruned.
         """
         saved = Saved(
             number=number, controller=controller, token=uuid.uuid4().hex, at=now, record=record
         )
+        folder = _folder(record.push_id)
         try:
-            self._create(_path(_folder(record.push_id), number), msgspec.json.encode(saved))
+            self._create(_path(folder, number), msgspec.json.encode(saved))
         except AlreadyExists:
             raise Deposed(f"push {record.push_id}: record {number} is another one's") from None
+        there = self._numbers(folder, max(number - 2, 0))
+        if there[-1:] != [number]:
+            raise Deposed(f"push {record.push_id}: there are records above {number}, another one's")
+        if not self._follows(folder, there):
+            # Nobody counts it; it goes here, or when pushes are pruned the next time.
+            with suppress(StoreError):
+                self._store.delete(_path(folder, number))
+            raise Deposed(f"push {record.push_id} has ended long ago, and its records are gone")
         return saved
 
     def check_newest(self, push_id: str, number: int) -> None:
-        """Raise :class:`Deposed` if there is a record with a higher number."""
-        if self._numbers(_folder(push_id), number):
-            raise Deposed(f"push {push_id}: there are records after {number}, which are another's")
+        """Raise :class:`Deposed` unless the record of this number is there, and none above it."""
+        there = self._numbers(_folder(push_id), number - 1)
+        if there != [number]:
+            above = "is gone" if not there else f"is followed by {there[-1]}, another one's"
+            raise Deposed(f"push {push_id}: record {number} {above}")
+
+    def numbers(self, push_id: str) -> list[int]:
+        """Return the numbers of the push's records, in ascending order."""
+        return self._numbers(_folder(push_id))
+
+    def _follows(self, folder: str, numbers: Sequence[int]) -> bool:
+        """Whether the last record is the first one, or the one before it is there as well."""
+        before = numbers[-1] - 1
+        if before == 0 or before in numbers:
+            return True
+        # A listing may pass by what is created while it goes on: looked for by its name.
+        path = _path(folder, before)
+        return retry(lambda: self._store.exists(path), self._policy) is not None
 
     def _create(self, path: str, data: bytes) -> None:
         """Create an object; one of the same bytes is this call's own, whose answer was lost."""
