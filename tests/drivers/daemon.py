@@ -171,8 +171,10 @@ class Launch:
             name.startswith(_FOR_STARTS) and name != "PYTHONPATH" for name in self.environment
         )
         with self.stderr_file.open("ab") as stderr:
-            if self.warm and self.command is COMMAND and self.root == ROOT and not cold:
-                return warm().popen(["serve", *arguments], environment, self.root, stderr)
+            python, option, *rest = self.command
+            modules = (python, option) == (sys.executable, "-m")
+            if self.warm and modules and self.root == ROOT and not cold:
+                return warm().popen([*rest, *arguments], environment, self.root, stderr)
             return subprocess.Popen(
                 [*self.command, *arguments],
                 stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from typing import Any, NoReturn
 _PARENT_DEATH_SIGNAL = 1
 _SHELL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP)
 _MOST_BYTES = 1 << 20
+_TUNABLES = os.environ.get("GLIBC_TUNABLES", "")
 
 
 def serve(descriptor: int) -> None:
@@ -89,11 +91,9 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
         os.environ.update(order["environment"])
         os.chdir(order["cwd"])
         sys.path[:0] = filter(None, order["environment"].get("PYTHONPATH", "").split(os.pathsep))
-        sys.argv = ["ingester", *order["arguments"]]
-        from ingester.cli import run
-
+        sys.argv = order["arguments"]
         try:
-            run(order["arguments"])
+            _run_module(*order["arguments"])
             code = 0
         except SystemExit as exc:
             code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
@@ -106,6 +106,18 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def _run_module(name: str, *arguments: str) -> None:
+    """As ``python -m`` would."""
+    if name == "ingester":
+        from ingester.cli import run
+
+        run(arguments)
+        return
+    # The heap has its huge pages: a daemon has no reason to start its program anew.
+    os.environ.setdefault("GLIBC_TUNABLES", _TUNABLES)
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _end_with(parent: int) -> None:

@@ -1,11 +1,11 @@
 """Processes of `ingester` that find everything imported: a start takes longest to import.
 
-    process = warm().popen(["serve", …], environment, cwd, stderr)
+    process = warm().popen(["ingester", "serve", …], environment, cwd, stderr)
 
 A helper (``forking``) imports all modules and then forks for each start. What it forks is
 handed to this process (it becomes its child, as Linux lets "subreapers" have them), so it is killed
 and waited for as if it had been started here; from its first line on it runs what ``python -m
-ingester`` would.
+ingester``, or ``python -m`` another module, would.
 
 Cold starts, with an interpreter of their own, are what the demo, the README's tour, the benchmarks
 and the campaigns see.
@@ -137,7 +137,7 @@ class Warm:
     def popen(
         self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, stderr: Any
     ) -> _Forked:
-        """``python -m ingester`` with these arguments; its standard output is a pipe."""
+        """``python -m`` with these arguments, a module first; its standard output is a pipe."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing:
             pid = self._fork(
@@ -154,13 +154,14 @@ class Warm:
         stdin: bytes = b"",
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[bytes]:
-        """The finished command, with what it said."""
+        """The finished command, ``ingester`` with these arguments, with what it said."""
         with (
             _temporary(stdin) as given,
             _temporary() as out,
             _temporary() as err,
         ):
-            process = _Forked(self._fork(arguments, environment, cwd, (given, out, err)))
+            command = ["ingester", *arguments]
+            process = _Forked(self._fork(command, environment, cwd, (given, out, err)))
             try:
                 code = process.wait(timeout_s)
             finally:
