@@ -19,7 +19,7 @@ Followers come by ``live_feed``: a call waits there on an event and then has an 
 ``live_tail`` takes of buffers, and of those that were let go a while ago; ``live_position`` says
 whether all is there that is asked for, ``live_takeover`` whether rows went to another daemon,
 ``live_groups`` how much of it makes an answer, cut between two operations, and ``live_reader``
-reads it.
+reads it. ``live_followers`` knows who calls, and tells which versions of a table are coming.
 
 A reader holds positions and no rows between two parts; one of a keyed table also holds the keys of
 its buffered rows, and merged rows where they are few or the disk does not take them; all of that

@@ -21,6 +21,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, StaleVersion, Stopping, TooManyStreams
+from ingester.query.live_followers import Coming, LiveFollowers
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
 from ingester.query.live_tail import LiveTails
@@ -105,7 +106,8 @@ class LiveFeed:
         self._tails = tails
         self._refresh_s = refresh_s
         self._stopping = False
-        self._moved: dict[tuple[TableBuffer, int], bool] = {}
+        self.followers = LiveFollowers()
+        self._moved: dict[tuple[TableBuffer, int, int], bool] = {}
         """Whether an origin went elsewhere between a version and the start."""
         self._followed: dict[TableBuffer, _Followed] = {}
         self._calls: dict[trio.CancelScope, Callable[[], bool]] = {}
@@ -150,6 +152,10 @@ class LiveFeed:
         Raises:
             InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
+        with self.followers.calling(table.key, ticket.follower, is_gone):
+            await self._wait(table, ticket, is_gone)
+
+    async def _wait(self, table: TableBuffer, ticket: Ticket, is_gone: Callable[[], bool]) -> None:
         await self._queries.version_tail.check_current(table, ticket)
         await self._check_version(table, ticket.version)
         after = self._start(table, ticket)
@@ -165,12 +171,31 @@ class LiveFeed:
         version = _told(ticket)
         version = table.state.version if version == NO_VERSION else version
         wait_s = DEFAULT_WAIT_S if ticket.wait_s is None else ticket.wait_s
-        if wait_s and not followed.is_due(after, version, self._pulse_s()):
+        before = self._told_of(table)
+
+        def is_due() -> bool:
+            other = self._told_of(table) != before
+            return other or followed.is_due(after, version, self._pulse_s())
+
+        if wait_s and not is_due():
             with self._place(followed, wait_s, is_gone):
-                while not followed.is_due(after, version, self._pulse_s()):
+                while not is_due():
                     if self._stopping:
                         raise Stopping("the daemon is stopping", retry_after_s=1.0)
                     await followed.change(after, self._pulse_s())
+
+    def prepare(self, table: TableBuffer, version: Coming) -> None:
+        """Have the table's followers prepare a version, unless it counts already.
+
+        Raises:
+            InvalidRequest: It is none, or nobody's.
+        """
+        self.followers.prepare(table.key, version)
+        self._version_changed(table)  # what counts already is not coming
+
+    def _told_of(self, table: TableBuffer) -> tuple[object, ...]:
+        """What whoever waits is told of at once, beside rows and manifest versions."""
+        return (table.state.table_version, self.followers.coming(table.key))
 
     def answer(self, table: TableBuffer, ticket: Ticket) -> AnswerStream:
         """Open the answer of now. Any thread.
@@ -228,7 +253,7 @@ class LiveFeed:
         if after.epoch == own.epoch or told >= opened_at:
             return
         since = max(told, 1)
-        asked = (table, since)
+        asked = (table, table.state.table_version, since)
         if asked not in self._moved:
             manifest = self._catalog.manifest(table.key)
             self._moved[asked] = await self._catalog.commits.read(
@@ -279,6 +304,7 @@ class LiveFeed:
 
     def _version_changed(self, table: TableBuffer) -> None:
         self._tails.opened(table)
+        self.followers.switched(table.key, table.state.table_version)
         followed = self._followed.get(table)
         if followed is not None:
             followed.tell()

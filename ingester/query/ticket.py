@@ -31,6 +31,20 @@ class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     ingester_id: str | None = None
 
 
+class AskedBy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The follower that asks, where it can prepare table versions that are coming.
+
+    Attributes:
+        name: Tells it from others of the table.
+        table_version: The one that its readers see.
+        prepared: Others of which it has a copy.
+    """
+
+    name: str
+    table_version: int
+    prepared: list[int] = []
+
+
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One query over one table; only namespace and table are required."""
 
@@ -44,6 +58,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     table_version: int | None = None
     after: After | None = None
     wait_s: float | None = None
+    follower: AskedBy | None = None
 
     @property
     def tells_changes(self) -> bool:
@@ -52,6 +67,8 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 _FLIGHT_SQL = b"type.googleapis.com/arrow.flight.protocol.sql."
+MAX_NAME_BYTES = 256
+MAX_PREPARED = 64
 MAX_WAIT_S = 30
 DEFAULT_WAIT_S = 10.0
 """The time that a call of scope ``live`` waits for something new, in seconds."""
@@ -97,7 +114,7 @@ def parse_ticket(body: bytes) -> Ticket:
 
 def _check_live(ticket: Ticket) -> None:
     if ticket.scope != "live":
-        for name in ("after", "wait_s"):
+        for name in ("after", "wait_s", "follower"):
             if getattr(ticket, name) is not None:
                 raise InvalidRequest(f"ticket: {name} is for scope 'live' only")
         return
@@ -108,6 +125,18 @@ def _check_live(ticket: Ticket) -> None:
     after = ticket.after
     if after is not None and (after.epoch < 0 or after.sequence < 0):
         raise InvalidRequest("ticket: after: epoch and sequence are not below 0")
+    if ticket.follower is not None:
+        _check_follower(ticket.follower)
+
+
+def _check_follower(follower: AskedBy) -> None:
+    if not 0 < len(follower.name.encode()) <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"ticket: follower: name must have 1 to {MAX_NAME_BYTES} bytes")
+    if len(follower.prepared) > MAX_PREPARED:
+        raise InvalidRequest(f"ticket: follower: more than {MAX_PREPARED} versions are prepared")
+    for version in (follower.table_version, *follower.prepared):
+        if version < 1:
+            raise InvalidRequest(f"ticket: follower: {version} is below 1, the first version")
 
 
 def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:

@@ -206,7 +206,7 @@ def check_table_version(table: TableBuffer, ticket: Ticket) -> None:
     )
     if ticket.scope == "live":
         # Not stale: a newer manifest version of the one that it follows does not help it.
-        raise InvalidRequest(message)
+        raise InvalidRequest(message, details={"table_version": now})
     raise _stale(table, message)
 
 

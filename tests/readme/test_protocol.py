@@ -168,6 +168,12 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     sent, shown = EXAMPLES["checkpoint_delete"]
     assert unlike([shown], act(client, "checkpoint_delete", sent)) == []
     assert act(client, "origins", {"origin": "nobody"}) == []
+    sent, shown = EXAMPLES["followers_prepare"]
+    assert act(client, "followers_prepare", sent) == [shown]
+    told = get(client, one("A ticket of a follower that prepares versions")).schema.metadata
+    assert json.loads(told[b"coming"]) == one("The field coming of a live answer's metadata")
+    sent, shown = EXAMPLES["followers"]
+    assert act(client, "followers", sent) == [shown]
     (by_action,) = act(client, "status", one("status"))
     assert by_action.keys() == one("GET /api/status").keys()
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, NotAvailable
 from ingester.observability.status import OriginStatus
+from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
 from ingester.server.flight.requests import (
@@ -25,6 +26,8 @@ from ingester.server.flight.requests import (
     CheckpointsBody,
     CreateTableBody,
     EmptyBody,
+    FollowersBody,
+    FollowersPrepareBody,
     OriginsBody,
     PersistBody,
     TableBody,
@@ -198,6 +201,18 @@ async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
     ]
 
 
+async def _followers(services: Services, body: FollowersBody) -> Objects:
+    table = await services.catalog.open(body.namespace, body.table)
+    return [msgspec.to_builtins(each) for each in await services.live.followers.listed(table.key)]
+
+
+async def _prepare_followers(services: Services, body: FollowersPrepareBody) -> Objects:
+    table = await services.catalog.open(body.namespace, body.table)
+    await services.catalog.refresh(table, -1.0)
+    services.live.prepare(table, Coming(body.table_version, body.push_id))
+    return [msgspec.structs.asdict(each) for each in services.live.followers.coming(table.key)]
+
+
 ACTIONS: dict[str, Action] = {
     "create_table": Action("Create a table", CreateTableBody, _create_table),
     "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
@@ -209,6 +224,10 @@ ACTIONS: dict[str, Action] = {
     "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),
     "checkpoint_delete": Action("Delete a source's state", CheckpointBody, _delete_checkpoint),
     "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints),
+    "followers": Action("Who follows a table, and what of it", FollowersBody, _followers),
+    "followers_prepare": Action(
+        "Have followers prepare a version that is coming", FollowersPrepareBody, _prepare_followers
+    ),
     "status": Action("What /api/status has", EmptyBody, _status),
 }
 

@@ -69,6 +69,8 @@ def answer_ticket(
         metadata["position"] = _encode(position).decode()
         metadata["more"] = "true" if stream.snapshot.more else "false"
         metadata["rows_behind"] = str(stream.snapshot.rows_behind)
+        if coming := services.live.followers.coming(stream.table):
+            metadata["coming"] = _encode(coming).decode()
     schema = stream.selection.schema.with_metadata(metadata)
     return fl.GeneratorStream(schema, _batches(context, services, stream, began))
 

@@ -117,6 +117,22 @@ class CheckpointsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str | None = None
 
 
+class FollowersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``followers``."""
+
+    namespace: str
+    table: str
+
+
+class FollowersPrepareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``followers_prepare``: the version that a push makes."""
+
+    namespace: str
+    table: str
+    table_version: int
+    push_id: str
+
+
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``status``, which takes nothing."""
 
