@@ -25,8 +25,9 @@ decides whether the proposal still holds. ``claims`` gives each start its epoch.
 shorter ways to read.
 
 **Versions of a table.** Each has a manifest of its own. ``table_versions`` says which there are and
-which counts, ``switching`` goes from one to another and back, ``importing`` is what goes along, and
-``version_gc`` deletes those that will not count again.
+which counts, ``switching`` goes from one to another and back, ``importing`` is what goes along,
+``forbidding`` keeps one from being switched to, and ``version_gc`` deletes those that will not
+count again.
 
 **Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
 that is kept. ``errors`` are sorted by who has to act.
@@ -86,6 +87,7 @@ from persist.manifest.errors import TableVersionNotKept as TableVersionNotKept
 from persist.manifest.errors import UploadExpired as UploadExpired
 from persist.manifest.errors import VersionNotKept as VersionNotKept
 from persist.manifest.errors import VersionSealed as VersionSealed
+from persist.manifest.forbidding import forbid_switch as forbid_switch
 from persist.manifest.gc import CleanUp as CleanUp
 from persist.manifest.gc import Deleted as Deleted
 from persist.manifest.gc import carry_out as carry_out

@@ -2,7 +2,7 @@
 
     <namespace>/<table>/_current/<n:020d>              which table version counts
     <namespace>/<table>/_versions/<N:020d>             whose number N of a table version is
-    <namespace>/<table>/_versions/<N:020d>.gone        that one is given up, and may be deleted
+    <namespace>/<table>/_versions/<N>.<n>.gone         it was given up after switch n of the table
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
@@ -27,6 +27,7 @@ _ENTRY = re.compile(
     r"|_(?P<uid>[0-9A-Za-z-]+)\.(?P<kind>changelog|snapshot))"
 )
 _NUMBER = re.compile(r"[0-9]{20}")
+_GONE = re.compile(r"(?P<version>[0-9]{20})\.(?P<switch>[0-9]{20})\.gone")
 _CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
 
 
@@ -78,6 +79,18 @@ def numbered(folder: str, number: int) -> str:
 def parse_number(name: str) -> int | None:
     """The number that such an object's name says; None for a foreign one."""
     return int(name) if _NUMBER.fullmatch(name) is not None else None
+
+
+def gone_path(namespace: str, table: str, version: int, switch: int) -> str:
+    """The word that a table version was given up when that switch was the last."""
+    claimed = numbered(claimed_folder(namespace, table), version)
+    return f"{claimed}.{switch:0{DIGITS}d}.gone"
+
+
+def parse_gone(name: str) -> tuple[int, int] | None:
+    """The version and the switch that such an object's name says; None for a foreign one."""
+    match = _GONE.fullmatch(name)
+    return None if match is None else (int(match["version"]), int(match["switch"]))
 
 
 def commit_path(folder: str, version: int) -> str:

@@ -7,7 +7,8 @@
 Law of this file: each step is done once, whoever does it and however often. All three carry the
 number n, which is the next after the switch that was the last when this one began: a process that
 slept through other switches finds a higher number, and does nothing. Whatever can refuse a switch
-refuses it before the seal, on the very state that is sealed; so what is sealed can be finished.
+refuses it before the seal, on the very state that is sealed; so what is sealed can be finished. A
+version that was given up meanwhile is refused there, too (``forbidding``).
 
 What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
 written before the seal is a duplicate behind it, too. A rollback takes the rows along that were
@@ -213,6 +214,8 @@ def _seal(move: _Move) -> TableState:
             raise VersionSealed(state.sealed)
         if state.switch >= sealed.switch:
             raise move.over
+        # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
+        check_kept(move.store, move.namespace, move.table, sealed.next)
         if (reason := clash(state, new)) is not None:
             raise move.refused(reason)
         if sealed.carry and (reason := _cannot_carry(move, state)) is not None:

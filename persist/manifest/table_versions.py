@@ -3,21 +3,23 @@
     claim_version(store, …, push_id)     a number that no other push gets
     switches(store, …)                   which version counted, one after another; the last one does
     list_versions(store, …)              what there is of each, and what of it
-    give_up_version(store, …, version)   it will never count, and may be deleted
+    give_up_version(store, …, version)   it will not count any more, and may be deleted
 
 A table version has a manifest and data of its own, below ``<namespace>/<table>/v<N>/``. The one
 that counts is said by the highest number under ``_current/``; none means version 1.
 
 Law of this file: each object here is created once, under a condition, and never changed, so that of
 two who want the same number one has it for ever. A number is never used twice: what claims it stays
-when the version itself is deleted. Foreign objects are refused by name: a reader that skipped them
-might show a version that does not count.
+when the version itself is deleted. A version is given up as of the last switch that was known then;
+a later one to it, which had passed its seal, makes that void. Foreign objects are refused by name:
+a reader that skipped them might show a version that does not count.
 """
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -28,14 +30,14 @@ from persist.manifest.errors import ManifestDamaged, SwitchRefused, TableVersion
 from persist.manifest.paths import (
     claimed_folder,
     current_folder,
+    gone_path,
     numbered,
     parse_entry,
+    parse_gone,
     parse_number,
     version_folder,
 )
 from persist.store import AlreadyExists, NotFound, ObjectStore
-
-_GONE = ".gone"
 
 _T = TypeVar("_T")
 
@@ -70,11 +72,15 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table version that will not count any more, since when, and why."""
+    """A table version that will not count any more, since when, and why.
+
+    ``switch``: the number of the last switch at that time. It is void where a later one went there.
+    """
 
     table_version: int
     at: str
     why: str
+    switch: int = 0
 
 
 class TableVersion(msgspec.Struct, frozen=True):
@@ -185,17 +191,20 @@ def give_up_version(
 ) -> None:
     """Say that a table version will not count: its push was given up. Twice is fine.
 
+    A switch to it that has passed its seal, or that looked before this, still takes effect:
+    ``forbid_switch`` is for who has to know.
+
     Raises:
         SwitchRefused: It counts.
     """
-    if current_version(store, namespace, table) == version:
+    number, last = last_switch(store, namespace, table)
+    if last.table_version == version:
         raise SwitchRefused(namespace, table, version, "it counts, and cannot be given up")
-    gone = Gone(version, store.now().isoformat(), why)
-    path = numbered(claimed_folder(namespace, table), version) + _GONE
-    try:
-        store.create(path, msgspec.json.encode(gone))
-    except AlreadyExists:
+    if read_gone(store, namespace, table, version) is not None:
         return
+    gone = Gone(version, store.now().isoformat(), why, number)
+    with suppress(AlreadyExists):
+        store.create(gone_path(namespace, table, version, number), msgspec.json.encode(gone))
 
 
 def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableVersion]:
@@ -222,7 +231,7 @@ def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableV
             committed=version in committed,
             claim=claims.get(version),
             switched_at=last.get(version),
-            gone=read_gone(store, namespace, table, version),
+            gone=read_gone(store, namespace, table, version, done),
         )
         for version in sorted(numbers | committed)
     ]
@@ -244,21 +253,41 @@ def is_committed(store: ObjectStore, namespace: str, table: str, version: int) -
     return any(entry is not None and entry.kind == "commit" for entry in entries)
 
 
-def read_gone(store: ObjectStore, namespace: str, table: str, version: int) -> Gone | None:
-    """The word that a table version was given up or deleted; None where there is none."""
-    path = numbered(claimed_folder(namespace, table), version) + _GONE
-    return None if store.exists(path) is None else _read(store, path, Gone)
+def read_gone(
+    store: ObjectStore,
+    namespace: str,
+    table: str,
+    version: int,
+    done: Sequence[NumberedSwitch] | None = None,
+) -> Gone | None:
+    """The word that a table version was given up or deleted; None where there is none that holds.
+
+    Args:
+        done: All switches, where they are known.
+    """
+    folder, found = claimed_folder(namespace, table), None
+    for info in store.list(folder, numbered(folder, version)):
+        named = parse_gone(posixpath.basename(info.path))
+        if named is None or named[0] != version:
+            break
+        found = info.path
+    if found is None:
+        return None
+    gone = _read(store, found, Gone)
+    done = switches(store, namespace, table) if done is None else done
+    later = (each.switch for each in done if each.number > gone.switch)
+    return None if any(switch.table_version == version for switch in later) else gone
 
 
 def _claims(store: ObjectStore, folder: str) -> dict[int, Claim]:
     claims = {}
     for info in store.list(folder):
         name = posixpath.basename(info.path)
-        number = parse_number(name.removesuffix(_GONE))
-        if number is None:
-            raise ManifestDamaged(info.path, 0, "", "it is no claim of a table version; move it")
-        if not name.endswith(_GONE):
+        number = parse_number(name)
+        if number is not None:
             claims[number] = _read(store, info.path, Claim)
+        elif parse_gone(name) is None:
+            raise ManifestDamaged(info.path, 0, "", "it is no claim of a table version; move it")
     return claims
 
 

@@ -4,7 +4,7 @@
     deleted     marked, or given up, longer than the grace period ago
 
 Law of this file: a version that is marked cannot be switched to any more, and its objects go only a
-grace period later: whoever was reading it, or about to switch to it, is done by then. The version
+grace period later: whoever was reading it is done by then. The version
 that counts, and the one that a seal names, are never deleted. It may end at any step and be run
 again, by anybody, also by two at the same time.
 """
@@ -19,13 +19,13 @@ import msgspec
 
 from persist.manifest.actions import is_before
 from persist.manifest.errors import TableNotFound
+from persist.manifest.forbidding import forbid_switch
 from persist.manifest.gc import Deleted
 from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
 from persist.manifest.reading import Manifest
 from persist.manifest.table_versions import (
     Switch,
     TableVersion,
-    give_up_version,
     last_switch,
     list_versions,
     switches,
@@ -89,8 +89,11 @@ def clean_up_versions(
     }
     deleted = {version: infos for version, infos in objects.items() if infos}
     if not dry_run:
-        for version in marked:
-            give_up_version(store, namespace, table, version, "replaced")
+        marked = [
+            version
+            for version in marked
+            if not forbid_switch(store, namespace, table, version, "replaced")
+        ]
         # Once more: a process that slept since it looked could have switched to one of them.
         kept = _kept(store, namespace, table, done, 0)
         deleted = {version: infos for version, infos in deleted.items() if version not in kept}

@@ -53,6 +53,30 @@ class KillingStore:
         return self._change(self._inner.create, path, data)
 
 
+class PausingStore:
+    """Passes everything on; before its n-th call, of whatever kind, others do something."""
+
+    def __init__(self, inner: ObjectStore, at: int, meanwhile: Callable[[], object]) -> None:
+        self._inner = inner
+        self._left = at
+        self._meanwhile = meanwhile
+        self.paused = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self.paused = True
+                self._meanwhile()
+            return found(*arguments)
+
+        return call
+
+
 PUSHER = WriterIdentity("pusher", "run", 1)
 
 

@@ -13,11 +13,13 @@ from s3fs import S3FileSystem
 
 from persist.store import ObjectStore, open_store
 from persist.store.generic import FsspecStore
+from tests.drivers.memory_store import MemoryStore
 from tests.drivers.s3_server import S3Server
 
 BUCKET = "contract-bucket"
 KINDS = [
     "local",
+    "memory",
     pytest.param("s3", marks=pytest.mark.s3),
     pytest.param("fsspec", marks=pytest.mark.s3),
 ]
@@ -40,6 +42,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     prefix = uuid.uuid4().hex
     if request.param == "local":
         return open_store(f"file://{tmp_path}/the store")
+    if request.param == "memory":
+        return MemoryStore()
     if request.param == "given-s3":
         return open_store(f"s3://{os.environ['INGESTER_TEST_S3_BUCKET']}/{prefix}", **_given())
     server: S3Server = request.getfixturevalue("s3_server")
