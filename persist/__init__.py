@@ -13,6 +13,9 @@ the files of that, whatever is committed or cleaned up meanwhile. It also says u
 of which log a partition is in files, who writes under which epoch, and what a client has written
 before: so a restart replays nothing twice, and a process that was replaced cannot commit.
 
+**Versions of a table as a whole.** ``switching`` makes another one count, and goes back, while rows
+come in.
+
 **The way of files to rows.** ``predicate`` tells by bounds which files and row groups cannot have a
 row that a filter asks for; ``parquet`` checks a file's footer before Arrow sees it, and decodes
 what is left. ``exports`` are lists of files for readers that do not know the manifest.

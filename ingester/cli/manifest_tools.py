@@ -25,11 +25,8 @@ from persist.manifest import (
     Retention,
     TableVersion,
     Verification,
-    VersionRetention,
-    VersionsCleaned,
     check_kept,
     clean_up,
-    clean_up_versions,
     kept_versions,
     list_tables,
     list_versions,
@@ -38,6 +35,7 @@ from persist.manifest import (
 from persist.manifest import verify as verify_manifest
 from persist.parquet.footer import DataFile, read_footer
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
+from persist.switching import VersionRetention, VersionsCleaned, clean_up_versions
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .manifest_facts import state_facts, version_facts

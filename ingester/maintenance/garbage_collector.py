@@ -29,13 +29,12 @@ from persist.manifest import (
     Removals,
     Retention,
     VersionNotKept,
-    VersionRetention,
     carry_out,
-    clean_up_versions,
     plan_clean_up,
     write_due_snapshot,
 )
 from persist.store import StoreError
+from persist.switching import VersionRetention, clean_up_versions
 from persist.table import TableKey
 
 log = structlog.get_logger(__name__)

@@ -28,9 +28,10 @@ from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.orphan_log import OrphanLog
-from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch, load_current
+from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.store import NotFound, ObjectStore
+from persist.switching import load_current
 from wal import DirectoryLock
 from wal.lock import LOCK_NAME
 

@@ -47,11 +47,11 @@ from persist.manifest import (
     commit,
     current_version,
     last_switch,
-    load_current,
     undisturbed,
     unmoved,
 )
 from persist.store import ObjectStore, StoreError, StoreRetry, StoreUnavailable, retry_async
+from persist.switching import load_current
 from persist.table import TableKey
 
 log = structlog.get_logger(__name__)

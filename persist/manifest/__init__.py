@@ -6,7 +6,7 @@
     clean_up(manifest, Retention(…))                            delete what no kept version needs
     claim_epoch(store, ingester_id, …)                          a new epoch at each start
     list_tables(store)
-    claim_version, switch_version, roll_back, finish_switch     versions of the table as a whole
+    claim_version, list_versions, last_switch                   versions of the table as a whole
 
 A version is a changelog of actions under a unique id, and a commit that says whose changelog it is.
 Two processes that both believe they make version 42 write two changelogs; the one whose commit is
@@ -25,9 +25,7 @@ decides whether the proposal still holds. ``claims`` gives each start its epoch.
 shorter ways to read.
 
 **Versions of a table.** Each has a manifest of its own. ``table_versions`` says which there are and
-which counts, ``switching`` goes from one to another and back, ``importing`` is what goes along,
-``forbidding`` keeps one from being switched to, and ``version_gc`` deletes those that will not
-count again.
+which counts; ``persist.switching`` goes from one to another and back.
 
 **Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
 that is kept. ``errors`` are sorted by who has to act.
@@ -87,7 +85,6 @@ from persist.manifest.errors import TableVersionNotKept as TableVersionNotKept
 from persist.manifest.errors import UploadExpired as UploadExpired
 from persist.manifest.errors import VersionNotKept as VersionNotKept
 from persist.manifest.errors import VersionSealed as VersionSealed
-from persist.manifest.forbidding import forbid_switch as forbid_switch
 from persist.manifest.gc import CleanUp as CleanUp
 from persist.manifest.gc import Deleted as Deleted
 from persist.manifest.gc import carry_out as carry_out
@@ -120,11 +117,6 @@ from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
 from persist.manifest.state import Lineage as Lineage
 from persist.manifest.state import TableState as TableState
-from persist.manifest.switching import finish_switch as finish_switch
-from persist.manifest.switching import load_current as load_current
-from persist.manifest.switching import roll_back as roll_back
-from persist.manifest.switching import rollback_target as rollback_target
-from persist.manifest.switching import switch_version as switch_version
 from persist.manifest.table_versions import Claim as Claim
 from persist.manifest.table_versions import Gone as Gone
 from persist.manifest.table_versions import NumberedSwitch as NumberedSwitch
@@ -139,6 +131,3 @@ from persist.manifest.table_versions import list_versions as list_versions
 from persist.manifest.table_versions import switches as switches
 from persist.manifest.verifying import Verification as Verification
 from persist.manifest.verifying import verify as verify
-from persist.manifest.version_gc import VersionRetention as VersionRetention
-from persist.manifest.version_gc import VersionsCleaned as VersionsCleaned
-from persist.manifest.version_gc import clean_up_versions as clean_up_versions

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Checkpoint, Client
-from persist.manifest import switch_version
 from persist.store import open_store
+from persist.switching import switch_version
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import push_some

@@ -20,8 +20,8 @@ from ingester.client import (
 )
 from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
 from ingester.client.trio_client import TrioClient
-from persist.manifest import switch_version
 from persist.store import open_store
+from persist.switching import switch_version
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import push_some

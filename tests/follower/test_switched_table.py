@@ -9,8 +9,8 @@ import pytest
 from ingester.client import Client
 from ingester.client.errors import ClientError
 from ingester.client.follower import FollowedTable, Follower, FollowOptions
-from persist.manifest import switch_version
 from persist.store import open_store
+from persist.switching import switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import push_some
 from tests.drivers.waiting import until

@@ -16,17 +16,11 @@ from ingester.dml.origin_record import encode_opened, encode_origins
 from ingester.dml.part import Part
 from ingester.dml.record import LoggedSchema, TableRows, encode_operation, encode_schema
 from ingester.dml.transaction_record import head_of
-from persist.manifest import (
-    Manifest,
-    Proposal,
-    commit,
-    roll_back,
-    switch_version,
-    write_snapshot,
-)
+from persist.manifest import Manifest, Proposal, commit, write_snapshot
 from persist.parquet.encode import encode
 from persist.partitioning import PartitionSpec
 from persist.store import open_store
+from persist.switching import roll_back, switch_version
 from persist.table import TableDefinition
 from tests.fuzz.raw_flight import ipc_stream
 from tests.persist.manifest.samples import DEFINITION as SMALL

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from persist.manifest import list_versions, switch_version
+from persist.manifest import list_versions
 from persist.store import open_store
+from persist.switching import switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import push_some
 from tests.drivers.s3_server import S3Server

@@ -13,16 +13,9 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from persist.manifest import (
-    Checkpoint,
-    Manifest,
-    Proposal,
-    WriterIdentity,
-    commit,
-    roll_back,
-    switch_version,
-)
+from persist.manifest import Checkpoint, Manifest, Proposal, WriterIdentity, commit
 from persist.store import open_store
+from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import push_some
 from tests.drivers.waiting import until

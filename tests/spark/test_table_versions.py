@@ -14,8 +14,9 @@ from ingester.spark.errors import RequestRefused, StreamUnsuitable, WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.source.source import IngesterSource
 from ingester.spark.versions import ReadAllAvailable
-from persist.manifest import Manifest, TableVersionNotKept, give_up_version, switch_version
+from persist.manifest import Manifest, TableVersionNotKept, give_up_version
 from persist.store import open_store
+from persist.switching import switch_version
 from persist.table import TableKey
 from tests.drivers.pushing import push_some
 from tests.drivers.wire import numbers, persist, put

@@ -14,15 +14,15 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.recovery.adopt import adopt
-from persist.manifest import (
-    Manifest,
+from persist.manifest import Manifest
+from persist.store import ObjectStore, open_store
+from persist.switching import (
     VersionRetention,
     clean_up_versions,
     finish_switch,
     roll_back,
     switch_version,
 )
-from persist.store import ObjectStore, open_store
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import Killed, KillingStore, push_some
 from tests.drivers.waiting import until

@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from persist.manifest import Manifest, roll_back, switch_version
+from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
+from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import Killed, KillingStore, push_some
 from tests.drivers.waiting import until

@@ -18,13 +18,10 @@ from persist.manifest import (
     TableVersionNotKept,
     VersionSealed,
     commit,
-    finish_switch,
-    forbid_switch,
     list_versions,
-    roll_back,
-    switch_version,
 )
 from persist.store import ObjectStore
+from persist.switching import finish_switch, forbid_switch, roll_back, switch_version
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.pushing import Killed, KillingStore, PausingStore
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, persist

@@ -8,17 +8,19 @@ from persist.manifest import (
     Manifest,
     Proposal,
     TableVersionNotKept,
-    VersionRetention,
-    VersionsCleaned,
     claim_version,
-    clean_up_versions,
     commit,
     give_up_version,
     list_versions,
+)
+from persist.store import ObjectStore, StoreUnavailable
+from persist.switching import (
+    VersionRetention,
+    VersionsCleaned,
+    clean_up_versions,
     roll_back,
     switch_version,
 )
-from persist.store import ObjectStore, StoreUnavailable
 from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import DEFINITION, OTHER, add
 from tests.persist.manifest.stores import ClockedStore, FaultyStore

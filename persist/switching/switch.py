@@ -32,7 +32,6 @@ from persist.manifest.errors import (
     SwitchRefused,
     VersionSealed,
 )
-from persist.manifest.importing import carried, clash, imported_actions
 from persist.manifest.paths import current_folder, numbered
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
@@ -44,6 +43,7 @@ from persist.manifest.table_versions import (
     switches,
 )
 from persist.store import AlreadyExists, ObjectStore
+from persist.switching.importing import carried, clash, imported_actions
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,18 @@ from typing import Any
 
 import pytest
 
-from persist.manifest import (
-    Manifest,
-    SwitchRefused,
+from persist.manifest import Manifest, SwitchRefused, VersionSealed, claim_version, list_versions
+from persist.store import open_store
+from persist.switching import (
     VersionRetention,
-    VersionSealed,
-    claim_version,
     clean_up_versions,
     finish_switch,
-    list_versions,
     roll_back,
     switch_version,
 )
-from persist.store import open_store
 from tests.drivers.pushing import Killed, KillingStore
 from tests.persist.manifest.samples import DEFINITION
-from tests.persist.manifest.test_table_versions import TABLE, commit_to, paths, push, stream
+from tests.persist.switching.test_switch import TABLE, commit_to, paths, push, stream
 
 STEPS = 25
 

@@ -19,7 +19,6 @@ import msgspec
 
 from persist.manifest.actions import is_before
 from persist.manifest.errors import TableNotFound
-from persist.manifest.forbidding import forbid_switch
 from persist.manifest.gc import Deleted
 from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
 from persist.manifest.reading import Manifest
@@ -31,6 +30,7 @@ from persist.manifest.table_versions import (
     switches,
 )
 from persist.store import ObjectInfo, ObjectStore
+from persist.switching.forbidding import forbid_switch
 
 KEEP = 2
 """So many versions stay that counted before the present one."""

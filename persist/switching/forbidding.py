@@ -14,9 +14,9 @@ from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import SwitchRefused, TableNotFound, VersionSealed
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
-from persist.manifest.switching import load_current, switcher
 from persist.manifest.table_versions import current_version, give_up_version, read_gone
 from persist.store import ObjectStore
+from persist.switching.switch import load_current, switcher
 
 
 def forbid_switch(

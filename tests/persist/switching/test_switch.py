@@ -33,16 +33,13 @@ from persist.manifest import (
     claim_version,
     clean_up,
     commit,
-    finish_switch,
     give_up_version,
     list_tables,
     list_versions,
-    roll_back,
-    rollback_target,
-    switch_version,
     write_snapshot,
 )
 from persist.store import ObjectStore, PutInfo
+from persist.switching import finish_switch, roll_back, rollback_target, switch_version
 from tests.drivers.pushing import Killed, KillingStore
 from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
