@@ -13,16 +13,23 @@ a push and of each region, ``orders`` who goes before whom. ``record`` is all th
 is given up or undone.
 
 **Configuration.** ``push_config`` reads the file that names the regions, ``settings`` are those of
-hooks, ``loading`` finds the classes and has them check
-their configuration. ``runner`` calls them in threads with a time limit, ``counts`` what came of it,
-and ``hook_metrics`` tells that as metrics.
+hooks, ``loading`` finds the classes and has them check their configuration. ``runner`` calls them
+in threads with a time limit, ``counts`` what came of it, and ``hook_metrics`` tells that as
+metrics.
 
 **Hooks that are there** are in ``shipped``; ``version_statistics`` is what a manifest says of a
 version's data.
 
 **What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
-``push_status`` is what the daemons of every region are told of a push.
+``push_status`` is what the daemons of every region are told of a push, and ``status_publisher``
+tells it.
+
+**Regions that are real.** ``store_region`` is one, ``region_store`` its store and
+``region_daemons`` its daemons. ``shapes`` decides whether rows and tables go together,
+``pushed_table`` makes the table fit, ``pushed_version`` the version of it that a push fills.
+``pushed_files`` are listed by ``region_data``, once ``data_check`` has found them whole; from
+region to region they go by ``data_copy``. ``region_switch`` takes the version live, and back.
 
 **Who leads.** ``leading`` is heard of as a push's leader, and takes over what nobody leads;
 ``push_folders`` tells from one listing who that is. ``controller`` does so for all pushes of a
@@ -30,8 +37,8 @@ store; ``push_log`` and ``push_metrics`` say what it does, and ``pruning`` delet
 ago.
 
 A controller may be killed between any two steps, and another one goes on from what was kept: hooks
-are called at least once, and regions asked at least once. This room writes no rows and knows no
-daemon; it runs where a push runs. Start reading at ``rollout``.
+are called at least once, and regions asked at least once. This room writes no rows and is no part
+of a daemon; it runs where a push runs. Start reading at ``rollout``.
 """
 
 from ingester.lifecycle.answers import ABORT as ABORT

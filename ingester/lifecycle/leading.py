@@ -30,6 +30,7 @@ from ingester.lifecycle.push_status import Leader
 from ingester.lifecycle.push_store import FOLDER, Deposed, HeldPush, PushStore, Saved
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.regions import Region
+from ingester.lifecycle.status_publisher import published
 from ingester.lifecycle.tasks import Rules
 from persist.store import NotFound, ObjectStore, StoreError
 
@@ -170,12 +171,20 @@ def lead_held(
 ) -> PushRecord:
     """Lead a push that is held already, as one is that was just begun; see :func:`lead`."""
     place = leadership
-    with heartbeats(place.store, held.record.push_id, place.controller, place.pulse):
-        regions = place.regions() if regions is None else regions
+    regions = place.regions() if regions is None else regions
+    with (
+        heartbeats(place.store, held.record.push_id, place.controller, place.pulse),
+        published(held.record, regions, place.controller) as publish,
+    ):
         driver = PushDriver(held, regions, place.panel, place.rules, place.pace)
-        if hear is not None:
-            hear(held.record)
-            driver.hear = hear
+
+        def heard(record: PushRecord) -> None:
+            publish(record)
+            if hear is not None:
+                hear(record)
+
+        driver.hear = heard
+        heard(held.record)
         return driver.run(stop)
 
 

@@ -86,7 +86,8 @@ class PushPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The columns of its rows, as an Arrow IPC schema."""
     primary_key: tuple[str, ...] = ()
     """This, and the next two, of a table that is not there yet; else they are the table's."""
-    partition_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] | None = None
+    """None: as tables are laid out of which nothing is said."""
     sort_by: tuple[str, ...] = ()
     replay_since: str | None = None
     """From when on rows that are streamed into the version before go into the new one as well:

@@ -1,12 +1,17 @@
-"""What a push does to a table, without Spark: a version of it made from its files."""
+"""What a push does to a table, without Spark: a version of it made of files, or of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from ingester.lifecycle.pushed_files import PushedFile
+from ingester.lifecycle.record import PushRecord
+from ingester.lifecycle.store_region import StoreRegion
 from persist.manifest import (
     Add,
     Manifest,
@@ -18,6 +23,10 @@ from persist.manifest import (
     claim_version,
     commit,
 )
+from persist.parquet.encode import encode_ordered
+from persist.parquet.sort import sort_rows
+from persist.parquet.sparse_rows import SparseRows
+from persist.partitioning import folder_of, split_batch
 from persist.store import ObjectStore, PutInfo
 from persist.table import TableKey
 
@@ -102,3 +111,32 @@ def push_some(
     if adds:
         commit(new, None, Proposal(adds), PUSHER)
     return version
+
+
+def write_rows(
+    regions: Sequence[StoreRegion], push: PushRecord, rows: pa.RecordBatch, files: int = 2
+) -> list[PushedFile]:
+    """Put rows as files into regions, each in its version of the push, as a job does."""
+    definition = regions[0].definition(push)
+    places = [region.place(push) for region in regions]
+    written = []
+    for values, part in split_batch(rows, definition.spec):
+        folder = folder_of(definition.spec, values)
+        ordered = sort_rows(sparse := SparseRows.of([part], definition.schema), definition)
+        for file in encode_ordered(sparse, ordered, metadata={}, files=files):
+            name = f"{uuid.uuid4().hex}.parquet"
+            path = "/".join(each for each in ("data", folder, name) if each)
+            for place in places:
+                place.store.put(f"{place.root}/{path}", file.data)
+            written.append(
+                PushedFile(
+                    path=path,
+                    rows=file.rows,
+                    bytes=file.data.size,
+                    values=values,
+                    stats=file.stats,
+                    writer=PUSHER.ingester_id,
+                    footer_crc32c=file.footer_crc32c,
+                )
+            )
+    return written

@@ -1,0 +1,107 @@
+"""The table that a push goes to, in one store: made where there is none, widened where it lacks
+columns.
+
+Law of this file: what others do to the table meanwhile, daemons that widen it among them, is looked
+at anew until the table has what the push needs. Twice is fine.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ingester.lifecycle.pushed_version import pusher
+from ingester.lifecycle.record import PushRecord
+from ingester.lifecycle.region_store import PATIENCE
+from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
+from ingester.lifecycle.shapes import ShapeClash, new_definition, widened_by
+from persist.manifest import (
+    Action,
+    Manifest,
+    MomentNotKept,
+    Proposal,
+    ProposalConflict,
+    TableNotFound,
+    TableState,
+    VersionSealed,
+    commit,
+    current_version,
+    kept_versions,
+    load_current,
+    version_as_of,
+)
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+
+_TRIES = 20
+
+
+def ready_table(store: ObjectStore, push: PushRecord) -> TableState:
+    """Return the state of the version that counts, with all columns that the push brings.
+
+    Raises:
+        RegionFailed: the push's columns do not go into the table.
+        RegionUnreachable: others change the table all the time.
+    """
+    for _ in range(_TRIES):
+        state = table_state(store, push.namespace, push.table)
+        try:
+            actions = _missing(state, push)
+        except ShapeClash as exc:
+            raise RegionFailed(str(exc)) from exc
+        if state is not None and not actions:
+            return state
+        number = current_version(store, push.namespace, push.table)
+        if state is not None and state.table_version != number:
+            continue
+        manifest = Manifest(store, push.namespace, push.table, number)
+        try:
+            commit(manifest, state, Proposal(actions), pusher(), patience=PATIENCE)
+        except (ProposalConflict, VersionSealed):
+            continue
+    raise RegionUnreachable("others change the table's columns all the time")
+
+
+def table_state(store: ObjectStore, namespace: str, table: str) -> TableState | None:
+    """Return the state of the version that counts, None where there is no table."""
+    try:
+        return load_current(store, namespace, table)
+    except TableNotFound:
+        return None
+
+
+def _missing(state: TableState | None, push: PushRecord) -> tuple[Action, ...]:
+    """The actions that give the table what the push needs."""
+    if state is None:
+        return new_definition(push.plan).actions()
+    have = TableDefinition.of_state(state)
+    wanted = widened_by(have, push.plan)
+    return () if wanted is have else (wanted.schema_action(),)
+
+
+def replay_version(
+    store: ObjectStore, push: PushRecord, table_version: int, newest: int
+) -> int | None:
+    """Return the version of the manifest after which rows are replayed; None where they are not.
+
+    Args:
+        table_version: The one that counts, whose manifest is meant.
+        newest: Its manifest's newest version, which ``"start"`` means.
+
+    Raises:
+        RegionFailed: the plan names no time or version that is kept.
+    """
+    since = push.plan.replay_since
+    if since is None:
+        return None
+    if since == "start":
+        return newest
+    manifest = Manifest(store, push.namespace, push.table, table_version)
+    if since.isdecimal():
+        oldest, head = kept_versions(manifest)
+        if not oldest <= int(since) <= head:
+            raise RegionFailed(f"replay_since: of {oldest} to {head}, version {since} is none")
+        return int(since)
+    try:
+        return version_as_of(manifest, datetime.fromisoformat(since))
+    except (ValueError, MomentNotKept) as exc:
+        raise RegionFailed(f"replay_since: {exc}") from exc

@@ -1,0 +1,160 @@
+"""The version of a table that a push makes in one store: what its manifest says of the push.
+
+    claimed ─▶ first commit    definition, and from when on    _push/<push id>/base, …/base_of
+                               rows are replayed
+            ─▶ data commit     all files at once, and how      _push/<push id>/data
+                               many rows they have
+
+Law of this file: whether the data is there is told by the manifest alone, and each commit is made
+once, whoever makes it and however often. The marks are ``Txn`` actions. What they have for a
+version is, in this order, one of a manifest, the table version whose manifest that is, and a number
+of rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ingester.lifecycle.pushed_files import PushedFile
+from ingester.lifecycle.record import PushRecord
+from ingester.lifecycle.region_store import PATIENCE
+from ingester.lifecycle.regions import RegionFailed
+from persist.manifest import (
+    Action,
+    Add,
+    Manifest,
+    Properties,
+    Proposal,
+    Schema,
+    Spec,
+    TableNotFound,
+    TableState,
+    Txn,
+    WriterIdentity,
+    claim_version,
+    commit,
+    rebase,
+    version_folder,
+)
+from persist.manifest.table_versions import read_gone
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+
+
+class Replay(NamedTuple):
+    """The rows of a table version that came after this version of its manifest."""
+
+    table_version: int
+    since: int
+
+
+def pusher() -> WriterIdentity:
+    """Return an identity to commit under that no daemon can have, and that fences nobody."""
+    return WriterIdentity(ingester_id="_push", incarnation=uuid.uuid4().hex, epoch=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PushedVersion:
+    """The table version of a push in one store."""
+
+    store: ObjectStore
+    namespace: str
+    table: str
+    push_id: str
+    number: int
+
+    @classmethod
+    def claimed(cls, store: ObjectStore, push: PushRecord, region: str) -> PushedVersion:
+        """Return the push's version in a region; its number is the push's for ever."""
+        known = next((each.table_version for each in push.regions if each.name == region), None)
+        number = known or claim_version(store, push.namespace, push.table, push.push_id)
+        return cls(store, push.namespace, push.table, push.push_id, number)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The version's manifest, which may have no commit yet."""
+        return Manifest(self.store, self.namespace, self.table, self.number)
+
+    @property
+    def root(self) -> str:
+        """The folder of the version in the store, below which the paths of its files begin."""
+        return version_folder(self.namespace, self.table, self.number)
+
+    def check_not_given_up(self) -> None:
+        """Raise :class:`RegionFailed` where the version was given up."""
+        gone = read_gone(self.store, self.namespace, self.table, self.number)
+        if gone is not None:
+            raise RegionFailed(f"version {self.number} was given up: {gone.why}")
+
+    def state(self) -> TableState | None:
+        """Return the version's newest state, None before its first commit."""
+        try:
+            return self.manifest.load()
+        except TableNotFound:
+            return None
+
+    def made(self) -> TableState:
+        """Return the version's newest state.
+
+        Raises:
+            RegionFailed: it was not made.
+        """
+        state = self.state()
+        if state is None:
+            raise RegionFailed(f"version {self.number} of the push was not made")
+        return state
+
+    def create(self, current: TableState, since: int | None) -> None:
+        """Make the version, empty, with the definition of the one that counts.
+
+        Args:
+            since: The version of that one's manifest after which its rows go along with a swap.
+        """
+        actions: list[Action] = [
+            one for one in current.actions() if isinstance(one, Schema | Spec | Properties)
+        ]
+        if since is not None:
+            actions.append(Txn(app_id=self._mark("base"), version=since))
+            actions.append(Txn(app_id=self._mark("base_of"), version=current.table_version))
+
+        def rule(state: TableState, proposed: Sequence[Action]) -> tuple[Action, ...]:
+            return () if state.version else tuple(proposed)
+
+        commit(self.manifest, None, Proposal(actions), pusher(), rule, patience=PATIENCE)
+
+    def replay(self, state: TableState) -> Replay | None:
+        """Return which rows go along with a swap; None where none do."""
+        since, of = state.txns.get(self._mark("base")), state.txns.get(self._mark("base_of"))
+        return None if since is None or of is None else Replay(of, since)
+
+    def rows(self, state: TableState) -> int | None:
+        """Return how many rows the push has brought; None while its data is not there."""
+        return state.txns.get(self._mark("data"))
+
+    def files(self, state: TableState) -> list[Add]:
+        """Return the push's files in a state of the version."""
+        return [add for add in state.files.values() if add.kind == "push"]
+
+    def commit_data(self, state: TableState, files: Iterable[tuple[PushedFile, str]]) -> None:
+        """List all files of the push at once, unless they are listed.
+
+        Args:
+            files: Each with its time by this store's clock.
+
+        Raises:
+            ShapeClash: a file was written for a table of another shape.
+        """
+        definition = TableDefinition.of_state(state)
+        adds = [file.listed(definition, at) for file, at in files]
+        mark = Txn(app_id=self._mark("data"), version=sum(add.rows for add in adds))
+
+        def rule(state: TableState, proposed: Sequence[Action]) -> tuple[Action, ...]:
+            return () if self.rows(state) is not None else rebase(state, proposed)
+
+        commit(self.manifest, state, Proposal([*adds, mark]), pusher(), rule, patience=PATIENCE)
+
+    def _mark(self, name: str) -> str:
+        return f"_push/{self.push_id}/{name}"

@@ -1,0 +1,118 @@
+"""Forth and back in one store: the switches of a table that belong to a push.
+
+    swap      the push's version counts, by one switch that carries its id
+    go_back   the version counts that did so before
+    forbid    no switch to the push's version takes effect any more
+
+Law of this file: each is done once, however often it is asked for, and whoever else switches the
+table meanwhile. Who was in and was rolled back never goes in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ingester.lifecycle.pushed_version import PushedVersion
+from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
+from persist.manifest import (
+    SwitchedMeanwhile,
+    SwitchRefused,
+    TableState,
+    TableVersionNotKept,
+    VersionSealed,
+    current_version,
+    finish_switch,
+    forbid_switch,
+    roll_back,
+    switch_version,
+    switches,
+)
+
+_TRIES = 20
+T = TypeVar("T")
+
+
+def version_before(version: PushedVersion) -> int:
+    """Return the table version that counts, or did before the push's, where that is it."""
+    of = version.store, version.namespace, version.table
+    current = current_version(*of)
+    if current != version.number:
+        return current
+    return [each for each in switches(*of) if each.switch.table_version == current][
+        -1
+    ].switch.previous
+
+
+def swap(version: PushedVersion) -> int:
+    """Make the push's version the one that counts; return which one did so before.
+
+    Raises:
+        RegionFailed: it was given up, its data is not there, it was rolled back, or it does not go
+            on from the version that counts.
+    """
+    of = version.store, version.namespace, version.table
+    done = [each.switch for each in switches(*of)]
+    if any(each.previous == version.number and each.why == "rollback" for each in done):
+        raise RegionFailed(f"version {version.number} was current, and rolled back")
+    for each in done:
+        if each.push_id == version.push_id and each.why == "swap":
+            return each.previous
+    version.check_not_given_up()
+    state = version.made()
+    if version.rows(state) is None:
+        raise RegionFailed(f"the data of version {version.number} is not there")
+    _check_replay(version, state)
+    try:
+        return _settled(
+            version, lambda: switch_version(*of, version.number, push_id=version.push_id)
+        ).previous
+    except (SwitchRefused, TableVersionNotKept) as exc:
+        raise RegionFailed(str(exc)) from exc
+
+
+def go_back(version: PushedVersion) -> bool:
+    """Make the version count that did so before the push's; return whether that is, or was, done.
+
+    Raises:
+        RegionFailed: there is no way back, as the message says.
+    """
+    of = version.store, version.namespace, version.table
+    if not forbid(version):
+        return _was_left(version)
+    try:
+        _settled(version, lambda: roll_back(*of, version.number, push_id=version.push_id))
+    except (SwitchRefused, TableVersionNotKept) as exc:
+        raise RegionFailed(str(exc)) from exc
+    return _was_left(version)
+
+
+def forbid(version: PushedVersion) -> bool:
+    """Return whether the version counts; if not, it never will once this has returned."""
+    of = version.store, version.namespace, version.table
+    return forbid_switch(*of, version.number, f"push {version.push_id} was given up")
+
+
+def _was_left(version: PushedVersion) -> bool:
+    """Whether the version has counted, and was rolled back."""
+    return any(
+        (each.switch.previous, each.switch.why) == (version.number, "rollback")
+        for each in switches(version.store, version.namespace, version.table)
+    )
+
+
+def _check_replay(version: PushedVersion, state: TableState) -> None:
+    if version.replay(state) is not None:
+        raise RegionFailed("rows cannot be replayed yet: begin the push without replay_since")
+
+
+def _settled(version: PushedVersion, call: Callable[[], T]) -> T:
+    """Call again where another switch was under way, which is ended first."""
+    for _ in range(_TRIES):
+        try:
+            return call()
+        except VersionSealed:
+            finish_switch(version.store, version.namespace, version.table)
+        except SwitchedMeanwhile:
+            continue
+    raise RegionUnreachable("others switch the table's version all the time")

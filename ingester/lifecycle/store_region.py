@@ -1,0 +1,268 @@
+"""A region as it is: a store, the daemons that serve from it, and the other regions of its pushes.
+
+    open_regions(settings) ─▶ StoreRegion each      what a driver asks of regions
+    check_shapes(regions, …)                        before a push is begun: do its rows fit?
+    region.definition(push) ─▶ files below region.place(push) ─▶ region.commit_data(push, files)
+
+Law of this file: what is there is told by the store alone, so each call may come again, from
+whichever process. It fails for good only where it has changed nothing. One call does not go on for
+minutes: long work is done in slices, and asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ingester.lifecycle.contexts import Comparison
+from ingester.lifecycle.data_check import SLICE_S
+from ingester.lifecycle.data_copy import Place
+from ingester.lifecycle.push_config import RegionSettings
+from ingester.lifecycle.pushed_files import PushedFile
+from ingester.lifecycle.pushed_table import ready_table, replay_version, table_state
+from ingester.lifecycle.pushed_version import PushedVersion
+from ingester.lifecycle.record import PushPlan, PushRecord
+from ingester.lifecycle.region_daemons import RegionDaemons
+from ingester.lifecycle.region_data import RegionData
+from ingester.lifecycle.region_store import RegionStore
+from ingester.lifecycle.region_switch import forbid, go_back, swap, version_before
+from ingester.lifecycle.regions import Created, RegionUnreachable
+from ingester.lifecycle.shapes import (
+    ShapeClash,
+    check_brings,
+    clash,
+    new_definition,
+    plan_like,
+    widened_by,
+)
+from ingester.lifecycle.version_statistics import statistics_of
+from persist.manifest import Manifest, TableNotFound, TableState
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+
+
+def open_regions(settings: Iterable[RegionSettings]) -> dict[str, StoreRegion]:
+    """Return the regions by their names, each of which knows the others. Nothing is contacted.
+
+    Raises:
+        PushConfigError: a store that cannot be.
+    """
+    listed = list(settings)
+    stores = [RegionStore.open(each) for each in listed]
+    return {
+        each.name: StoreRegion(
+            store, RegionDaemons(each.endpoints), [peer for peer in stores if peer is not store]
+        )
+        for each, store in zip(listed, stores, strict=True)
+    }
+
+
+def check_shapes(
+    regions: Iterable[StoreRegion], plan: PushPlan, namespace: str, table: str
+) -> PushPlan:
+    """Check the push's columns against the table of each region that can be reached.
+
+    Nothing is changed. Columns that a table lacks will be added to it; where there is no table, one
+    will be made.
+
+    Returns:
+        The plan to begin the push with: with all columns of the tables there are, so that all will
+        be alike in the end.
+
+    Raises:
+        ShapeClash: naming the region and the column, or what else differs.
+        RegionUnreachable: no region can be reached.
+    """
+    found, away = _definitions(regions, namespace, table)
+    for name, definition in found.items():
+        try:
+            if definition is None:
+                new_definition(plan)
+            else:
+                check_brings(definition, plan)
+                widened_by(definition, plan)
+        except ShapeClash as exc:
+            raise ShapeClash(f"region {name}: {exc}") from exc
+    tables = {name: each for name, each in found.items() if each is not None}
+    if not found:
+        raise RegionUnreachable("; ".join(away))
+    if not tables:
+        return plan
+    (first, whole), *others = tables.items()
+    for name, definition in others:
+        reason = clash(whole, definition)
+        if reason is not None:
+            raise ShapeClash(f"regions {first} and {name}: {reason} in {name}")
+        whole = widened_by(whole, plan_like(definition, plan))
+    return plan_like(widened_by(whole, plan), plan)
+
+
+def _definitions(
+    regions: Iterable[StoreRegion], namespace: str, table: str
+) -> tuple[dict[str, TableDefinition | None], list[str]]:
+    """The tables of the regions that can be reached, by their names; and why others cannot."""
+    found: dict[str, TableDefinition | None] = {}
+    away = []
+    for region in regions:
+        try:
+            with region.home.reached() as store:
+                state = table_state(store, namespace, table)
+        except RegionUnreachable as exc:
+            away.append(f"region {region.name}: {exc}")
+            continue
+        found[region.name] = None if state is None else TableDefinition.of_state(state)
+    return found, away
+
+
+@dataclass(slots=True)
+class StoreRegion:
+    """A :class:`ingester.lifecycle.regions.Region`. Calls block, and come one at a time.
+
+    Attributes:
+        home: The region's own store.
+        peers: The stores of other regions, from which data is copied.
+        slice_s: So long one call checks or copies files before it says that there is more to do.
+    """
+
+    home: RegionStore
+    daemons: RegionDaemons
+    peers: Sequence[RegionStore] = ()
+    slice_s: float = SLICE_S
+    _data: dict[str, RegionData] = field(default_factory=dict)
+    """By push, while its files are checked."""
+
+    @property
+    def name(self) -> str:
+        """The region's name in the push's order."""
+        return self.home.name
+
+    # ------------------------------------------------------------------------- version and data
+
+    def register_schema(self, push: PushRecord) -> None:
+        """Check the push's columns against the table's, and add those that it lacks."""
+        with self.home.reached() as store:
+            ready_table(store, push)
+
+    def create_version(self, push: PushRecord) -> Created:
+        """Make the push's version, empty and not current; where there is no table, make that."""
+        with self.home.reached() as store:
+            version = self._version(store, push)
+            version.check_not_given_up()
+            if version.state() is None:
+                self._create(store, push, version)
+            return Created(version.number, version_before(version))
+
+    def _create(self, store: ObjectStore, push: PushRecord, version: PushedVersion) -> None:
+        state = ready_table(store, push)
+        if push.plan.replay_since == "start":
+            self.daemons.persist(push.namespace, push.table)
+            state = ready_table(store, push)
+        since = replay_version(store, push, state.table_version, state.version)
+        version.create(state, since)
+
+    def definition(self, push: PushRecord) -> TableDefinition:
+        """Return the definition of the version, for which the push's files are to be written."""
+        with self.home.reached() as store:
+            return TableDefinition.of_state(self._version(store, push).made())
+
+    def place(self, push: PushRecord) -> Place:
+        """Return the store, and the folder in it in which the paths of the push's files begin."""
+        with self.home.reached() as store:
+            return Place(store, self._version(store, push).root)
+
+    def commit_data(self, push: PushRecord, files: Sequence[PushedFile]) -> None:
+        """List all files of the push in its version, at once, unless its data is listed already.
+
+        The files have to be in the region's store, at its :meth:`place`.
+
+        Raises:
+            RegionFailed: one is not there, or was written for a table of another shape; or the
+                push was given up. Nothing is listed then.
+        """
+        with self.home.reached() as store:
+            RegionData(self._version(store, push), self.slice_s).list_data(files)
+
+    def written(self, push: PushRecord) -> bool:
+        """Return whether all of the push's data is there and was checked.
+
+        Where it is not, but in another region of the push, it is copied from there.
+        """
+        with self.home.reached() as store:
+            version = self._version(store, push)
+            data = self._data.setdefault(push.push_id, RegionData(version, self.slice_s))
+            state = version.made()
+            rows = version.rows(state)
+            if rows is not None:
+                done = data.is_whole(state, rows)
+            else:
+                done = any(data.taken(state, *source) for source in self._sources(push))
+            if done:
+                del self._data[push.push_id]
+            return done
+
+    def _sources(self, push: PushRecord) -> Iterator[tuple[PushedVersion, TableState]]:
+        """The push's versions in other regions that can be reached and have the data."""
+        made = {each.name for each in push.regions if each.table_version is not None}
+        for peer in self.peers:
+            if peer.name not in made:
+                continue
+            try:
+                with peer.reached() as store:
+                    source = PushedVersion.claimed(store, push, peer.name)
+                    state = source.state()
+            except RegionUnreachable:
+                continue
+            if state is not None and source.rows(state) is not None:
+                yield source, state
+
+    def statistics(self, push: PushRecord) -> Comparison | None:
+        """Return how the version compares to the current one, None while its data is not there.
+
+        Once it is the current one itself, it is compared to the one before.
+        """
+        with self.home.reached() as store:
+            version = self._version(store, push)
+            state = version.state()
+            if state is None or version.rows(state) is None:
+                return None
+            before = Manifest(store, push.namespace, push.table, version_before(version))
+            try:
+                return Comparison(statistics_of(state), statistics_of(before.load()))
+            except TableNotFound:
+                return Comparison(statistics_of(state), None)
+
+    # -------------------------------------------------------------------------------- followers
+
+    def start_followers(self, push: PushRecord) -> None:
+        """Tell the followers at the region's daemons that the version is on its way."""
+        with self.home.reached() as store:
+            number = self._version(store, push).number
+            self.daemons.prepare(push.namespace, push.table, number, push.push_id)
+
+    def lagging_followers(self, push: PushRecord) -> Sequence[str]:
+        """Return the followers that are registered and alive and have not confirmed the version."""
+        with self.home.reached() as store:
+            number = self._version(store, push).number
+            # Told again: a daemon may have begun anew since, and know nothing of it.
+            self.daemons.prepare(push.namespace, push.table, number, push.push_id)
+            return self.daemons.lagging(push.namespace, push.table, number)
+
+    # ------------------------------------------------------------------------------ forth, back
+
+    def swap(self, push: PushRecord) -> int | None:
+        """Make the push's version the current one, and return which one was so before."""
+        with self.home.reached() as store:
+            return swap(self._version(store, push))
+
+    def roll_back(self, push: PushRecord) -> bool:
+        """Make the version current that was so before the push's swap; see ``Region``."""
+        with self.home.reached() as store:
+            return go_back(self._version(store, push))
+
+    def discard(self, push: PushRecord) -> bool:
+        """Give the push's version up; return False where it is the current one."""
+        with self.home.reached() as store:
+            return not forbid(self._version(store, push))
+
+    def _version(self, store: ObjectStore, push: PushRecord) -> PushedVersion:
+        return PushedVersion.claimed(store, push, self.name)
