@@ -26,10 +26,10 @@ from persist.manifest import (
     commit,
     current_version,
     kept_versions,
-    load_current,
     version_as_of,
 )
 from persist.store import ObjectStore
+from persist.switching import load_current
 from persist.table import TableDefinition
 
 _TRIES = 20

@@ -22,12 +22,9 @@ from persist.manifest import (
     TableVersionNotKept,
     VersionSealed,
     current_version,
-    finish_switch,
-    forbid_switch,
-    roll_back,
-    switch_version,
     switches,
 )
+from persist.switching import finish_switch, forbid_switch, roll_back, switch_version
 
 _TRIES = 20
 T = TypeVar("T")
