@@ -36,6 +36,11 @@ for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
 # Else Spark's Python workers are whatever `python3` is on PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+# A JVM of these tests is gone before what the second compiler makes pays: that one, and several
+# threads that collect garbage, take a third of the processor time of Spark's tests.
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Most of a start is imports: a thousand of them would be half of all tests.
 Launch.warm = True
 

@@ -31,6 +31,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # Of the workers' JVMs: those of the driver's.
+    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
     "spark.submit.pyFiles": WHEEL,
     "spark.task.maxFailures": "4",
     "spark.speculation": "true",
