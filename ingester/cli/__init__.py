@@ -4,9 +4,9 @@
                     ``exits``: what failed, in one line and an exit code; the process's end
 
 The options of most commands stand in ``app``, those of the others in ``write_commands``,
-``follow_commands`` and ``manifest_commands``, and what several share in ``command_options``. None
-of these imports pyarrow or trio, so that ``--help`` is quick. What a command does is in a module
-that is imported when it runs:
+``follow_commands``, ``push_commands`` and ``manifest_commands``, and what several share in
+``command_options``. None of these imports pyarrow or trio, so that ``--help`` is quick. What a
+command does is in a module that is imported when it runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
@@ -15,8 +15,12 @@ that is imported when it runs:
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
     ``replicate``                        another database's changes, until a signal
     ``follow``, ``follow_metrics``       copies of tables, until a signal
+    ``controller``                       pushes that nobody leads, until a signal
+    ``pushes``, ``push_requests``        where pushes stand, and their end; ``push_facts``: what is
+                                         told of one; ``push_place``: where they are kept
 
 ``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` says times for both.
+``metrics_server`` is asked for metrics of those that run for long.
 
 Facts go to standard output, everything else to standard error. A failure is one clear line and an
 exit code, never a traceback. This room holds no rule of the daemon's and reaches its data only as

@@ -14,6 +14,7 @@ from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableN
 from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
+from .push_commands import controller, pushes_app
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -25,12 +26,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # They run a loop or other processes, and end those on a signal.
-_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "wal")
+_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "controller", "wal")
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 replicate_app = typer.Typer(help="Follow the changes of another database's tables.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
+app.add_typer(pushes_app, name="pushes", no_args_is_help=True)
 app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
@@ -108,6 +110,7 @@ def config(
 app.command()(write)
 app.command()(create)
 app.command()(follow)
+app.command()(controller)
 
 
 @app.command()

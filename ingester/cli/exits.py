@@ -123,6 +123,20 @@ def end_on_signals() -> None:
     threading.Thread(target=_watch, args=(heard,), name="ingester-signals", daemon=True).start()
 
 
+def stopped_by_signals() -> threading.Event:
+    """An event that the first signal sets; a second one ends the process at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stopped.is_set():
+            os._exit(128 + number)
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped
+
+
 @contextlib.contextmanager
 def half_written(path: Path) -> Iterator[None]:
     """Have the file at ``path``, made in the ``with`` block, removed unless it is renamed there.

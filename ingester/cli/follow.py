@@ -6,8 +6,6 @@ nothing but its time.
 """
 
 import contextlib
-import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +20,9 @@ from ingester.client.follower import Follower, FollowOptions, Seek, Status
 from ingester.client.follower.destination import open_destination
 from ingester.config.sources import load
 
-from .exits import USAGE, CommandFailed, say_failure
-from .follow_metrics import FollowMetrics, MetricsServer
+from .exits import USAGE, CommandFailed, say_failure, stopped_by_signals
+from .follow_metrics import FollowMetrics, unready
+from .metrics_server import MetricsServer
 from .printing import print_json, print_table
 from .query import asked_columns, asked_filter
 
@@ -55,7 +54,7 @@ def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json:
     """
     columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
     begin = _begin(asked.begin)
-    stopped = _stopped_by_signals()
+    stopped = stopped_by_signals()
     # A wrong address or name is told at once, not after the time for retries.
     with Client(endpoint, retry=NEVER) as probe:
         for table in asked.tables:
@@ -72,7 +71,9 @@ def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json:
             follower.follow(asked.namespace, table, columns, filter_, seek, begin)
         metrics.tell_of(follower.status)
         if http is not None:
-            server = MetricsServer(http, metrics, follower.status)
+            server = MetricsServer(
+                "--http", http, metrics.registry, lambda: unready(follower.status)
+            )
             stack.callback(server.close)
             print(f"ingester: metrics on {server.url}/metrics", file=sys.stderr, flush=True)
         # The last to go: what waits for a reader to close the file is told to wait no more.
@@ -97,20 +98,6 @@ def _watch(follower: Follower, stopped: threading.Event, once: bool) -> None:
                 follower.run()
             if once and all(s.progress.current_at is not None for s in statuses):
                 return
-
-
-def _stopped_by_signals() -> threading.Event:
-    """An event that the first signal sets; a second one ends the process at once."""
-    stopped = threading.Event()
-
-    def stop(number: int, frame: Any) -> None:
-        if stopped.is_set():
-            os._exit(128 + number)
-        stopped.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    return stopped
 
 
 def _begin(text: str) -> Seek:

@@ -1,23 +1,18 @@
-"""The metrics of ``ingester follow``, and where they are asked for: ``/metrics`` on ``--http``.
+"""The metrics of ``ingester follow``; ``metrics_server`` is where they are asked for.
 
 Law of this file: labels are bounded: the tables that the command names, the calls of a sink, and
 the codes of errors. What a follower knows anyway is read when somebody asks; only calls are counted
 on the way, two numbers for each.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from ingester.client import ClientError
 from ingester.client.follower import FollowedTable, Status
-
-from .exits import USAGE, CommandFailed
 
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TABLE = ("namespace", "table")
@@ -99,61 +94,7 @@ _NUMBERS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
 )
 
 
-class MetricsServer:
-    """Answers ``/metrics``, ``/health/live`` and ``/health/ready`` in threads of its own.
-
-    Args:
-        listen: ``HOST:PORT``; port 0 picks a free one.
-
-    Raises:
-        CommandFailed: the address is none, or is taken.
-    """
-
-    def __init__(self, listen: str, metrics: FollowMetrics, statuses: Statuses) -> None:
-        host, colon, port = listen.rpartition(":")
-        if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-            raise CommandFailed(f"--http {listen!r} is not HOST:PORT", USAGE)
-        handler = type(
-            "Handler", (_Handler,), {"metrics": metrics, "statuses": staticmethod(statuses)}
-        )
-        try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
-        except OSError as exc:
-            raise CommandFailed(f"--http {listen}: {exc.strerror or exc}") from exc
-        self.url = f"http://{host}:{self._server.server_address[1]}"
-        # In a thread: it ends with the process, and asks nothing of the copies.
-        threading.Thread(target=self._server.serve_forever, name="follow-http", daemon=True).start()
-
-    def close(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    metrics: FollowMetrics
-    statuses: Statuses
-
-    def do_GET(self) -> None:
-        """Answer."""
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._answer(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST)
-        elif path == "/health/live":
-            self._answer(200, b"live\n")
-        elif path == "/health/ready":
-            late = [s for s in self.statuses() if s.phase != "live"]
-            told = "".join(f"{s.namespace}/{s.table}: {s.phase}\n" for s in late) or "ready\n"
-            self._answer(503 if late else 200, told.encode())
-        else:
-            self._answer(404, b"/metrics, /health/live, /health/ready\n")
-
-    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a scrape is no news."""
+def unready(statuses: Statuses) -> str:
+    """Return a line for each copy that is not live."""
+    late = [s for s in statuses() if s.phase != "live"]
+    return "".join(f"{s.namespace}/{s.table}: {s.phase}\n" for s in late)

@@ -2,9 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(facts: Any) -> None:
@@ -17,6 +20,15 @@ def print_json(facts: Any) -> None:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """Print a table on standard output, numbers to the right; in a pipe nothing is cut off."""
     from rich.console import Console
+
+    # A file or a pipe has no width; 80 columns would fold what a script wants to read.
+    width = None if sys.stdout.isatty() else 100_000
+    console = Console(width=width, highlight=False, soft_wrap=width is not None)
+    console.print(table_of(headings, rows, title))
+
+
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> "Table":
+    """Return the table that :func:`print_table` prints."""
     from rich.table import Table
     from rich.text import Text
 
@@ -27,9 +39,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
         table.add_row(*(Text(_harmless(shown(value))) for value in row))
-    # A file or a pipe has no width; 80 columns would fold what a script wants to read.
-    width = None if sys.stdout.isatty() else 100_000
-    Console(width=width, highlight=False, soft_wrap=width is not None).print(table)
+    return table
 
 
 def print_line(text: str, output: TextIO | None = None) -> None:

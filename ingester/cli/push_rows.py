@@ -26,11 +26,16 @@ def rows_of_pushes(pushes: Sequence[Json]) -> list[Row]:
     return [row for push in (*under_way, *ended[:ENDED]) for row in _rows(push)]
 
 
-def _rows(push: Json) -> Iterator[Row]:
+def rows_of_push(push: Json) -> list[Row]:
+    """Return the rows of one push: of itself, and of each region, also where it has ended."""
+    return list(_rows(push, always=True))
+
+
+def _rows(push: Json, always: bool = False) -> Iterator[Row]:
     table = f"{push.get('namespace')}.{push.get('table')}"
     since, version = _time(push.get("since")), None
     yield push.get("push_id"), table, "", push.get("status"), since, version, _why(push)
-    if push.get("ended_at"):
+    if push.get("ended_at") and not always:
         return
     for region in push.get("regions") or ():
         said = "; ".join(part for part in (_waits(region), region.get("reason")) if part)

@@ -8,21 +8,10 @@ from __future__ import annotations
 
 import structlog
 
-from ingester.lifecycle.record import Event, PushRecord
+from ingester.lifecycle.record import PushRecord, new_events
 from ingester.lifecycle.runner import HookFailure
 
 log = structlog.get_logger()
-
-
-def new_events(before: PushRecord, after: PushRecord) -> tuple[Event, ...]:
-    """Return the events of the later record that the earlier one of the same push has not."""
-    known, all_ = before.history, after.history
-    for new in range(len(all_) + 1):
-        # The oldest ones are dropped where there are too many.
-        shared = all_[: len(all_) - new]
-        if known[len(known) - len(shared) :] == shared:
-            return all_[len(all_) - new :]
-    return all_
 
 
 class PushLog:

@@ -217,6 +217,17 @@ def noted(record: PushRecord, region: str | None, what: str, now: datetime) -> P
     return msgspec.structs.replace(record, history=history)
 
 
+def new_events(before: PushRecord, after: PushRecord) -> tuple[Event, ...]:
+    """Return the events of the later record that the earlier one of the same push has not."""
+    known, events = before.history, after.history
+    for new in range(len(events) + 1):
+        # The oldest ones are dropped where there are too many.
+        shared = events[: len(events) - new]
+        if known[len(known) - len(shared) :] == shared:
+            return events[len(events) - new :]
+    return events
+
+
 def push_view(record: PushRecord, status: Status | None = None) -> PushView:
     """Return what hooks see of the push, with another status than its own where one is given."""
     return PushView(

@@ -144,6 +144,36 @@ def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
 
 
+def test_the_sample_of_pushes_and_the_one_of_the_pods_are_read() -> None:
+    from ingester.lifecycle.loading import load_hooks
+    from ingester.lifecycle.push_config import push_config
+
+    named = {f"{city}_{kind}": "x" for city in ("BERLIN", "DUBLIN") for kind in ("KEY", "SECRET")}
+    sample = (ROOT / "deploy" / "systemd" / "pushes.toml").read_text()
+    for text in (sample, controller()[0]["data"]["pushes.toml"]):
+        config = push_config(tomllib.loads(text), named)
+        assert config.names == ("berlin", "dublin")
+        assert load_hooks(config.hooks)
+
+
+def test_the_controllers_unit_and_pods_start_the_command_as_it_is() -> None:
+    unit = (ROOT / "deploy" / "systemd" / "ingester-controller.service").read_text()
+    assert "RestartPreventExitStatus=2\n" in unit
+    (started,) = re.findall(r"^ExecStart=\S+/ingester (.*)$", unit, re.M)
+    spec = controller()[1]["spec"]["template"]["spec"]
+    (pod,) = spec["containers"]
+    options = ["--config", "/etc/ingester/pushes.toml", "--metrics"]
+    assert started.split() == ["controller", *options, "127.0.0.1:8081"]
+    assert pod["args"] == ["controller", *options, "0.0.0.0:8081"]
+    assert pod["ports"] == [{"name": "http", "containerPort": 8081}]
+    assert pod["volumeMounts"][0]["mountPath"] == "/etc/ingester"
+    assert spec["volumes"][0]["configMap"] == {"name": controller()[0]["metadata"]["name"]}
+
+
+def controller() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((MANIFESTS / "controller" / "controller.yaml").read_text()))
+
+
 def statefulset() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())
     return loaded

@@ -72,8 +72,9 @@ class Realm:
         held: HeldPush,
         hear: Callable[[PushRecord], None] | None = None,
         regions: Mapping[str, StoreRegion] | None = None,
+        stop: threading.Event | None = None,
     ) -> PushRecord:
-        """Lead a push to its end."""
+        """Lead a push to its end, or until it is told to stop."""
         there = self.regions if regions is None else regions
         assert self.rules is not None
         leadership = Leadership(
@@ -84,7 +85,7 @@ class Realm:
             rules=self.rules,
             pace=PACE,
         )
-        return lead_held(leadership, held, threading.Event(), hear)
+        return lead_held(leadership, held, stop or threading.Event(), hear)
 
     def push(self, push_id: str, rows: pa.RecordBatch, plan: PushPlan | None = None) -> PushRecord:
         """A whole push: a job writes once all versions are made."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ingester.lifecycle import (
@@ -13,8 +15,10 @@ from ingester.lifecycle import (
     HookContext,
     LifecycleHooks,
     abort,
+    rollback,
     wait,
 )
+from ingester.lifecycle.methods import METHODS
 
 let_go = threading.Event()
 running: list[str] = []
@@ -83,6 +87,31 @@ class Meets(LifecycleHooks):
         let_go.wait(0.02)
         running.remove(context.push.table)
         return PROCEED
+
+
+class Sits(LifecycleHooks):
+    """One that stops where the file ``stop`` of its folder says, until it is let go.
+
+    It makes a file for each call, as ``pre_version_swap.b``; with ``sits.bad`` it says rollback
+    there.
+    """
+
+    options: ClassVar[Mapping[str, str] | None] = {"sits.folder": "a path", "sits.bad": "a call"}
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith(("pre_", "post_")):
+            return lambda context: self._sits(context)
+        return super().__getattribute__(name)
+
+    def _sits(self, context: HookContext) -> Answer | None:
+        call = f"{context.method}.{context.region or ''}".rstrip(".")
+        folder = Path(self.config["sits.folder"])
+        (folder / call).touch()
+        while (folder / "stop").read_text() == call:
+            time.sleep(0.01)
+        if call == self.config.get("sits.bad"):
+            return rollback("bad")
+        return PROCEED if METHODS[context.method].answers else None
 
 
 class CannotBeMade(LifecycleHooks):

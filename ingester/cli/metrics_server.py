@@ -1,0 +1,78 @@
+"""``/metrics``, ``/health/live`` and ``/health/ready`` of a command that runs for long.
+
+Law of this file: it answers in threads of its own, which end with the process, and asks whoever it
+tells of for nothing but numbers.
+"""
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from .exits import USAGE, CommandFailed
+
+Unready = Callable[[], str]
+"""What is not ready yet, as text; nothing where all is."""
+
+
+class MetricsServer:
+    """Answers until it is closed.
+
+    Args:
+        option: The name of the option, for messages.
+        listen: ``HOST:PORT``; port 0 picks a free one.
+
+    Raises:
+        CommandFailed: the address is none, or is taken.
+    """
+
+    def __init__(
+        self, option: str, listen: str, registry: CollectorRegistry, unready: Unready
+    ) -> None:
+        host, colon, port = listen.rpartition(":")
+        if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+            raise CommandFailed(f"{option} {listen!r} is not HOST:PORT", USAGE)
+        handler = type(
+            "Handler", (_Handler,), {"registry": registry, "unready": staticmethod(unready)}
+        )
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
+        except OSError as exc:
+            raise CommandFailed(f"{option} {listen}: {exc.strerror or exc}") from exc
+        self.url = f"http://{host}:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    registry: CollectorRegistry
+    unready: Unready
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+        elif path == "/health/live":
+            self._answer(200, b"live\n")
+        elif path == "/health/ready":
+            late = self.unready()
+            self._answer(503 if late else 200, (late or "ready\n").encode())
+        else:
+            self._answer(404, b"/metrics, /health/live, /health/ready\n")
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a scrape is no news."""
