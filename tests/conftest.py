@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -33,8 +34,10 @@ for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
     if not _name.startswith("INGESTER_TEST_"):
         del os.environ[_name]
 
-# Else Spark's Python workers are whatever `python3` is on PATH.
-os.environ["PYSPARK_PYTHON"] = sys.executable
+# Of Spark's workers: this Python, quicker to start. On a cluster (`spark/test_cluster`), and
+# where nobody says which Python to take (`spark/test_compaction`), they are as Spark starts them.
+os.environ["INGESTER_TEST_PYTHON"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parent / "drivers" / "spark_python")
 
 # A JVM of these tests is gone before what the second compiler makes pays: that one, and several
 # threads that collect garbage, take a third of the processor time of Spark's tests.

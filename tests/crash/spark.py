@@ -42,7 +42,7 @@ def main(target: Path, tables: list[str], stores: list[dict[str, Any]]) -> None:
     """One Parquet file per store and table in ``target``."""
     from ingester.spark import read_table
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="crash-spark-") as folder:
         spark = session(Path(folder))
         for index, store in enumerate(stores):
