@@ -106,6 +106,7 @@ from persist.manifest.reading import list_tables as list_tables
 from persist.manifest.rebasing import Rebase as Rebase
 from persist.manifest.rebasing import check_replaced as check_replaced
 from persist.manifest.rebasing import check_sealed as check_sealed
+from persist.manifest.rebasing import check_uploads as check_uploads
 from persist.manifest.rebasing import live_owner as live_owner
 from persist.manifest.rebasing import rebase as rebase
 from persist.manifest.rebasing import undisturbed as undisturbed

@@ -261,7 +261,8 @@ class Sealed(_Action, frozen=True, tag="sealed"):
     """This table version takes nothing any more: the table version ``next`` takes its place.
 
     ``switch``: the number under ``_current/`` that says so next. ``carry``: whether the rows that
-    were streamed into this version since it came from ``next`` go back there with it.
+    were streamed into this version since it came from ``next`` go back there with it. ``since``:
+    those that came after this version of its manifest go along to a version that is new.
     """
 
     next: int
@@ -269,6 +270,7 @@ class Sealed(_Action, frozen=True, tag="sealed"):
     push_id: str | None = None
     why: Why = "swap"
     carry: bool = False
+    since: int | None = None
 
 
 class Unsealed(_Action, frozen=True, tag="unsealed"):

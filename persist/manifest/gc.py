@@ -9,7 +9,7 @@
 
 Law of this file: it may end at any step and be run again, from the start, by anybody, also by two
 at the same time. Whatever is deleted was garbage for ever before: no version that is kept, or is
-committed meanwhile, can come to need it.
+committed meanwhile, can come to need it. Of a table version that is sealed no versions go.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import msgspec
 
@@ -145,6 +146,9 @@ def carry_out(manifest: Manifest, plan: Plan, state: TableState) -> CleanUp:
     Raises:
         ManifestDamaged, StoreUnavailable: As :func:`clean_up`.
     """
+    if plan.commits and manifest.load(known=state).sealed is not None:
+        # Whoever finishes the switch has to be told what came. The next run plans anew.
+        plan = replace(plan, oldest=plan.first, commits=(), changelogs=(), snapshots=(), data=())
     data = plan.data
     if plan.horizon is not None:
         # Versions of between plan and horizon may list what nobody listed before; later ones

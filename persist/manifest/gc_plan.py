@@ -108,7 +108,10 @@ def plan_clean_up(
     state = manifest.load(known=known)
     files = list_manifest(manifest)
     first = _first_of_run(files.commits, state.version)
-    oldest = _oldest(manifest, first, state.version, now, retention)
+    oldest = first
+    if state.sealed is None:
+        oldest = _oldest(manifest, first, state.version, now, retention)
+    # else: whoever finishes the switch has to be told what came, however long that takes.
     lineage = committed_lineage(manifest, oldest, state)
     base, needed, snapshot = _what_oldest_needs(manifest, oldest, lineage)
     grace = timedelta(seconds=retention.orphan_grace_s)

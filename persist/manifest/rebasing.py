@@ -121,7 +121,7 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
         for action in actions
         if not (_is_in(state, action) or _is_remove_of(state, action, covered))
     )
-    _check_uploads(state, left)
+    check_uploads(state, left)
     return left
 
 
@@ -229,7 +229,8 @@ def _check_partly_covered(state: TableState, actions: Sequence[Action]) -> None:
         raise PartlyCovered(tuple(adds), covered)
 
 
-def _check_uploads(state: TableState, actions: Sequence[Action]) -> None:
+def check_uploads(state: TableState, actions: Sequence[Action]) -> None:
+    """Raise :class:`UploadExpired` where a file was uploaded before the state's horizon."""
     horizon = state.horizon
     if horizon is None:
         return

@@ -4,18 +4,21 @@
     roll_back(store, …)                   make the one count again that did so before
     finish_switch(store, …)               do what is left of a switch that somebody has begun
     load_current(store, …)                the newest state of the version that counts
+    version_at(manifest, moment)          from where on rows go along that came since a moment
     forbid_switch(store, …, version)      from now on no switch goes there
     clean_up_versions(store, …)           delete those that will not count again
 
-``switch`` has the three steps, of which anyone may do the rest, ``importing`` is what the version
-that is left knows of its writers, and what was streamed into it. ``forbidding`` keeps a version
-from being switched to, and ``version_gc`` deletes those that will not count again.
+``switch`` has the three steps, of which anyone may do the rest. ``importing`` is what the version
+that is left knows of its writers, and what was streamed into it; ``carrying`` takes that along.
+``forbidding`` keeps a version from being switched to, and ``version_gc`` deletes those that will
+not count again.
 
 Which versions there are, and which counts, is in ``persist.manifest``. All of it blocks, and knows
 neither the log nor the daemon. Start reading at ``switch``.
 """
 
 from persist.switching.forbidding import forbid_switch as forbid_switch
+from persist.switching.importing import version_at as version_at
 from persist.switching.switch import finish_switch as finish_switch
 from persist.switching.switch import load_current as load_current
 from persist.switching.switch import roll_back as roll_back

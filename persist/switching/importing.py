@@ -8,6 +8,7 @@ rows that were laid out for the old one fit into the new one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from persist.manifest.actions import (
@@ -16,13 +17,13 @@ from persist.manifest.actions import (
     Add,
     Applied,
     EpochComplete,
-    Imported,
     OriginExpired,
     Properties,
+    Sealed,
     Txn,
 )
-from persist.manifest.errors import VersionNotKept
-from persist.manifest.history import kept_versions
+from persist.manifest.errors import MomentNotKept, VersionNotKept
+from persist.manifest.history import kept_versions, version_as_of
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 
@@ -85,40 +86,76 @@ def _applied(old: TableState, new: TableState) -> Iterator[Action]:
             )
 
 
-def carried(manifest: Manifest, state: TableState, back_to: int) -> list[Add]:
-    """The files of rows that came into a version since it took over from ``back_to``.
+def carried_after(sealed: Sealed, state: TableState) -> int | None:
+    """The manifest version of a sealed state from which on its rows go along; None: none do.
+
+    Raises:
+        LookupError: It did not take over from the version that it goes back to.
+    """
+    if sealed.since is not None or not sealed.carry:
+        return sealed.since
+    imported = state.imports.get(sealed.next)
+    if imported is None:
+        raise LookupError(f"the version that counts never took over from version {sealed.next}")
+    return imported.into
+
+
+def check_since(manifest: Manifest, state: TableState, after: int) -> None:
+    """See that it can be told what came into a version after that version of its manifest.
+
+    Raises:
+        LookupError: There is no such version, or it is not kept.
+    """
+    if not 0 <= after <= state.version:
+        raise LookupError(f"its manifest has no version {after}: the newest is {state.version}")
+    oldest, _ = kept_versions(manifest)
+    if oldest > max(after, 1):
+        raise _untold(after, VersionNotKept(after, oldest, state.version))
+
+
+def carried(manifest: Manifest, state: TableState, after: int) -> list[Add]:
+    """The files of rows that came into a version after that version of its manifest.
 
     Also those that a compaction has made into others since: the rows of both are the same.
 
     Raises:
-        LookupError: It did not take over from that version, or it was too long ago.
+        LookupError: It was too long ago.
     """
-    imported = state.imports.get(back_to)
-    if imported is None:
-        raise LookupError(f"the version that counts never took over from version {back_to}")
-    versions = _since(manifest, imported, state)
+    check_since(manifest, state, after)
+    try:
+        changes = manifest.changes(after, state.version)
+    except VersionNotKept as exc:
+        raise _untold(after, exc) from exc
     return [
         action
-        for one in versions
-        for action in one
+        for one in changes
+        for action in one.actions
         if isinstance(action, Add) and action.kind != "rewrite"
     ]
 
 
-def _since(
-    manifest: Manifest, imported: Imported, state: TableState
-) -> Iterator[tuple[Action, ...]]:
+def version_at(manifest: Manifest, moment: datetime) -> int:
+    """The last version of a manifest that was committed at a moment or before it; 0: none was.
+
+    It is for ``since`` of a switch: what came after that moment came after that version.
+
+    Raises:
+        MomentNotKept: It is older than what is kept.
+        TableNotFound: There is no such table version.
+        ValueError: The moment has no time zone.
+    """
     try:
-        oldest, _ = kept_versions(manifest)
-        if oldest > imported.into:
-            raise VersionNotKept(imported.into, oldest, state.version)
-        changes = manifest.changes(imported.into, state.version)
-    except VersionNotKept as exc:
-        raise LookupError(
-            f"what was written since the switch of manifest version {imported.into} cannot be told"
-            f" any more ({exc}); without carry it stays behind"
-        ) from exc
-    yield from (one.actions for one in changes)
+        return version_as_of(manifest, moment)
+    except MomentNotKept:
+        if kept_versions(manifest)[0] > 1:
+            raise
+        return 0
+
+
+def _untold(after: int, exc: VersionNotKept) -> LookupError:
+    return LookupError(
+        f"what was written since manifest version {after} cannot be told any more: {exc}"
+    )
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:

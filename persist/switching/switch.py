@@ -11,8 +11,9 @@ refuses it before the seal, on the very state that is sealed; so what is sealed 
 version that was given up meanwhile is refused there, too (``forbidding``).
 
 What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
-written before the seal is a duplicate behind it, too. A rollback takes the rows along that were
-streamed into the version that is left: their files are copied, and listed in that same commit.
+written before the seal is a duplicate behind it, too. Rows that were streamed into the version that
+is left go along, in a rollback those since it counts, to a new version those since ``since``: their
+files are copied, most of them before the seal, and listed in that same commit.
 """
 
 from __future__ import annotations
@@ -24,26 +25,39 @@ from dataclasses import dataclass
 
 import msgspec
 
-from persist.manifest.actions import Action, Add, Imported, Sealed, Unsealed, WriterIdentity
-from persist.manifest.committing import Proposal, commit
-from persist.manifest.errors import (
+from persist.manifest import (
+    Action,
+    Add,
+    Imported,
+    Manifest,
     ManifestDamaged,
+    Proposal,
+    Sealed,
+    Switch,
     SwitchedMeanwhile,
     SwitchRefused,
+    TableState,
+    Unsealed,
+    UploadExpired,
     VersionSealed,
-)
-from persist.manifest.paths import current_folder, numbered
-from persist.manifest.reading import Manifest
-from persist.manifest.state import TableState
-from persist.manifest.table_versions import (
-    Switch,
+    WriterIdentity,
     check_kept,
+    check_uploads,
+    commit,
     last_switch,
-    read_switch,
     switches,
 )
+from persist.manifest.paths import current_folder, numbered
+from persist.manifest.table_versions import read_switch
 from persist.store import AlreadyExists, ObjectStore
-from persist.switching.importing import carried, clash, imported_actions
+from persist.switching.carrying import copied
+from persist.switching.importing import (
+    carried,
+    carried_after,
+    check_since,
+    clash,
+    imported_actions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +93,24 @@ def switch_version(
     version: int,
     *,
     push_id: str | None = None,
+    since: int | None = None,
+    previous: int | None = None,
 ) -> Switch:
     """Make a version of the table the one that counts; nothing where it is that. Blocks.
 
     Args:
         push_id: Of the push that made it, which goes in once: whoever comes back to that does not
             undo a rollback.
+        since: A version of the manifest of the table version that counts: rows that came into it
+            after that go along, each once. Only a version that has not counted yet takes them.
+        previous: The version that has to count now. Give it with ``since``, which says nothing of
+            another one's manifest.
 
     Raises:
-        TableVersionNotKept: There is no such version.
+        TableVersionNotKept: There is no such version, or it was given up.
         SwitchRefused: Its columns, partitions or keys do not go on from the present ones; or the
-            push was in, and another version counts by now.
+            push was in, and another version counts by now; or that is not ``previous``; or what
+            came ``since`` cannot be told.
         VersionSealed: Another switch is under way: :func:`finish_switch` ends it.
         SwitchedMeanwhile: Another one was faster.
         StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
@@ -101,8 +122,11 @@ def switch_version(
         if push_id is not None and (each.switch.push_id, each.switch.why) == (push_id, "swap"):
             reason = f"push {push_id} was in by switch {each.number}, and is not any more"
             raise SwitchRefused(namespace, table, version, reason)
+    if previous not in (None, last.table_version):
+        reason = f"version {last.table_version} counts by now, and not {previous}"
+        raise SwitchRefused(namespace, table, version, reason)
     check_kept(store, namespace, table, version)
-    sealed = Sealed(next=version, switch=number + 1, push_id=push_id)
+    sealed = Sealed(next=version, switch=number + 1, push_id=push_id, since=since)
     return _carry_out(_Move(store, namespace, table, last.table_version, sealed))
 
 
@@ -198,9 +222,23 @@ def _versions_before(done: Sequence[Switch]) -> list[int]:
 
 
 def _carry_out(move: _Move) -> Switch:
+    _copy_ahead(move)
     old = _seal(move)
     _import(move, old)
     return _make_current(move)
+
+
+def _copy_ahead(move: _Move) -> None:
+    """Copy what is there already, so that little is left to copy while nobody can commit."""
+    source, target = move.manifest(move.old), move.manifest(move.sealed.next)
+    state, new = source.load(), target.load()
+    if state.sealed is not None or clash(state, new) or _cannot_carry(move, state, new):
+        return
+    after = carried_after(move.sealed, state)
+    if after is not None:
+        with suppress(LookupError):  # cleaned up since: the seal tells
+            for _ in copied(source, target, carried(source, state, after)):
+                pass
 
 
 def _seal(move: _Move) -> TableState:
@@ -216,52 +254,76 @@ def _seal(move: _Move) -> TableState:
             raise move.over
         # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
         check_kept(move.store, move.namespace, move.table, sealed.next)
-        if (reason := clash(state, new)) is not None:
-            raise move.refused(reason)
-        if sealed.carry and (reason := _cannot_carry(move, state)) is not None:
+        reason = clash(state, new) or _cannot_carry(move, state, new)
+        if reason is not None:
             raise move.refused(reason)
         return actions
 
     return commit(move.manifest(move.old), None, Proposal([sealed]), switcher(), rule)
 
 
-def _cannot_carry(move: _Move, state: TableState) -> str | None:
-    """Why the rows that were streamed into a version cannot go back with it; None if they can."""
+def _cannot_carry(move: _Move, state: TableState, new: TableState) -> str | None:
+    """Why the rows that were streamed into a version cannot go along; None if they can."""
+    sealed = move.sealed
+    if sealed.since is not None and (new.sealed is not None or new.imports):
+        return "it has counted before, and may have some of the rows already"
     try:
-        streamed = carried(move.manifest(move.old), state, move.sealed.next)
+        after = carried_after(sealed, state)
+        if after is not None:
+            check_since(move.manifest(move.old), state, after)
     except LookupError as exc:
-        return str(exc)
-    if streamed and state.properties.get("primary_key"):
+        return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
+    began = _began(move, state)
+    if sealed.since is not None and sealed.since < began:
         return (
-            f"version {move.old} has rows that were written since it counts, and in a table with a"
+            f"version {move.old} counts only since its manifest version {began}, and not since"
+            f" {sealed.since}"
+        )
+    if after is None or not state.properties.get("primary_key"):
+        return None
+    if carried(move.manifest(move.old), state, after):
+        return (
+            f"version {move.old} has rows that were written meanwhile, and in a table with a"
             " primary key they cannot be taken along; without carry they stay behind"
         )
     return None
 
 
+def _began(move: _Move, state: TableState) -> int:
+    """The version of its manifest since which a table version counts; what is before was pushed."""
+    done = switches(move.store, move.namespace, move.table)
+    if not done or done[0].switch.previous == move.old:
+        return 0
+    return min((each.into for each in state.imports.values()), default=0)
+
+
 def _import(move: _Move, old: TableState) -> None:
     sealed, manifest = move.sealed, move.manifest(move.sealed.next)
-    copies: list[Add] = []
 
     def is_done(state: TableState) -> bool:
         known = state.imports.get(move.old)
         return known is not None and known.switch >= sealed.switch
 
-    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        if is_done(state):
-            return ()
-        if state.switch >= sealed.switch:
+    anew = False
+    while not is_done(state := manifest.load()):
+        if old.sealed != sealed:
             raise move.over
-        return tuple(_import_actions(move, old, state, copies))
+        copies = _copies(move, old, anew=anew)
 
-    state = manifest.load()
-    if is_done(state):
-        return
-    if old.sealed != sealed:
-        raise move.over
-    if sealed.carry:
-        copies += _copied(move, old)
-    commit(manifest, state, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
+        def rule(
+            state: TableState, actions: tuple[Action, ...], copies: tuple[Add, ...] = copies
+        ) -> tuple[Action, ...]:
+            if is_done(state):
+                return ()
+            if state.switch >= sealed.switch:
+                raise move.over
+            check_uploads(state, copies)
+            return tuple(_import_actions(move, old, state, copies))
+
+        try:
+            commit(manifest, state, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
+        except UploadExpired:
+            anew = True
 
 
 def _import_actions(
@@ -280,17 +342,15 @@ def _import_actions(
     )
 
 
-def _copied(move: _Move, old: TableState) -> Iterator[Add]:
+def _copies(move: _Move, old: TableState, *, anew: bool) -> tuple[Add, ...]:
     """The files that go along, in the folder of the version that they go to."""
     source, target = move.manifest(move.old), move.manifest(move.sealed.next)
     try:
-        adds = carried(source, old, move.sealed.next)
+        after = carried_after(move.sealed, old)
+        adds = [] if after is None else carried(source, old, after)
     except LookupError as exc:
         raise ManifestDamaged(source.folder, old.version, old.uid, str(exc)) from exc
-    for add in adds:
-        data = move.store.get(source.object_path(add.path))
-        put = move.store.put(target.object_path(add.path), data)
-        yield msgspec.structs.replace(add, at=put.at.isoformat())
+    return tuple(copied(source, target, adds, anew=anew))
 
 
 def _make_current(move: _Move) -> Switch:

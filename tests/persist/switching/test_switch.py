@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from persist.manifest import (
     Horizon,
     Manifest,
     ManifestDamaged,
+    MomentNotKept,
     Origin,
     Properties,
     Proposal,
@@ -30,21 +32,31 @@ from persist.manifest import (
     Txn,
     VersionSealed,
     Writer,
+    carry_out,
     claim_version,
     clean_up,
     commit,
     give_up_version,
     list_tables,
     list_versions,
+    plan_clean_up,
     write_snapshot,
 )
 from persist.store import ObjectStore, PutInfo
-from persist.switching import finish_switch, roll_back, rollback_target, switch_version
+from persist.switching import (
+    finish_switch,
+    roll_back,
+    rollback_target,
+    switch_version,
+    version_at,
+)
 from tests.drivers.pushing import Killed, KillingStore
 from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
+FILE_BYTES = 1000
+"""The size that a sample says that it has."""
 CURRENT = "ns/flights/_current/"
 
 
@@ -60,7 +72,7 @@ def commit_to(store: ObjectStore, version: int | None, *actions: Action, writer:
 
 def file_of(store: ObjectStore, version: int, path: str) -> None:
     """Put a data file where a table version has it."""
-    store.put(manifest_of(store, version).object_path(path), path.encode())
+    store.put(manifest_of(store, version).object_path(path), path.encode().ljust(FILE_BYTES))
 
 
 def stream(store: ObjectStore, version: int, path: str, seq: int) -> None:
@@ -298,6 +310,96 @@ def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
         roll_back(real_store, *TABLE)
 
 
+def test_rows_that_came_since_a_version_go_along_once_and_not_back(
+    real_store: ObjectStore,
+) -> None:
+    version = make_table(real_store)
+    since = manifest_of(real_store).head()
+    stream(real_store, 1, "data/b.parquet", 8)
+    stream(real_store, 1, "data/c.parquet", 9)
+    # A compaction of what was there and what came since.
+    file_of(real_store, 1, "data/one.parquet")
+    removes = [Remove(path, "compaction") for path in ("data/a.parquet", "data/b.parquet")]
+    commit_to(real_store, 1, *removes, add("data/one.parquet", 0, kind="rewrite"))
+    switch_version(real_store, *TABLE, version, push_id="push-1", since=since, previous=1)
+    came = {"data/b.parquet", "data/c.parquet"}
+    assert paths(real_store) == {"data/pushed-2.parquet", *came}
+    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    # A push into the version that counts, as Spark appends, is as good as a flush.
+    file_of(real_store, 2, "data/d.parquet")
+    appended = add("data/d.parquet", 0, kind="push", writer=OTHER)
+    commit_to(real_store, 2, appended, Txn("spark", 4), writer=OTHER)
+    roll_back(real_store, *TABLE)
+    assert paths(real_store) == {"data/one.parquet", "data/c.parquet", "data/d.parquet"}
+
+
+@LOCAL_ONLY
+def test_what_came_since_is_refused_where_it_cannot_be_told(real_store: ObjectStore) -> None:
+    version = make_table(real_store)
+    newest = manifest_of(real_store).head()
+    told = manifest_of(real_store).changes(newest - 1, newest)
+    moment = datetime.fromisoformat(told[0].at)
+    assert version_at(manifest_of(real_store), moment) == newest
+    assert version_at(manifest_of(real_store), moment - timedelta(microseconds=1)) < newest
+    assert version_at(manifest_of(real_store), datetime(2020, 1, 1, tzinfo=UTC)) == 0
+    for since, previous, reason in (
+        (newest + 1, 1, f"has no version {newest + 1}"),
+        (-1, 1, "has no version -1"),
+        (newest, 2, "version 1 counts by now, and not 2"),
+    ):
+        with pytest.raises(SwitchRefused, match=reason):
+            switch_version(real_store, *TABLE, version, since=since, previous=previous)
+    clean_up(manifest_of(real_store), Retention(retain_s=0, orphan_grace_s=0, keep_versions=1))
+    with pytest.raises(SwitchRefused, match=f"since manifest version {newest - 1} cannot be told"):
+        switch_version(real_store, *TABLE, version, since=newest - 1)
+    with pytest.raises(MomentNotKept):
+        version_at(manifest_of(real_store), datetime(2020, 1, 1, tzinfo=UTC))
+    assert manifest_of(real_store).load().sealed is None
+    switch_version(real_store, *TABLE, version)
+    push(real_store, 3)
+    with pytest.raises(SwitchRefused, match="counts only since its manifest version 3, and not"):
+        switch_version(real_store, *TABLE, 3, since=2)
+    roll_back(real_store, *TABLE)
+    with pytest.raises(SwitchRefused, match="it has counted before"):
+        switch_version(real_store, *TABLE, 2, since=manifest_of(real_store).head())
+
+
+@LOCAL_ONLY
+def test_clean_up_keeps_what_a_switch_under_way_has_to_be_told(real_store: ObjectStore) -> None:
+    """Planned before the seal, and behind it."""
+    version = make_table(real_store)
+    since = manifest_of(real_store).head()
+    for seq in (8, 9):
+        stream(real_store, 1, f"data/{seq}.parquet", seq)
+    nothing_kept = Retention(retain_s=0, orphan_grace_s=0, keep_versions=1)
+    plan = plan_clean_up(manifest_of(real_store), nothing_kept)
+    assert plan.oldest > since
+    killing: Any = KillingStore(real_store, 4, done=True)  # two copies, then the seal
+    with pytest.raises(Killed):
+        switch_version(killing, *TABLE, version, since=since)
+    carry_out(manifest_of(real_store), plan, plan.state)
+    clean_up(manifest_of(real_store), nothing_kept)
+    assert finish_switch(real_store, *TABLE).table_version == version
+    assert paths(real_store) == {"data/pushed-2.parquet", "data/8.parquet", "data/9.parquet"}
+
+
+@LOCAL_ONLY
+def test_a_copy_that_clean_up_may_take_is_made_again(real_store: ObjectStore) -> None:
+    """It was put before the seal, and whoever put it slept."""
+    version = make_table(real_store)
+    since = manifest_of(real_store).head()
+    stream(real_store, 1, "data/b.parquet", 8)
+    killing: Any = KillingStore(real_store, 1, done=True)
+    with pytest.raises(Killed):
+        switch_version(killing, *TABLE, version, since=since)
+    copy = manifest_of(real_store, version).object_path("data/b.parquet")
+    assert real_store.exists(copy) is not None
+    commit_to(real_store, version, Horizon(real_store.now().isoformat()), writer=OTHER)
+    switch_version(real_store, *TABLE, version, since=since)
+    state = manifest_of(real_store).load()
+    assert state.horizon is not None and state.files["data/b.parquet"].at > state.horizon
+
+
 @LOCAL_ONLY
 def test_rows_that_cannot_go_along_hinder_a_rollback_unless_they_are_left(
     real_store: ObjectStore,
@@ -325,7 +427,7 @@ def test_rows_of_versions_that_are_not_kept_hinder_a_rollback_unless_they_are_le
     for number in range(3):
         stream(real_store, 2, f"data/b{number}.parquet", 8 + number)
     clean_up(manifest_of(real_store), Retention(retain_s=0, orphan_grace_s=0, keep_versions=1))
-    with pytest.raises(SwitchRefused, match=r"cannot be told any more .* without carry it stays"):
+    with pytest.raises(SwitchRefused, match=r"cannot be told any more: .* without carry it stays"):
         roll_back(real_store, *TABLE)
     assert manifest_of(real_store).load().sealed is None
     roll_back(real_store, *TABLE, carry=False)
@@ -382,7 +484,7 @@ def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectSt
 
 
 # Every change that a switch or a rollback makes, before it and after it.
-KILLS = [(at, done) for at in range(1, 9) for done in (False, True)]
+KILLS = [(at, done) for at in range(1, 8) for done in (False, True)]
 
 
 @LOCAL_ONLY
@@ -392,9 +494,10 @@ def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
     real_store: ObjectStore, at: int, done: bool, finisher: str
 ) -> None:
     version = make_table(real_store)
+    since = manifest_of(real_store).head()
 
     def forth(store: ObjectStore) -> None:
-        switch_version(store, *TABLE, version, push_id="push-1")
+        switch_version(store, *TABLE, version, push_id="push-1", since=since, previous=1)
 
     def back(store: ObjectStore) -> None:
         roll_back(store, *TABLE, push_id="push-1")
@@ -413,8 +516,12 @@ def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
                 move_again(real_store, move, target)
         assert manifest_of(real_store).table_version == target
         assert finish_switch(real_store, *TABLE).table_version == target
-    expected = {"data/a.parquet", "data/in-1.parquet", "data/in-2.parquet"}
-    assert paths(real_store) == expected
+    assert paths(real_store, 2) == {
+        "data/pushed-2.parquet",
+        "data/in-1.parquet",
+        "data/in-2.parquet",
+    }
+    assert paths(real_store) == {"data/a.parquet", "data/in-1.parquet", "data/in-2.parquet"}
     assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
     assert len(list(real_store.list(CURRENT))) == 2
 

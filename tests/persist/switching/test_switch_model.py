@@ -1,64 +1,116 @@
-"""Swaps, rollbacks and writes in any order, ended at any change, beside a model of the table."""
+"""Swaps, rollbacks and writes in any order, ended at any change, beside a model of the table.
+
+A file has the names of its rows as its bytes, as many as the samples' files have, so that rows are
+told apart also when a compaction has made others of their files.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 
-from persist.manifest import Manifest, SwitchRefused, VersionSealed, claim_version, list_versions
-from persist.store import open_store
+from persist.manifest import (
+    Manifest,
+    Proposal,
+    Remove,
+    SwitchRefused,
+    VersionSealed,
+    claim_version,
+    commit,
+    list_versions,
+)
 from persist.switching import (
     VersionRetention,
     clean_up_versions,
     finish_switch,
+    forbid_switch,
     roll_back,
     switch_version,
 )
+from tests.drivers.memory_store import MemoryStore
 from tests.drivers.pushing import Killed, KillingStore
-from tests.persist.manifest.samples import DEFINITION
-from tests.persist.switching.test_switch import TABLE, commit_to, paths, push, stream
+from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
-STEPS = 25
+TABLE = ("ns", "flights")
+STEPS = 40
 
 
 class World:
     """A table, and what it has to be."""
 
-    def __init__(self, folder: Path, random: Random) -> None:
-        self.store = open_store(f"file://{folder}")
+    def __init__(self, random: Random) -> None:
+        self.store = MemoryStore()
         self.random = random
-        self.files: dict[int, set[str]] = {1: set()}
-        self.came: dict[int, set[str]] = {1: set()}
-        """The files that were streamed into a version since it was switched to last."""
+        self.rows: dict[int, list[str]] = {1: []}
+        self.came: dict[int, list[str]] = {1: []}
+        """The rows that were streamed into a version since it was switched to first."""
+        self.log: dict[int, list[tuple[int, str]]] = {1: []}
+        """Which came with which version of its manifest, as a ``since`` counts."""
+        self.began = {1: 0}
         self.stack = [1]
         self.sequence = 0
-        commit_to(self.store, 1, *DEFINITION)
+        commit(self.manifest(1), None, Proposal(DEFINITION), ME)
 
     @property
     def current(self) -> int:
         """The version that counts."""
         return self.stack[-1]
 
+    def manifest(self, version: int) -> Manifest:
+        """The manifest of a version."""
+        return Manifest(self.store, *TABLE, version)
+
     def write(self) -> None:
         """A flush into the version that counts."""
         self.sequence += 1
-        path = f"data/{self.sequence}.parquet"
-        stream(self.store, self.current, path, self.sequence)
-        self.files[self.current].add(path)
-        self.came[self.current].add(path)
+        row = f"row-{self.sequence}"
+        path = self._file(self.current, [row])
+        actions = (add(path, self.sequence), applied(self.sequence))
+        state = commit(self.manifest(self.current), None, Proposal(actions), ME)
+        self.rows[self.current].append(row)
+        self.came[self.current].append(row)
+        self.log[self.current].append((state.version, row))
+
+    def compact(self) -> None:
+        """Some files of the version that counts become one."""
+        manifest = self.manifest(self.current)
+        files = sorted(manifest.load().files)
+        some = self.random.sample(files, min(len(files), 3))
+        if some:
+            path = self._file(self.current, self._found(manifest, some), "one")
+            removes = [Remove(path, "compaction") for path in some]
+            commit(manifest, None, Proposal([*removes, add(path, 0, kind="rewrite")]), ME)
 
     def swap(self) -> None:
         """A push that is made and swapped in, by whoever lives long enough."""
-        push_id = f"push-{self.sequence}-{len(self.files)}"
+        push_id, old = f"push-{self.sequence}-{len(self.rows)}", self.current
         version = claim_version(self.store, *TABLE, push_id)
-        assert version not in self.files, "a number of its own"
-        push(self.store, version)
-        self._until_done(lambda store: switch_version(store, *TABLE, version, push_id=push_id))
-        self.files[version] = {f"data/pushed-{version}.parquet"}
-        self.came[version] = set()
+        assert version not in self.rows, "a number of its own"
+        commit(self.manifest(version), None, Proposal(DEFINITION), OTHER)
+        path = self._file(version, [f"pushed-{version}"])
+        pushed = add(path, 0, kind="push", writer=OTHER)
+        commit(self.manifest(version), None, Proposal([pushed]), OTHER)
+        since: int | None = None
+        if self.random.random() < 0.7:
+            since = self.random.randint(self.began[old], self.manifest(old).head())
+        for _ in range(self.random.randint(0, 2)):
+            self.write()
+        if self.random.random() < 0.2:
+            assert not forbid_switch(self.store, *TABLE, version)
+            self.rows[version] = []
+            return
+        self._until_done(
+            lambda store: switch_version(
+                store, *TABLE, version, push_id=push_id, since=since, previous=old
+            )
+        )
+        along = [row for at, row in self.log[old] if since is not None and at > since]
+        self.rows[version] = [f"pushed-{version}", *along]
+        self.came[version], self.log[version] = [], []
+        self.began[version] = self.manifest(version).load().imports[old].into
         self.stack.append(version)
 
     def back(self) -> None:
@@ -70,24 +122,11 @@ class World:
             return
         self._until_done(lambda store: roll_back(store, *TABLE, left))
         self.stack.pop()
-        self.files[self.current] |= self.came[left]
-        self.came[self.current] |= self.came[left]
-
-    def _until_done(self, move: Any) -> None:
-        """Make a move with processes that end at some change, the others beside it or after it."""
-        while True:
-            killing: Any = KillingStore(
-                self.store, self.random.randint(1, 9), done=self.random.random() < 0.5
-            )
-            try:
-                move(killing)
-            except Killed:
-                if self.random.random() < 0.5:
-                    finish_switch(self.store, *TABLE)
-            except VersionSealed:
-                raise AssertionError("only this move is under way") from None
-            else:
-                return
+        state = self.manifest(self.current).load()
+        self.rows[self.current] += self.came[left]
+        self.came[self.current] += self.came[left]
+        self.log[self.current] += [(state.imports[left].into, row) for row in self.came[left]]
+        assert forbid_switch(self.store, *TABLE, left) is False
 
     def clean(self) -> None:
         """Clean-up of what no rollback of this world goes back to: nothing."""
@@ -100,18 +139,45 @@ class World:
         assert manifest.table_version == self.current
         state = manifest.load()
         assert state.sealed is None and state.table_version == self.current
-        assert paths(self.store) == self.files[self.current]
+        assert Counter(self._found(manifest, state.files)) == Counter(self.rows[self.current])
         if self.sequence:
             assert state.applied_to("me", 1, 1, ("2026-11-21",)) == self.sequence
         counts = [each.version for each in list_versions(self.store, *TABLE) if each.current]
         assert counts == [self.current]
 
+    def _file(self, version: int, rows: list[str], name: str = "") -> str:
+        path = f"data/{name or rows[0]}-{self.random.getrandbits(64):x}.parquet"
+        self.store.put(
+            self.manifest(version).object_path(path), " ".join(rows).encode().ljust(1000)
+        )
+        return path
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_version_that_counts_has_what_it_has_to_have(tmp_path: Path, seed: int) -> None:
+    def _found(self, manifest: Manifest, files: Any) -> list[str]:
+        data = (self.store.get(manifest.object_path(path)).decode() for path in files)
+        return [row for text in data for row in text.split()]
+
+    def _until_done(self, move: Any) -> None:
+        """Make a move with processes that end at some change, the others beside it or after it."""
+        while True:
+            killing: Any = KillingStore(
+                self.store, self.random.randint(1, 12), done=self.random.random() < 0.5
+            )
+            try:
+                move(killing)
+            except Killed:
+                if self.random.random() < 0.5:
+                    finish_switch(self.store, *TABLE)
+            except VersionSealed:
+                raise AssertionError("only this move is under way") from None
+            else:
+                return
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_version_that_counts_has_what_it_has_to_have(seed: int) -> None:
     random = Random(seed)
-    world = World(tmp_path / "store", random)
-    moves = (world.write, world.write, world.swap, world.back, world.clean)
+    world = World(random)
+    moves = (world.write, world.write, world.compact, world.swap, world.back, world.clean)
     for _ in range(STEPS):
         random.choice(moves)()
         world.check()
