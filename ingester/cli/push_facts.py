@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import PULSE, Lead
 from ingester.lifecycle.push_status import KeptIn, Leader, push_status
 from ingester.lifecycle.push_store import Request, Saved
@@ -25,15 +26,16 @@ def push_facts(
 ) -> Facts:
     """Return the facts of a push, with so many of its newest events."""
     record = saved.record
-    told = push_status(record, kept_in, Leader(controller=saved.controller, at=saved.at))
-    facts: Facts = msgspec.to_builtins(told, enc_hook=str)
+    status = push_status(record, kept_in, Leader(controller=saved.controller, at=saved.at))
+    facts: Facts = msgspec.to_builtins(status, enc_hook=str)
     facts["events"] = [
         msgspec.to_builtins(event) for event in record.history[len(record.history) - events :]
     ]
     facts["params"] = dict(record.params)
     facts["led"] = lead is not None and lead.age <= PULSE.gone_after
     facts["led_by"] = None if lead is None else lead.controller
-    facts["told_s"] = 0.0 if lead is None else round(lead.age.total_seconds(), 3)
+    told = utc_now() - saved.at if lead is None else lead.age
+    facts["told_s"] = round(told.total_seconds(), 3)
     facts["requests"] = [
         {
             "kind": each.kind,

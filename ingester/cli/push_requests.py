@@ -124,22 +124,25 @@ def _led(how: Leadership, push_id: str, stop: threading.Event, take_over: bool) 
 def _in_background(work: Callable[[threading.Event], T], timeout_s: float | None) -> T:
     """Return what the work returns, which is told to stop after a time-out or a signal."""
     stop, results, errors = threading.Event(), [], []
+    # Not `join`: one that a signal has interrupted takes the thread for ended (bpo-45274).
+    ended = threading.Event()
 
     def run() -> None:
         try:
             results.append(work(stop))
         except BaseException as exc:
             errors.append(exc)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=run, daemon=True, name="push")
-    thread.start()
+    threading.Thread(target=run, daemon=True, name="push").start()
     try:
-        thread.join(timeout_s)
+        ended.wait(timeout_s)
         stop.set()
-        thread.join()
+        ended.wait()
     except BaseException:
         stop.set()
-        thread.join(_LEAVE_WITHIN_S)
+        ended.wait(_LEAVE_WITHIN_S)
         raise
     if errors:
         raise errors[0]

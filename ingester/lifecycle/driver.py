@@ -77,8 +77,8 @@ class Pace(NamedTuple):
 
 
 PACE = Pace()
-_LOOK_S = 1.0
-"""``stop`` is looked at this often."""
+_LOOK_S = 0.2
+"""``stop`` is looked at this often: a command that leads has two seconds to end in order."""
 
 Clock = Callable[[], datetime]
 Hear = Callable[[PushRecord], None]

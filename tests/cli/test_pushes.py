@@ -195,6 +195,22 @@ def test_a_push_that_is_led_is_left_to_its_leader_unless_it_is_taken_over(place:
     assert "ended ABORTED" in said(taken)
 
 
+def test_a_signal_ends_who_leads_in_the_foreground_and_leaves_the_push_in_order(
+    place: Place,
+) -> None:
+    place.stop_at("pre_version_swap.b")
+    place.begin("p1")
+    resumed = place.popen("pushes", "resume", "p1")
+    until((place.sit / "pre_version_swap.b").exists, "the hook of b")
+    assert place.leader("p1").exists()
+    resumed.send_signal(signal.SIGINT)
+    assert resumed.wait(30) == 130
+    resumed.communicate()
+    assert not place.leader("p1").exists()
+    place.stop_at("")
+    assert place.run("pushes", "resume", "p1").returncode == 0
+
+
 def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     good = place.config.read_text()
     for old, new, says in (
