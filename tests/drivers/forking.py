@@ -70,6 +70,8 @@ def _import_all() -> None:
         importlib.import_module(f"ingester.{name}")
     for name in ("serve", "manifest_tools", "input.files", "output.formats", "wal_tools"):
         importlib.import_module(f"ingester.cli.{name}")
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("tests.drivers.s3_models").load_models()
     # No collection of a child walks them: they are nobody's garbage.
     gc.collect()
     gc.freeze()

@@ -64,6 +64,10 @@ class S3Server:
     @classmethod
     def start(cls) -> S3Server:
         """A server that answers by the time this returns."""
+        # Not above: the server's own process must not find these folders.
+        from tests.drivers.s3_models import share_models
+
+        share_models()
         process = subprocess.Popen(
             # -P: the folders beside this file must not hide modules of the standard library.
             [sys.executable, "-P", str(Path(__file__).resolve())],
