@@ -26,10 +26,9 @@ from persist.manifest import (
     commit,
     current_version,
     kept_versions,
-    version_as_of,
 )
 from persist.store import ObjectStore
-from persist.switching import load_current
+from persist.switching import load_current, version_at
 from persist.table import TableDefinition
 
 _TRIES = 20
@@ -98,10 +97,10 @@ def replay_version(
     manifest = Manifest(store, push.namespace, push.table, table_version)
     if since.isdecimal():
         oldest, head = kept_versions(manifest)
-        if not oldest <= int(since) <= head:
+        if not oldest <= max(int(since), 1) <= head:
             raise RegionFailed(f"replay_since: of {oldest} to {head}, version {since} is none")
         return int(since)
     try:
-        return version_as_of(manifest, datetime.fromisoformat(since))
+        return version_at(manifest, datetime.fromisoformat(since))
     except (ValueError, MomentNotKept) as exc:
         raise RegionFailed(f"replay_since: {exc}") from exc

@@ -45,10 +45,10 @@ from persist.table import TableDefinition
 
 
 class Replay(NamedTuple):
-    """The rows of a table version that came after this version of its manifest."""
+    """The rows of a table version that came after this version of its manifest; None: none."""
 
-    table_version: int
-    since: int
+    table_version: int | None
+    since: int | None
 
 
 def pusher() -> WriterIdentity:
@@ -125,10 +125,9 @@ class PushedVersion:
 
         commit(self.manifest, None, Proposal(actions), pusher(), rule, patience=PATIENCE)
 
-    def replay(self, state: TableState) -> Replay | None:
-        """Return which rows go along with a swap; None where none do."""
-        since, of = state.txns.get(self._mark("base")), state.txns.get(self._mark("base_of"))
-        return None if since is None or of is None else Replay(of, since)
+    def replay(self, state: TableState) -> Replay:
+        """Return which rows of the version before go along with a swap."""
+        return Replay(state.txns.get(self._mark("base_of")), state.txns.get(self._mark("base")))
 
     def rows(self, state: TableState) -> int | None:
         """Return how many rows the push has brought; None while its data is not there."""

@@ -11,20 +11,22 @@ table meanwhile. Who was in and was rolled back never goes in again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from ingester.lifecycle.pushed_version import PushedVersion
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
 from persist.manifest import (
+    Switch,
     SwitchedMeanwhile,
     SwitchRefused,
-    TableState,
+    TableNotFound,
     TableVersionNotKept,
     VersionSealed,
     current_version,
     switches,
 )
-from persist.switching import finish_switch, forbid_switch, roll_back, switch_version
+from persist.switching import finish_switch, forbid_switch, load_current, roll_back, switch_version
 
 _TRIES = 20
 T = TypeVar("T")
@@ -59,11 +61,20 @@ def swap(version: PushedVersion) -> int:
     state = version.made()
     if version.rows(state) is None:
         raise RegionFailed(f"the data of version {version.number} is not there")
-    _check_replay(version, state)
+    # Rows go along by their place in the manifest of one version: of no other one.
+    replay = version.replay(state)
+
+    def switch() -> Switch:
+        return switch_version(
+            *of,
+            version.number,
+            push_id=version.push_id,
+            since=replay.since,
+            previous=replay.table_version,
+        )
+
     try:
-        return _settled(
-            version, lambda: switch_version(*of, version.number, push_id=version.push_id)
-        ).previous
+        return _settled(version, switch).previous
     except (SwitchRefused, TableVersionNotKept) as exc:
         raise RegionFailed(str(exc)) from exc
 
@@ -75,6 +86,10 @@ def go_back(version: PushedVersion) -> bool:
         RegionFailed: there is no way back, as the message says.
     """
     of = version.store, version.namespace, version.table
+    with suppress(TableNotFound):
+        load_current(*of)  # a way back that was begun is ended
+    if current_version(*of) != version.number and _was_left(version):
+        return True
     if not forbid(version):
         return _was_left(version)
     try:
@@ -96,11 +111,6 @@ def _was_left(version: PushedVersion) -> bool:
         (each.switch.previous, each.switch.why) == (version.number, "rollback")
         for each in switches(version.store, version.namespace, version.table)
     )
-
-
-def _check_replay(version: PushedVersion, state: TableState) -> None:
-    if version.replay(state) is not None:
-        raise RegionFailed("rows cannot be replayed yet: begin the push without replay_since")
 
 
 def _settled(version: PushedVersion, call: Callable[[], T]) -> T:

@@ -26,7 +26,7 @@ from ingester.lifecycle.tasks import Rules
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.waiting import until
 from tests.drivers.warm import Process, warm
-from tests.lifecycle.realm import Job, Realm, folders, some_rows
+from tests.lifecycle.realm import Job, in_folders, some_rows
 from tests.lifecycle.world import ONCE, PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,8 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.path = path
         impatient = PATIENCE._replace(interval=timedelta(milliseconds=10))
-        self.realm = Realm(folders(path, NAMES), rules=Rules(patience=Patience(*impatient)))
+        self.realm = in_folders(path, NAMES)
+        self.realm.rules = Rules(patience=Patience(*impatient))
         self.pushes = PushStore(self.realm.first, ONCE)
         self.config = path / "pushes.toml"
         self.sit = path / "sits"
@@ -65,7 +66,7 @@ class Place:
         """A push that waits with its data everywhere, and that nobody leads any more."""
         batch = some_rows(0, rows)
         self.realm.panel.say("pre_version_swap", *[wait("its driver")] * 1000, region="a")
-        held = self.realm.begin(push_id, batch)
+        held = self.realm.begin(batch, push_id)
         job, stop = Job(self.realm, batch), threading.Event()
 
         def hear(record: PushRecord) -> None:
@@ -281,7 +282,7 @@ def test_a_push_ends_as_it_would_have_though_its_leader_is_killed_in_every_state
     """One controller after another is killed in the middle of a hook, and once in the midst."""
     place.configure(**({"bad": bad} if bad else {}))
     batch = some_rows(0, 100)
-    place.realm.begin("p1", batch)
+    place.realm.begin(batch, "p1")
     job = Job(place.realm, batch)
     seen: list[str] = []
     for call in (

@@ -1,22 +1,28 @@
-"""Regions with real stores, and a small job that fills them, for the tests of whole pushes."""
+"""Regions with real stores, and a small job that fills them, for the tests of whole pushes.
+
+:class:`Realm` leads pushes as a controller does, in threads and by the clock (``lead``), or step by
+step with a clock of its own (``step``): so it can be killed anywhere, and an hour takes no time.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from ingester.lifecycle.driver import Pace, utc_now
+from ingester.lifecycle.driver import Pace, PushDriver, utc_now
 from ingester.lifecycle.leading import Leadership, lead_held
-from ingester.lifecycle.push_config import PushConfig, push_config
+from ingester.lifecycle.orders import Order
+from ingester.lifecycle.push_config import push_config
 from ingester.lifecycle.push_store import HeldPush, PushStore
 from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
+from ingester.lifecycle.region_daemons import RegionDaemons
+from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.shapes import with_schema
 from ingester.lifecycle.store_region import StoreRegion, check_shapes, open_regions
 from ingester.lifecycle.tasks import Rules
@@ -27,6 +33,7 @@ from tests.lifecycle.world import ONCE, ScriptedPanel
 
 TABLE = ("shop", "visits")
 PACE = Pace(poll=timedelta(seconds=0.02), retry=timedelta(seconds=0.05))
+Hear = Callable[[PushRecord], None]
 
 
 def some_rows(first: int, count: int) -> pa.RecordBatch:
@@ -35,61 +42,101 @@ def some_rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
 
-def folders(path: Path, names: Sequence[str], **pushes: Any) -> PushConfig:
-    """The configuration of regions whose stores are folders, which are made here."""
+def in_folders(
+    path: Path, names: Sequence[str], endpoints: Mapping[str, str] | None = None
+) -> Realm:
+    """Regions whose stores are folders, which are made here."""
+    regions = {}
     for name in names:
         (path / name).mkdir(parents=True, exist_ok=True)
-    regions = {name: {"url": f"file://{path / name}"} for name in names}
-    return push_config({"regions": regions, "pushes": {"order": "in_order", **pushes}})
+        daemons = [endpoints[name]] if endpoints else []
+        regions[name] = {"url": f"file://{path / name}", "endpoints": daemons}
+    return Realm(open_regions(push_config({"regions": regions}).regions))
+
+
+def in_stores(stores: Mapping[str, ObjectStore]) -> Realm:
+    """Regions over stores, made anew as another process would."""
+    homes = [RegionStore(name, store) for name, store in stores.items()]
+    return Realm(
+        {
+            home.name: StoreRegion(
+                home, RegionDaemons(()), [each for each in homes if each != home]
+            )
+            for home in homes
+        }
+    )
 
 
 @dataclass
 class Realm:
-    """Some regions, and pushes through them by one controller after another."""
+    """Some regions, and pushes through them, one region after another."""
 
-    config: PushConfig
+    regions: dict[str, StoreRegion]
     panel: ScriptedPanel = field(default_factory=ScriptedPanel)
-    rules: Rules | None = None
+    rules: Rules = Rules()  # noqa: RUF009 (frozen)
+    ahead: timedelta = timedelta()
+    """So much later than the clock says it is here, as steps do not wait."""
 
-    def __post_init__(self) -> None:
-        self.regions = open_regions(self.config.regions)
-        self.rules = self.rules or self.config.rules()
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        return utc_now() + self.ahead
 
     @property
     def first(self) -> ObjectStore:
-        """The store that pushes are kept in."""
-        return self.regions[self.config.names[0]].home.store
+        """The store of the first region, in which pushes are kept."""
+        return next(iter(self.regions.values())).home.store
 
-    def begin(self, push_id: str, rows: pa.RecordBatch, plan: PushPlan | None = None) -> HeldPush:
+    @property
+    def pushes(self) -> PushStore:
+        """What is kept of pushes."""
+        return PushStore(self.first, ONCE)
+
+    def begin(
+        self, rows: pa.RecordBatch, push_id: str = "p1", plan: PushPlan | None = None
+    ) -> HeldPush:
         """A push that has begun; nothing of it is done."""
         plan = with_schema(plan or PushPlan(), rows.schema)
         plan = check_shapes(self.regions.values(), plan, *TABLE)
-        record = new_push(push_id, TABLE, self.config.order(), {}, utc_now(), plan)
-        return PushStore(self.first, ONCE).begin(record, "c1", utc_now())
+        order = Order(tuple(self.regions), "in_order")
+        record = new_push(push_id, TABLE, order, {}, self.now, plan)
+        return self.pushes.begin(record, "c1", self.now)
 
     def lead(
-        self,
-        held: HeldPush,
-        hear: Callable[[PushRecord], None] | None = None,
-        regions: Mapping[str, StoreRegion] | None = None,
-        stop: threading.Event | None = None,
+        self, held: HeldPush, hear: Hear | None = None, stop: threading.Event | None = None
     ) -> PushRecord:
-        """Lead a push to its end, or until it is told to stop."""
-        there = self.regions if regions is None else regions
-        assert self.rules is not None
+        """Lead a push as a controller does, to its end, or until it is told to stop."""
         leadership = Leadership(
             store=self.first,
             controller="c1",
-            regions=lambda: there,
+            regions=lambda: self.regions,
             panel=self.panel,
             rules=self.rules,
             pace=PACE,
         )
         return lead_held(leadership, held, stop or threading.Event(), hear)
 
-    def push(self, push_id: str, rows: pa.RecordBatch, plan: PushPlan | None = None) -> PushRecord:
+    def push(self, rows: pa.RecordBatch, push_id: str = "p1") -> PushRecord:
         """A whole push: a job writes once all versions are made."""
-        return self.lead(self.begin(push_id, rows, plan), Job(self, rows).hear)
+        return self.lead(self.begin(rows, push_id), Job(self, rows).hear)
+
+    def step(
+        self, held: HeldPush, hear: Hear, until: Callable[[PushRecord], bool] | None = None
+    ) -> PushRecord:
+        """Lead a push step by step in this thread, until it is over, or something is so."""
+        driver = PushDriver(held, self.regions, self.panel, self.rules)
+        driver.hear = hear
+        hear(held.record)
+        for _ in range(5000):
+            jobs = driver.ready(self.now)
+            if driver.record.over or (until is not None and until(driver.record)):
+                return driver.record
+            for job in jobs:
+                driver.took(job, driver.do(job), self.now)
+            if not jobs:
+                now = self.now
+                self.ahead += max(timedelta(milliseconds=1), driver.next_at(now) - now)
+        raise AssertionError(f"no end in sight: {driver.record}")
 
     def state(self, name: str) -> tuple[int, int] | None:
         """The table version that counts in a region, and how many rows it has."""
@@ -101,12 +148,12 @@ class Realm:
 
     def states(self) -> list[tuple[int, int] | None]:
         """The same of all regions, in their order."""
-        return [self.state(name) for name in self.config.names]
+        return [self.state(name) for name in self.regions]
 
 
 @dataclass
 class Job:
-    """Writes a push's rows once its versions are made, and lists them where it is told to."""
+    """Writes a push's rows once its versions are made, unless a region lists them already."""
 
     realm: Realm
     rows: pa.RecordBatch
@@ -114,14 +161,18 @@ class Job:
     """The regions that get the files; all by default."""
     listed: Sequence[str] | None = None
     """The regions in which they are listed; those that get the files by default."""
-    files: list[PushedFile] = field(default_factory=list)
+    files: list[PushedFile] | None = None
 
     def hear(self, record: PushRecord) -> None:
         """Do the work, once, in the driver's thread."""
-        if self.files or not all(each.table_version for each in record.regions):
+        into = list(self.realm.regions if self.into is None else self.into)
+        if self.files is not None or record.ending is not None:
             return
-        into = list(self.realm.config.names if self.into is None else self.into)
+        if not all(record.region(name).table_version for name in into):
+            return
         regions = [self.realm.regions[name] for name in into]
-        self.files = write_rows(regions, record, self.rows)
-        for name in into if self.listed is None else self.listed:
-            self.realm.regions[name].commit_data(record, self.files)
+        self.files = []
+        if not any(region.written(record) for region in regions):
+            self.files = write_rows(regions, record, self.rows)
+            for name in into if self.listed is None else self.listed:
+                self.realm.regions[name].commit_data(record, self.files)

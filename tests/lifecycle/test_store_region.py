@@ -7,17 +7,17 @@ from pathlib import Path
 from ingester.lifecycle.push_status import decode_push_status, status_path
 from ingester.lifecycle.status import Status
 from persist.manifest import list_tables
-from tests.lifecycle.realm import TABLE, Job, Realm, folders, some_rows
+from tests.lifecycle.realm import TABLE, Job, in_folders, some_rows
 
 
 def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_path: Path) -> None:
-    realm = Realm(folders(tmp_path, "abc"))
-    record = realm.push("p1", some_rows(0, 1000))
+    realm = in_folders(tmp_path, "abc")
+    record = realm.push(some_rows(0, 1000))
     assert record.status is Status.SERVING
     assert realm.states() == [(2, 1000)] * 3
     # The next one has a column more, and its data is listed in one region alone.
     rows = some_rows(0, 900).append_column("x", [1.5] * 900)
-    held = realm.begin("p2", rows)
+    held = realm.begin(rows, "p2")
     record = realm.lead(held, Job(realm, rows, into="ab", listed="b").hear)
     assert record.status is Status.SERVING
     assert realm.states() == [(3, 900)] * 3

@@ -1,0 +1,246 @@
+"""Real regions that are away, damaged, of another shape, or paused in the middle of a switch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from ingester.lifecycle.record import PushPlan, PushRecord
+from ingester.lifecycle.region_daemons import RegionDaemons
+from ingester.lifecycle.region_store import RegionStore
+from ingester.lifecycle.regions import RegionFailed
+from ingester.lifecycle.shapes import ShapeClash, new_definition, with_schema
+from ingester.lifecycle.status import Status
+from ingester.lifecycle.store_region import StoreRegion, check_shapes
+from ingester.lifecycle.tasks import Rules
+from persist.manifest import Manifest, Proposal, commit, current_version
+from persist.store import ObjectStore
+from persist.table import TableDefinition
+from tests.drivers.memory_store import MemoryStore
+from tests.drivers.pushing import PUSHER, PausingStore, write_rows
+from tests.lifecycle.realm import TABLE, Job, in_folders, in_stores, some_rows
+
+OLD, NEW = some_rows(0, 30), some_rows(100, 50)
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("what", "ends", "statuses"),
+    [
+        ("wait", Status.SERVING, "SERVING SERVING SERVING"),
+        ("skip", Status.FAILED, "SERVING FAILED SERVING"),
+        ("abort", Status.FAILED, "SERVING FAILED ABORTED"),
+        ("rollback", Status.ROLLED_BACK, "ROLLED_BACK FAILED ABORTED"),
+    ],
+)
+def test_a_region_whose_folder_is_gone_is_handled_as_configured(
+    tmp_path: Path,
+    what: Literal["wait", "skip", "abort", "rollback"],
+    ends: Status,
+    statuses: str,
+) -> None:
+    realm = in_folders(tmp_path, "abc")
+    realm.push(OLD, "p0")
+    realm.rules = Rules(on_unreachable=what, unreachable_after=HOUR)
+    held, job = realm.begin(NEW), Job(realm, NEW)
+    away, began = tmp_path / "elsewhere", realm.now
+
+    def hear(record: PushRecord) -> None:
+        job.hear(record)
+        if not away.exists() and record.region("a").status is Status.SERVING:
+            (tmp_path / "b").rename(away)
+
+    def look(record: PushRecord) -> bool:
+        if what == "wait" and away.is_dir() and realm.now > began + 2 * HOUR:
+            away.rename(tmp_path / "b")
+            (tmp_path / "elsewhere").touch()
+        return False
+
+    record = realm.step(held, hear, look)
+    assert record.status is ends
+    assert [each.status.value for each in record.regions] == statuses.split()
+    assert realm.now >= began + HOUR
+    if what != "wait":
+        assert not (tmp_path / "b").exists(), "nobody writes where a store was not mounted"
+        away.rename(tmp_path / "b")
+    live = {"SERVING": (3, 50)}
+    assert realm.states() == [live.get(each, (2, 30)) for each in statuses.split()]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path: path.unlink(), r"file data/\w+\.parquet is missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and should have"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-20] + bytes(12) + b"\x20\0\0\0PAR1"),
+            r"the footer of file \S+ has the checksum",
+        ),
+    ],
+)
+def test_a_damaged_file_fails_its_region_before_anything_is_live(
+    tmp_path: Path, damage: Callable[[Path], object], says: str
+) -> None:
+    realm = in_folders(tmp_path, "ab")
+    job, damaged = Job(realm, NEW), list[str]()
+
+    def hear(record: PushRecord) -> None:
+        if not damaged:
+            job.hear(record)
+        if job.files and not damaged:
+            damaged.append(job.files[0].path)
+            damage(tmp_path / "b" / "shop" / "visits" / "v2" / damaged[0])
+
+    record = realm.step(realm.begin(NEW), hear)
+    assert (record.status, record.region("b").status) == (Status.FAILED, Status.FAILED)
+    assert re.search(says, record.region("b").reason)
+    assert realm.states() == [(1, 0), (1, 0)]
+
+
+def test_data_comes_from_a_region_that_has_it_whole(tmp_path: Path) -> None:
+    """The first that says it has the data has lost a file: the other one is asked."""
+    realm = in_folders(tmp_path, "abc")
+    record = realm.step(realm.begin(NEW), lambda record: None, _all_made)
+    a, b, c = realm.regions.values()
+    files = write_rows([a, b], record, NEW)
+    c.slice_s = 0.0
+    assert not c.written(record)
+    a.commit_data(record, files)
+    (tmp_path / "a" / "shop" / "visits" / "v2" / files[0].path).unlink()
+    assert not c.written(record), "nobody has it whole"
+    b.commit_data(record, files)
+    assert not c.written(record), "there was no time for it"
+    c.slice_s = 20.0
+    c._data.clear()
+    assert c.written(record)
+    with pytest.raises(RegionFailed, match="is missing"):
+        a.written(record)
+    b.commit_data(record, files[:1])
+    assert Manifest(b.home.store, *TABLE, 2).load().rows == 50, "listed once"
+
+
+def _all_made(record: PushRecord) -> bool:
+    return all(each.table_version for each in record.regions)
+
+
+def table(**shape: object) -> TableDefinition:
+    """A table that somebody has made in a region."""
+    columns = {"n": pa.int64(), "s": pa.string()} | shape.pop("columns", {})  # type: ignore[operator]
+    plan = with_schema(PushPlan(**shape), pa.schema(list(columns.items())))  # type: ignore[arg-type]
+    return new_definition(plan)
+
+
+@pytest.mark.parametrize(
+    ("in_b", "says"),
+    [
+        (
+            table(columns={"s": pa.binary()}),
+            "region b: column 's' is binary in the table, and string in the push",
+        ),
+        (table(columns={"X": pa.int64()}), "region b: column 'x' differs from the table's 'X'"),
+        (
+            table(columns={"k": pa.int8()}),
+            "regions a and b: column 'k' is int32 there, and int8 in b",
+        ),
+        (
+            table(partition_by=("bucket(4, n)",)),
+            r"regions a and b: partition_by is \[\] there, and \['bucket\(4, n\)'\] in b",
+        ),
+        (table(sort_by=("s",)), r"regions a and b: sort_by is \[\] there, and \['s'\] in b"),
+        (
+            table(primary_key=("z",), columns={"z": pa.int64()}),
+            "region b: the push has no column 'z'",
+        ),
+    ],
+)
+def test_shapes_that_differ_are_refused_before_anything_is_written(
+    in_b: TableDefinition, says: str
+) -> None:
+    stores: dict[str, ObjectStore] = {name: MemoryStore() for name in "abc"}
+    regions = in_stores(stores).regions.values()
+    for name, definition in (("a", table(columns={"k": pa.int32()})), ("b", in_b)):
+        commit(Manifest(stores[name], *TABLE, 1), None, Proposal(definition.actions()), PUSHER)
+    before = [[info.path for info in store.list("")] for store in stores.values()]
+    plan = with_schema(PushPlan(), pa.schema([*NEW.schema, pa.field("x", pa.float64())]))
+    with pytest.raises(ShapeClash, match=says):
+        check_shapes(regions, plan, *TABLE)
+    assert before == [[info.path for info in store.list("")] for store in stores.values()]
+
+
+def test_a_table_is_made_alike_where_there_is_none_and_columns_are_added_everywhere() -> None:
+    stores: dict[str, ObjectStore] = {name: MemoryStore() for name in "abc"}
+    realm = in_stores(stores)
+    made = table(columns={"k": pa.int32(), "t": pa.timestamp("ns")}, sort_by=("s",))
+    commit(Manifest(stores["b"], *TABLE, 1), None, Proposal(made.actions()), PUSHER)
+    record = realm.step(realm.begin(NEW), Job(realm, NEW).hear)
+    assert record.status is Status.SERVING
+    there = [region.definition(record) for region in realm.regions.values()]
+    assert {each.schema.names == ["n", "s", "k", "t"] for each in there} == {True}
+    assert {(each.spec.texts(), each.sort_by, each.timestamp_unit) for each in there} == {
+        ((), ("s",), "ns")
+    }
+    compared = realm.regions["a"].statistics(record)
+    assert compared is not None
+    assert compared.new.nulls == {"n": 0, "s": 0, "k": 50, "t": 50}
+
+
+@pytest.mark.parametrize("way", ["roll_back", "discard"])
+def test_no_swap_takes_effect_after_its_push_was_given_up(way: str) -> None:
+    """A swap is paused at each of its calls, while the push is given up."""
+    told = set()
+    for at in count(1):
+        store = MemoryStore()
+        realm = in_stores({"a": store})
+        record = realm.step(realm.begin(NEW), Job(realm, NEW).hear, _in_turn)
+        region, said = realm.regions["a"], list[bool]()
+
+        def give_up(
+            region: StoreRegion = region, record: PushRecord = record, said: list[bool] = said
+        ) -> None:
+            said.append(getattr(region, way)(record))
+
+        pausing = PausingStore(store, at, give_up)
+        slow = StoreRegion(RegionStore("a", pausing), RegionDaemons(()))
+        swapped = _does(slow.swap, record)
+        if not pausing.paused:
+            break
+        told.add(said[0])
+        counts = current_version(store, *TABLE) == 2
+        assert counts is (way == "discard" and not said[0]), f"paused at call {at}"
+        assert swapped or not counts
+        assert getattr(region, way)(record) is said[0]
+        assert _does(region.swap, record) is counts
+        if not counts and way == "discard":
+            assert not _does(region.create_version, record)
+    assert told == {True, False}, "paused before its seal, and behind it"
+
+
+def _does(call: Callable[[PushRecord], object], push: PushRecord) -> bool:
+    try:
+        call(push)
+    except RegionFailed:
+        return False
+    return True
+
+
+def _in_turn(record: PushRecord) -> bool:
+    return record.regions[0].swap_number > 0
+
+
+def test_what_was_given_up_before_it_was_made_is_never_made() -> None:
+    realm = in_stores({"a": MemoryStore()})
+    record, region = realm.begin(NEW).record, realm.regions["a"]
+    assert region.discard(record)
+    for call in (region.create_version, region.swap, lambda push: region.commit_data(push, [])):
+        with pytest.raises(RegionFailed, match="version 2 was given up: push p1 was given up"):
+            call(record)
+    assert not region.roll_back(record)
+    assert region.statistics(record) is None
+    assert realm.state("a") is None
