@@ -84,7 +84,7 @@ def replay_version(
 
     Args:
         table_version: The one that counts, whose manifest is meant.
-        newest: Its manifest's newest version, which ``"start"`` means.
+        newest: The version of its manifest that ``"start"`` means.
 
     Raises:
         RegionFailed: the plan names no time or version that is kept.

@@ -19,11 +19,12 @@ import msgspec
 from ingester.client.client import Client
 from ingester.client.errors import ClientError, NotFound, Unimplemented
 from ingester.client.retry import NEVER
+from ingester.client.wire import Persisted
 from ingester.lifecycle.regions import RegionUnreachable
 
 CALL_S = 10.0
 """One call takes so long at most; a persist takes longer."""
-PERSIST_S = 60.0
+PERSIST_S = 30.0
 T = TypeVar("T")
 
 
@@ -51,14 +52,19 @@ class RegionDaemons:
 
     endpoints: Sequence[str]
 
-    def persist(self, namespace: str, table: str) -> None:
-        """Have each daemon put into files what it has acknowledged of the table."""
+    def persist(self, namespace: str, table: str) -> int | None:
+        """Have each daemon put into files what it has acknowledged of the table.
 
-        def call(client: Client) -> None:
-            client.persist(namespace, table, timeout_s=PERSIST_S)
+        Returns:
+            The version of the table's manifest that has all of that; None where nobody says.
+        """
 
-        for endpoint in self.endpoints:
-            _asked(endpoint, call, None)
+        def call(client: Client) -> list[Persisted]:
+            return client.persist(namespace, table, timeout_s=PERSIST_S)
+
+        none: list[Persisted] = []
+        told = [each for at in self.endpoints for each in _asked(at, call, none)]
+        return max((each.manifest_version or 0 for each in told), default=0) or None
 
     def prepare(self, namespace: str, table: str, version: int, push_id: str) -> None:
         """Tell the followers of the table that a version of it is on its way."""

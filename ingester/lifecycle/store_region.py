@@ -153,12 +153,14 @@ class StoreRegion:
             return Created(version.number, version_before(version))
 
     def _create(self, store: ObjectStore, push: PushRecord, version: PushedVersion) -> None:
-        state = ready_table(store, push)
+        before = state = ready_table(store, push)
+        newest = None
         if push.plan.replay_since == "start":
-            self.daemons.persist(push.namespace, push.table)
+            newest = self.daemons.persist(push.namespace, push.table)
             state = ready_table(store, push)
-        since = replay_version(store, push, state.table_version, state.version)
-        version.create(state, since)
+        if newest is None or newest > state.version or state.table_version != before.table_version:
+            newest = state.version
+        version.create(state, replay_version(store, push, state.table_version, newest))
 
     def definition(self, push: PushRecord) -> TableDefinition:
         """Return the definition of the version, for which the push's files are to be written."""

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
 from pathlib import Path
 
-from ingester.lifecycle.push_status import decode_push_status, status_path
+import msgspec
+import pytest
+
+from ingester.lifecycle.push_status import KeptIn, PushStatus, decode_push_status, status_path
+from ingester.lifecycle.pushed_table import replay_version
+from ingester.lifecycle.record import PushPlan
+from ingester.lifecycle.region_store import RegionStore
+from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
+from ingester.lifecycle.status_publisher import StatusPublisher
 from persist.manifest import list_tables
-from tests.lifecycle.realm import TABLE, Job, in_folders, some_rows
+from persist.store import PutInfo
+from persist.switching import load_current
+from tests.drivers.memory_store import MemoryStore
+from tests.drivers.waiting import until
+from tests.lifecycle.realm import TABLE, Job, in_folders, in_stores, some_rows
 
 
 def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_path: Path) -> None:
@@ -30,3 +44,70 @@ def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_pat
         told = decode_push_status(region.home.store.get(status_path("p2")))
         assert (told.status, told.kept_in.region) == ("SERVING", "a")
         assert list_tables(region.home.store) == [TABLE]
+
+
+@pytest.mark.parametrize(
+    ("since", "means"),
+    [
+        (None, None),
+        ("start", 3),
+        ("2", 2),
+        ("0", 0),
+        ("4", "replay_since: of 1 to 3, version 4 is none"),
+        ("2020-01-01T00:00:00+00:00", 0),
+        ("2120-01-01T00:00:00+00:00", 3),
+        ("2120-01-01T00:00:00", "replay_since: .* has no time zone"),
+        ("yesterday", "replay_since: Invalid isoformat string: 'yesterday'"),
+    ],
+)
+def test_rows_are_replayed_from_the_start_a_time_or_a_version_on(
+    since: str | None, means: int | str | None
+) -> None:
+    store = MemoryStore()
+    realm = in_stores({"a": store})
+    record = realm.step(realm.begin(some_rows(0, 10)), Job(realm, some_rows(0, 10)).hear)
+    state = load_current(store, *TABLE)
+    assert state.version == 3, "made, listed, and imported"
+    push = msgspec.structs.replace(record, plan=PushPlan(replay_since=since))
+    if isinstance(means, str):
+        with pytest.raises(RegionFailed, match=means):
+            replay_version(store, push, 2, state.version)
+    else:
+        assert replay_version(store, push, 2, state.version) == means
+
+
+class HeldStore(MemoryStore):
+    """A store whose puts do not come back before they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+
+    def put(self, path: str, data: object) -> PutInfo:
+        self.free.wait()
+        return super().put(path, data)
+
+
+def test_a_region_that_is_not_told_holds_up_neither_the_push_nor_other_regions() -> None:
+    held, store = HeldStore(), MemoryStore()
+    homes = [RegionStore("held", held), RegionStore("a", store)]
+    record = in_stores({"a": MemoryStore()}).begin(some_rows(0, 1)).record
+    publisher = StatusPublisher(homes, "me", KeptIn(region="a", url=store.url), every_s=0.05)
+
+    def told() -> PushStatus | None:
+        return decode_push_status(store.get(path)) if store.exists(path) else None
+
+    path = status_path("p1")
+    publisher.hear(record)
+    until(lambda: told() is not None, "the other region is told")
+    first = told()
+    assert first is not None
+    until(lambda: told() != first, "it is told again, though nothing has changed")
+    last = msgspec.structs.replace(record, swaps=7, since=record.since + timedelta(seconds=1))
+    publisher.hear(last)
+    publisher.close()
+    status = told()
+    assert status is not None
+    assert (status.since, status.leader.controller) == (last.since, "me")
+    assert held.exists(path) is None
+    held.free.set()
