@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from persist.partitioning import (
     split_batch,
     with_columns,
 )
-from persist.store import ObjectStore
+from persist.store import PutInfo
 from persist.table import TableDefinition
 
 TARGET_FILE_BYTES = 128 << 20
@@ -39,19 +40,27 @@ HELD_BYTES = 256 << 20
 """Rows that a task has in memory before it writes the largest partition's."""
 
 
+class FileStore(Protocol):
+    """A place that takes files: a store, or several at once."""
+
+    def put(self, path: str, data: pa.Buffer) -> PutInfo:
+        """Put a file there, and return its size and its time by the store's clock."""
+        ...
+
+
 @dataclass(slots=True)
 class FileSink:
     """Files for one table. One thread.
 
     Attributes:
-        root: The folder in the store of the table's version.
+        root: The folder in the store of the table's version; empty where the store knows it.
         kind: The kind of the files in the manifest.
         writer: The writer of the files in the manifest.
         target_bytes: A file is cut where its rows would have more in memory.
         compression: The codec of the files, where their number is given.
     """
 
-    store: ObjectStore
+    store: FileStore
     root: str
     definition: TableDefinition
     kind: str
@@ -128,7 +137,8 @@ class FileSink:
         for file in self._encoded(rows, facts, files):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(part for part in ("data", folder, name) if part)
-            at = self.store.put(f"{self.root}/{path}", file.data).at.isoformat()
+            whole = f"{self.root}/{path}" if self.root else path
+            at = self.store.put(whole, file.data).at.isoformat()
             self.adds.append(self._add(file, path, values, at))
 
     def _encoded(
