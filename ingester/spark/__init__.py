@@ -16,6 +16,7 @@ several): also the rows that the daemons have acknowledged and not yet persisted
     ``source``      format("ingester"), read at once or as a stream
     ``sink``        format("ingester"), written: appended, or by primary key
     ``compaction``  compact, rewrite, expire; ``compact`` is the first two as a job
+    ``push``        a frame as the next version of a table, in every region; and as a job
     ``register``    a session learns the format; ``options``: what it is told
     ``versions``    what PySparks from 4.0 on differ in
     ``session``     a local session for a demo; ``errors``: what can keep a table from being read

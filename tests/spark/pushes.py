@@ -1,0 +1,127 @@
+"""Three regions in folders, and what is in them after a push, by Spark and without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ingester.lifecycle import PROCEED, Answer, HookContext, LifecycleHooks
+from ingester.lifecycle.push_config import PushConfig, push_config
+from ingester.lifecycle.push_store import PushStore
+from ingester.lifecycle.record import PushRecord
+from ingester.spark import read_table
+from ingester.spark.push import PushProgress, RegionSettings
+from persist.manifest import Manifest, TableState, verify
+from persist.store import open_store
+from persist.table import TableKey
+
+NAMES = ("a", "b", "c")
+
+
+def regions_in(folder: Path, order: str = "at_once", **hooks: object) -> PushConfig:
+    """Three regions in this order, whose stores are there."""
+    for name in NAMES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    regions = {name: {"url": f"file://{folder / name}"} for name in NAMES}
+    return push_config({"regions": regions, "pushes": {"order": order}, "hooks": hooks})
+
+
+def state_of(region: RegionSettings, table: TableKey) -> TableState:
+    """The version that counts in a region, which is found to be sound."""
+    manifest = Manifest(open_store(region.url), *table)
+    assert verify(manifest).findings == ()
+    return manifest.load()
+
+
+def frame_of(spark: SparkSession, region: RegionSettings, table: TableKey) -> DataFrame:
+    """A region's table through Spark, without what its folders say."""
+    frame = read_table(spark, region.url, *table)
+    made = [name for name in frame.columns if "_" in name]
+    return frame.drop(*made)
+
+
+def assert_same_rows(one: DataFrame, other: DataFrame) -> None:
+    """The same rows, each as often."""
+    other = other.select(*one.columns)
+    assert one.exceptAll(other).count() == 0
+    assert other.exceptAll(one).count() == 0
+
+
+def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
+    """The rows of the files that are listed, by pyarrow alone."""
+    root = Path(region.url.removeprefix("file://")) / table[0] / table[1]
+    state = state_of(region, table)
+    paths = [root / f"v{state.table_version}" / path for path in state.files]
+    tables = [pq.ParquetFile(path).read() for path in paths]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
+    """The listed files of all regions are the same, byte for byte; those of one."""
+    found = []
+    for region in config.regions:
+        state = state_of(region, table)
+        store = open_store(region.url)
+        root = Manifest(store, *table).root
+        found.append({path: store.get(f"{root}/{path}") for path in state.files})
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+def pushes_of(config: PushConfig) -> PushStore:
+    """Where pushes are kept."""
+    return PushStore(open_store(config.regions[0].url))
+
+
+def everything(config: PushConfig) -> dict[str, bytes]:
+    """All objects of all regions."""
+    roots = [Path(region.url.removeprefix("file://")) for region in config.regions]
+    paths = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+class Died(BaseException):
+    """The driver has ended here."""
+
+
+def dying_at(what: str) -> Callable[[PushProgress], None]:
+    """A driver that ends when it hears that this has happened."""
+    return on(what, lambda record: _die(what))
+
+
+def on(what: str, do: Callable[[PushRecord], object]) -> Callable[[PushProgress], None]:
+    """A driver that does something, once, when it hears that this has happened.
+
+    Whoever leads the push may be further by then.
+    """
+    done: list[str] = []
+
+    def hear(progress: PushProgress) -> None:
+        events = [f"{e.region or ''} {e.what}".strip() for e in progress.record.history]
+        if not done and any(event.startswith(what) for event in events):
+            done.append(what)
+            do(progress.record)
+
+    return hear
+
+
+def _die(what: str) -> None:
+    raise Died(what)
+
+
+class KillOnce(LifecycleHooks):
+    """Kills the process that leads the push, once, before region b goes live."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        """Kill, unless that was done before."""
+        done = Path(self.config["kill.once"])
+        if context.region == "b" and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return PROCEED
