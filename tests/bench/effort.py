@@ -60,6 +60,11 @@ class Effort:
     spark_rows: int
     """None, and no table, in a form that has no time to start Spark."""
     spark_small_files: int
+    push_rows: int
+    """None, and no such table, in a form that has no time to start Spark."""
+    push_layouts: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each a name and a partition spec."""
+    push_swaps: int
     growth: tuple[int, ...]
     """Times of the smallest size; no tables where there are none."""
     round_trips: int
@@ -120,6 +125,9 @@ FORMS = {
         idle_s=0.2,
         spark_rows=20_000,
         spark_small_files=20,
+        push_rows=20_000,
+        push_layouts=(("one partition", ()),),
+        push_swaps=2,
         growth=(1, 3),
         round_trips=10,
         manifest_files=(10, 100),
@@ -170,6 +178,9 @@ FORMS = {
         idle_s=2,
         spark_rows=0,
         spark_small_files=0,
+        push_rows=1_000_000,
+        push_layouts=(("one partition", ()),),
+        push_swaps=10,
         growth=(),
         round_trips=200,
         manifest_files=(10, 2_000),
@@ -220,6 +231,9 @@ FORMS = {
         idle_s=60,
         spark_rows=10_000_000,
         spark_small_files=20_000,
+        push_rows=30_000_000,
+        push_layouts=(("one partition", ()), ("three days", ("day(time)",))),
+        push_swaps=100,
         growth=(1, 10, 100),
         round_trips=3_000,
         manifest_files=(10, 1_000, 100_000),

@@ -19,6 +19,7 @@ from tests.bench.tables import (
     partitions,
     peers,
     persist,
+    pushes,
     query,
     readers,
     replay,
@@ -49,6 +50,7 @@ IN_ORDER = (
     manifest,
     growth,
     spark,
+    pushes,
 )
 """As they are measured and shown.
 """
