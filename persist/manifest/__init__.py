@@ -127,8 +127,10 @@ from persist.manifest.table_versions import check_kept as check_kept
 from persist.manifest.table_versions import claim_version as claim_version
 from persist.manifest.table_versions import current_version as current_version
 from persist.manifest.table_versions import give_up_version as give_up_version
+from persist.manifest.table_versions import known_versions as known_versions
 from persist.manifest.table_versions import last_switch as last_switch
 from persist.manifest.table_versions import list_versions as list_versions
+from persist.manifest.table_versions import may_count as may_count
 from persist.manifest.table_versions import switches as switches
 from persist.manifest.verifying import Verification as Verification
 from persist.manifest.verifying import verify as verify

@@ -237,6 +237,27 @@ def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableV
     ]
 
 
+def known_versions(store: ObjectStore, namespace: str, table: str) -> list[int]:
+    """The numbers of a table's versions: 1, and those that pushes have claimed, in order."""
+    names = (posixpath.basename(one.path) for one in store.list(claimed_folder(namespace, table)))
+    numbers = {parse_number(name) for name in names}
+    return sorted({1} | {number for number in numbers if number is not None})
+
+
+def may_count(store: ObjectStore, namespace: str, table: str, version: int) -> bool:
+    """Whether a table version counts, or has not done so yet and was not given up.
+
+    Raises:
+        ManifestDamaged: As :func:`switches`.
+    """
+    done = switches(store, namespace, table)
+    current = done[-1].switch.table_version if done else 1
+    if version == current:
+        return True
+    counted = {1} | {each.switch.table_version for each in done}
+    return version not in counted and read_gone(store, namespace, table, version, done) is None
+
+
 def check_kept(store: ObjectStore, namespace: str, table: str, version: int) -> None:
     """Raise ``TableVersionNotKept`` where there is no such table version to read."""
     there = is_committed(store, namespace, table, version)
