@@ -154,15 +154,16 @@ def _shown() -> Iterator[Show]:
 
 
 class _Lines:
-    """Says each phase of a copy once, and each error."""
+    """Says each phase of a copy once, each error, and what is coming."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], tuple[str, str | None]] = {}
+        self._said: dict[tuple[str, str], tuple[str | None, ...]] = {}
 
     def __call__(self, statuses: Sequence[Status]) -> None:
         for status in statuses:
             error = status.error if status.phase == "waiting" else None
-            name, now = (status.namespace, status.table), (status.phase, error)
+            name = (status.namespace, status.table)
+            now = (status.phase, error, status.coming)
             if self._said.get(name) != now and status.phase != "failed":
                 self._said[name] = now
                 print(f"ingester: {'/'.join(name)}: {_told(status)}", file=sys.stderr, flush=True)
@@ -178,7 +179,8 @@ def _told(status: Status) -> str:
         return status.phase
     lag = progress.lag_s()
     late = "" if lag is None else f", {lag:.1f} s behind"
-    return f"live, {progress.put_rows:,} rows put{late}"
+    coming = "" if status.coming is None else f"; {status.coming}"
+    return f"live, {progress.put_rows:,} rows put{late}{coming}"
 
 
 def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
@@ -186,6 +188,7 @@ def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
         {
             "namespace": status.namespace,
             "table": status.table,
+            "table_version": status.table_version,
             "version": status.version,
             "phase": status.phase,
             "error": status.error,
@@ -199,4 +202,7 @@ def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
         print_json(facts)
         return
     headings = ["namespace", "table", "version", "phase", "files", "rows put", "keys deleted"]
-    print_table(headings, [[v for k, v in fact.items() if k != "error"] for fact in facts])
+    print_table(
+        headings,
+        [[v for k, v in fact.items() if k not in ("error", "table_version")] for fact in facts],
+    )

@@ -87,6 +87,7 @@ _NUMBERS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("rows_put_total", "Rows put since the start", lambda s: s.progress.put_rows),
     ("rows_deleted_total", "Keys deleted since the start", lambda s: s.progress.deleted_rows),
     ("version", "Manifest version whose files the copy has", lambda s: s.version),
+    ("table_version", "Version of the table as a whole", lambda s: s.table_version),
     ("fill_files", "Files of the version that is filled from", lambda s: s.progress.files[1]),
     ("fill_files_done", "Those that are in the copy", lambda s: s.progress.files[0]),
     ("fill_bytes", "Bytes of the version that is filled from", lambda s: s.progress.bytes[1]),

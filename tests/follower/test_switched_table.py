@@ -1,85 +1,358 @@
-"""A follower whose table is switched to another version: it says so, and begins anew with that."""
+"""Followers of tables that are pushed: prepared or not, back again, killed, slow or dead."""
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ingester.client import Client
 from ingester.client.errors import ClientError
-from ingester.client.follower import FollowedTable, Follower, FollowOptions
-from persist.store import open_store
-from persist.switching import switch_version
-from tests.drivers.daemon import Daemon
-from tests.drivers.pushing import push_some
+from ingester.client.follower import (
+    FollowedTable,
+    Follower,
+    FollowerSink,
+    FollowOptions,
+    Rows,
+    open_copy,
+    versions,
+)
+from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from ingester.client.follower.parquet_sink import ParquetFolder
+from ingester.lifecycle.record import PushRecord
+from ingester.query.live_followers import ALIVE_S
+from persist.manifest import current_version
+from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.waiting import until
-from tests.follower.memory_sink import Disk, PlainSink, content
-from tests.follower.test_real_daemon import equal_soon, follower_of, rows_of, write
+from tests.follower.memory_sink import Disk, PlainSink, Row, content
+from tests.follower.pushes import (
+    PUSHED,
+    Pushes,
+    Reading,
+    check_view,
+    in_duckdb,
+    in_parquet,
+    pushed_rows,
+    streaming,
+)
+from tests.follower.test_real_daemon import rows_of
+
+NAMES = (f"t{number}" for number in itertools.count(1))
 
 
-def test_a_follower_ends_with_what_happened_and_a_new_one_follows_the_new_version(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("switched") / "d"
+    with Daemon.start(folder, persist__max_age="1s", manifest__refresh="10ms") as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for people and stores waits less."""
+    for name in ("LOOK_S", "KEEP_UP_S", "TRY_AGAIN_S", "DROP_AFTER_S"):
+        monkeypatch.setattr(versions, name, 0.3)
+
+
+def made_table(daemon: Daemon, *, keyed: bool = False) -> str:
+    """A table with the rows of a push, in files."""
+    table = next(NAMES)
+    with Client(daemon.flight) as client:
+        key = ["id"] if keyed else None
+        client.create_table("n", table, pushed_rows("").schema, primary_key=key)
+        client.write("n", table, pushed_rows("first"))
+        client.persist("n", table)
+    return table
+
+
+def follower_of(daemon: Daemon, table: str, make: Any, **options: Any) -> Follower:
+    found = Follower(daemon.flight, make, options=FollowOptions(wait_s=0.2, **options))
+    found.follow("n", table)
+    return found
+
+
+def at_version(follower: Follower, version: int) -> Callable[[], bool]:
+    """Whether the copy is whole and of that version."""
+    (status,) = follower.status()
+
+    def is_there() -> bool:
+        assert status.phase != "failed", status.error
+        return status.table_version == version and status.phase == "live"
+
+    return is_there
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "duckdb keyed", "parquet"])
+def test_readers_see_one_version_or_the_other_through_pushes_and_a_rollback(
+    daemon: Daemon, tmp_path: Path, kind: str
 ) -> None:
-    disk = Disk()
-    with (
-        Daemon.start(tmp_path / "d", persist__max_age="1h", manifest__refresh="10ms") as daemon,
-        Client(daemon.flight) as client,
-    ):
-        write(client, "t", 0)
-        client.persist()
-        store = open_store(f"file://{daemon.data_dir / 'store'}")
-        version = push_some(store, ("n", "t"), wanted=lambda add: False)
-        with follower_of(daemon, disk, "t") as follower:
-            follower.wait_current(10.0)
-            switch_version(store, "n", "t", version)
-            until(lambda: client.describe("n", "t").table_version == 2, "the daemon follows")
-            write(client, "t", 20)
-            with pytest.raises(ClientError, match="is at table version 2"):
-                follower.run()
-        anew = Disk()
-        with follower_of(daemon, anew, "t") as follower:
-            follower.wait_current(10.0)
-            assert content(anew, keyed=False) == rows_of(client, "t")
-            client.persist()
-            write(client, "t", 40)
-            equal_soon(client, anew, "t")
-        assert content(anew, keyed=False) == rows_of(client, "t")
-        assert len(content(anew, keyed=False)) == 20
+    table = made_table(daemon, keyed="keyed" in kind)
+    pushes, path = Pushes(daemon, "n", table), tmp_path / "copy"
+    into = ParquetFolder(path) if kind == "parquet" else DuckDBDatabase(path)
+    seen = in_parquet if kind == "parquet" else in_duckdb
+    filled: Counter[int] = Counter()
+
+    def observed(of: FollowedTable, call: str, *_: object) -> None:
+        filled[of.table_version] += call == "put_files"
+
+    follower = follower_of(daemon, table, into.sink, observer=observed)
+    with follower, streaming(daemon.flight, "n", table):
+        follower.wait_current(20.0)
+        with Reading(lambda: seen(path, table)) as reading:
+            early = pushes.begin("prepared")
+            pushes.region.start_followers(early)
+            assert pushes.region.lagging_followers(early), "its data is not there"
+            pushes.fill(early)
+            pushes.prepare(early)
+            calls = filled[2]
+            pushes.region.swap(early)
+            until(at_version(follower, 2), "the prepared copy")
+            assert filled[2] == calls, "nothing was filled after the switch"
+            pushes.region.swap(pushes.made("unprepared"))
+            until(at_version(follower, 3), "the copy that was not prepared")
+            if "keyed" not in kind:  # rows that were streamed into version 3 could not go along
+                assert pushes.region.roll_back(pushes.made("unprepared"))
+                until(at_version(follower, 2), "the copy of before")
+                until(lambda: reading.labels[-1] == "prepared", "what readers see")
+            given_up = pushes.made("given up")
+            pushes.prepare(given_up)
+            assert pushes.region.discard(given_up)
+            until(lambda: follower.status()[0].coming is None, "the prepared copy to go")
+    expected = ["first", "prepared", "unprepared"]
+    assert reading.labels == expected + (["prepared"] if "keyed" not in kind else [])
+    again = follower_of(daemon, table, into.sink)
+    with again, Client(daemon.flight) as client:
+        again.wait_current(20.0)
+        wanted = client.query("n", table, columns=["id", "v"]).to_pylist()
+        assert sorted(seen(path, table)) == sorted((row["id"], row["v"]) for row in wanted)
+        until(lambda: kept_in(path, table) == 1, "former copies to be dropped")
+    into.close()
 
 
-def test_a_state_that_the_daemon_keeps_is_of_one_version_of_the_table(tmp_path: Path) -> None:
-    """At a table's second version no state could be kept at the daemon: it ended the follower."""
-    disk = Disk()
+def kept_in(path: Path, table: str) -> int:
+    """The copies that a file or a folder has of a table."""
+    if path.is_dir():
+        return len(list((path / ".ingester" / "n" / table).iterdir()))
+    with open_copy(path) as reader:
+        ((copies, states, rows),) = reader.execute(
+            "SELECT (SELECT count(*) FROM _ingester.copies), (SELECT count(*) FROM"
+            " _ingester.states), (SELECT count(*) FROM duckdb_tables() WHERE schema_name ="
+            " '_ingester' AND table_name LIKE 'n/%')"
+        ).fetchall()
+    return max(int(copies), int(states), int(rows))
 
-    def make(of: FollowedTable) -> PlainSink:
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+class KilledAt:
+    """An observer that ends a follower right behind its n-th commit.
+
+    Whoever ends within a transaction leaves what the one before it has left.
+    """
+
+    def __init__(self, commit: int) -> None:
+        self._left = commit
+
+    def __call__(self, of: FollowedTable, call: str, *_: object) -> None:
+        self._left -= call == "commit"
+        if self._left == 0:
+            raise Killed
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+
+def test_a_follower_that_is_killed_at_any_commit_goes_on_with_the_right_version(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    table, path = made_table(daemon), tmp_path / "copy"
+    pushes, labels = Pushes(daemon, "n", table), ["first"]
+    with follower_of(daemon, table, DuckDBDatabase(path).sink) as follower:
+        follower.wait_current(20.0)
+    with Reading(lambda: in_duckdb(path, table)) as reading, streaming(daemon.flight, "n", table):
+        for call in itertools.count(1):
+            record, killed = pushes.made(f"push-{call}"), KilledAt(call)
+            pushed_beside(daemon, path, pushes, record, killed)
+            with follower_of(daemon, table, DuckDBDatabase(path).sink) as follower:
+                until(at_version(follower, call + 1), f"the copy after commit {call}")
+            labels.append(check_view(in_duckdb(path, table)))
+            assert labels[-1] == record.push_id
+            if not killed.is_done:
+                break
+    assert len(labels) > 10, "so many commits there are at least"
+    assert reading.labels == labels
+    with follower_of(daemon, table, DuckDBDatabase(path).sink):
+        until(lambda: kept_in(path, table) == 1, "former copies to be dropped")
+
+
+def pushed_beside(
+    daemon: Daemon, path: Path, pushes: Pushes, record: PushRecord, killed: KilledAt
+) -> None:
+    """A push beside a follower that may be killed: prepared if it comes so far, and swapped."""
+    _, table = pushes.table
+    make = DuckDBDatabase(path).sink
+    with follower_of(daemon, table, make, observer=killed) as follower:
+        (status,) = follower.status()
+        until(lambda: killed.is_done or status.phase == "live", "it to be live")
+        pushes.region.start_followers(record)
+
+        def is_prepared() -> bool:
+            return status.coming is not None and "is prepared" in status.coming
+
+        until(lambda: killed.is_done or is_prepared(), "it to have a copy")
+        pushes.region.swap(record)
+        version = current_version(pushes.region.home.store, *pushes.table)
+        until(lambda: killed.is_done or status.table_version == version, "it to show that")
+        until(lambda: killed.is_done or kept_in(path, table) == 1, "it to drop the former")
+
+
+class Shelf:
+    """What outlives the sinks of a table: a copy by its version, and which one is shown."""
+
+    def __init__(self) -> None:
+        self.disks: dict[int, Disk] = {}
+        self.shown = 0
+        self.held = threading.Event()
+        """Until it is set, no later version is filled."""
+
+    @property
+    def rows(self) -> Counter[Row]:
+        """What readers see."""
+        return content(self.disks[self.shown], keyed=False)
+
+
+class ShelvedSink(PlainSink):
+    """Keeps versions apart, and its states at the daemon."""
+
+    def __init__(self, table: FollowedTable, shelf: Shelf) -> None:
+        super().__init__(table, shelf.disks.setdefault(table.table_version, Disk()))
+        self.shelf = shelf
+
+    def put(self, rows: Rows) -> None:
+        if self.table.table_version > 1:
+            assert self.shelf.held.wait(60.0)
+        super().put(rows)
+
+    def on_start_version(self, partitions: Any, is_current: bool) -> None:
+        super().on_start_version(partitions, is_current)
+        if is_current:
+            self.shelf.shown = self.table.table_version
+
+    def on_end_version(self, current: bool) -> None:
+        super().on_end_version(current)
+        self.shelf.shown = self.table.table_version
+
+    def drop_version(self, table_version: int) -> None:
+        del self.shelf.disks[table_version]
+
+
+def test_who_has_not_confirmed_is_named_and_the_dead_are_not_waited_for(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    table, shelf = made_table(daemon), Shelf()
+    pushes = Pushes(daemon, "n", table)
+    slow = follower_of(daemon, table, lambda of: ShelvedSink(of, shelf), name="slow")
+    quick = follower_of(daemon, table, DuckDBDatabase(tmp_path / "quick").sink, name="quick")
+    command = [sys.executable, "-m", "tests.follower.follower_process", daemon.flight]
+    command += [str(tmp_path / "dead"), f"n/{table}"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+    with process, slow, quick, Client(daemon.flight) as client:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"current\n"
+
+        def alive() -> list[str]:
+            listed = client.action("followers", {"namespace": "n", "table": table})
+            return [each["name"].partition("/")[0] for each in listed if each["alive"]]
+
+        until(lambda: len(alive()) == 3, "three followers")
+        process.kill()
+        process.wait()
+        until(lambda: alive() == ["quick", "slow"], "the dead one to be missed", 2 * ALIVE_S)
+        record = pushes.made("next")
+        pushes.region.start_followers(record)
+
+        def lagging() -> list[str]:
+            return [name.partition("/")[0] for name in pushes.region.lagging_followers(record)]
+
+        until(lambda: lagging() == ["slow"], "the quick one to confirm")
+        shelf.held.set()
+        until(lambda: not lagging(), "the slow one to confirm")
+        assert (shelf.shown, shelf.rows.total()) == (1, PUSHED)
+        pushes.region.swap(record)
+        until(lambda: at_version(slow, 2)() and at_version(quick, 2)(), "both to show it")
+        assert shelf.rows == rows_of(client, table)
+        until(lambda: list(shelf.disks) == [2], "the former copy to be dropped")
+        until(
+            lambda: (
+                [each.partition for each in client.checkpoints("n", table)] == ["follower-v2/slow"]
+            ),
+            "its state to go, too",
+        )
+        # The state that came with the switch is gone on from.
+        slow.close()
+        client.write("n", table, {"id": [7000], "v": ["later"]})
+        with follower_of(daemon, table, lambda of: ShelvedSink(of, shelf), name="slow") as again:
+            again.wait_current(20.0)
+            assert again.status()[0].progress.put_rows <= 1
+            assert shelf.rows == rows_of(client, table)
+
+
+def test_a_sink_that_keeps_no_versions_is_not_waited_for_and_follows_the_switch(
+    daemon: Daemon,
+) -> None:
+    table, disk = made_table(daemon), Disk()
+    pushes, made = Pushes(daemon, "n", table), list[PlainSink]()
+
+    def make(of: FollowedTable) -> FollowerSink:
         made.append(PlainSink(of, disk))
         return made[-1]
 
-    def follower() -> Follower:
-        found = Follower(daemon.flight, make, options=FollowOptions(name="reports", wait_s=0.5))
-        found.follow("n", "t")
-        return found
-
-    made: list[PlainSink] = []
     with (
-        Daemon.start(tmp_path / "d", persist__max_age="1h", manifest__refresh="10ms") as daemon,
+        follower_of(daemon, table, make, name="plain") as follower,
         Client(daemon.flight) as client,
     ):
-        write(client, "t", 0)
-        client.persist()
-        with follower() as first:
-            first.wait_current(20)
-        store = open_store(f"file://{daemon.data_dir / 'store'}")
-        version = push_some(store, ("n", "t"))
-        switch_version(store, "n", "t", version)
-        until(lambda: client.describe("n", "t").table_version == 2, "the daemon follows")
-        for number in range(2):
-            with follower() as second:
-                second.wait_current(20)
-                write(client, "t", 20 + 20 * number)
-                equal_soon(client, disk, "t")
-        assert [("on_start_version" in each.calls) for each in made] == [True, True, False]
-        assert [("on_recovery" in each.calls) for each in made] == [False, False, True]
-        names = [each.partition for each in client.checkpoints("n", "t")]
-        assert names == ["follower-v2/reports", "follower/reports"]
+        follower.wait_current(20.0)
+        record = pushes.made("next")
+        pushes.prepare(record)
+        assert client.action("followers", {"namespace": "n", "table": table}) == []
+        pushes.region.swap(record)
+        until(at_version(follower, 2), "the new version")
+        client.write("n", table, {"id": [7000], "v": ["later"]})
+        until(lambda: content(disk, keyed=False) == rows_of(client, table), "the copy to be equal")
+    first, second = made
+    assert first.calls.count("on_start_version") == second.calls.count("on_start_version") == 1
+    assert second.calls.count("on_end_version") == 1, "it began beside what readers saw"
+
+
+def test_a_copy_that_began_at_the_tail_ends_at_a_switch_and_says_what_helps(
+    daemon: Daemon,
+) -> None:
+    table, disk = made_table(daemon), Disk()
+    follower = Follower(daemon.flight, lambda of: PlainSink(of, disk), options=OPTIONS)
+    follower.follow("n", table, begin="tail")
+    pushes = Pushes(daemon, "n", table)
+    with follower:
+        follower.wait_current(20.0)
+        pushes.region.swap(pushes.made("next"))
+        with pytest.raises(ClientError, match=r"was switched from version 1 to 2, .* seek to the"):
+            follower.run()
+    again = Follower(daemon.flight, lambda of: PlainSink(of, disk), options=OPTIONS)
+    again.follow("n", table, begin="tail")
+    with again, Client(daemon.flight) as client:
+        again.wait_current(20.0)
+        client.write("n", table, {"id": [7000], "v": ["later"]})
+        row = (("id", 7000), ("v", "later"))
+        until(lambda: content(disk, keyed=False) == Counter([row]), "what comes from now on")
+
+
+OPTIONS = FollowOptions(name="tail", wait_s=1.0)

@@ -7,13 +7,14 @@
     with follower:
         follower.run()
 
-A copy goes through ``follower`` (which starts) ─▶ ``following`` (a table's thread) ─▶ ``opening``
-(from a state, or where to seek) ─▶ ``table_copy``, which knows three steps: fill from a version's
-``files``, resync with what they lack, and then live from the ``feed``. ``applying`` does to the
-sink what a step took, and ``keeping`` keeps the state with it. When the table has a later version,
-``fold`` says what that means for the copy: mostly nothing, as its rows are here from the tail.
-``state`` is what a copy knows of itself, opaque to whoever keeps it: the sink in its own store,
-beside its rows, or the daemon.
+A copy goes through ``follower`` (which starts) ─▶ ``following`` (a table's thread) ─▶ ``versions``
+(which version of the table is followed, and which are coming) ─▶ ``version_copy`` (the copy of one,
+with its sink) ─▶ ``opening`` (from a state, or where to seek) ─▶ ``table_copy``, which knows three
+steps: fill from a version's ``files`` (``filling``), resync with what they lack, and then live from
+the ``feed``. ``applying`` does to the sink what a step took, and ``keeping`` keeps the state with
+it. When the manifest has a later version, ``fold`` says what that means for the copy: mostly
+nothing, as its rows are here from the tail. ``state`` is what a copy knows of itself, opaque to
+whoever keeps it: the sink in its own store, beside its rows, or the daemon.
 
 ``sink`` is the interface of what keeps the rows; ``guard`` calls one, ``batches`` makes what it is
 given. ``channel`` and ``asking`` are the ways between threads, ``progress`` counts, ``errors`` says
@@ -52,7 +53,6 @@ from ingester.client.follower.errors import (
     TableReplaced as TableReplaced,
 )
 from ingester.client.follower.follower import Follower as Follower
-from ingester.client.follower.following import FollowOptions as FollowOptions
 from ingester.client.follower.following import Status as Status
 from ingester.client.follower.opening import Seek as Seek
 from ingester.client.follower.progress import Progress as Progress
@@ -78,6 +78,9 @@ from ingester.client.follower.sink import (
     FollowerSink as FollowerSink,
 )
 from ingester.client.follower.sink import (
+    KeepsVersions as KeepsVersions,
+)
+from ingester.client.follower.sink import (
     Rows as Rows,
 )
 from ingester.client.follower.sink import (
@@ -95,3 +98,4 @@ from ingester.client.follower.sink import (
 from ingester.client.follower.sink import (
     Transactional as Transactional,
 )
+from ingester.client.follower.version_copy import FollowOptions as FollowOptions

@@ -172,6 +172,12 @@ class DuckDBSink(FollowerSink):
         """Remove all rows of a partition but those of the groups to keep."""
         rows_of.take_back_all(self.connection, self._copy(), self._part(part), keep)
 
+    def drop_version(self, table_version: int) -> None:
+        """Remove the copies of another version of the table."""
+        of = (self._table.namespace, self._table.table, table_version)
+        for copy in catalog.copies_of(self.connection, of):
+            catalog.drop_copy(self.connection, copy)
+
     def put_files(self, files: Sequence[FileRows]) -> None:
         """Add the rows of files, which DuckDB reads by itself where it reads the same."""
         alike = is_read_alike(self._table.schema)

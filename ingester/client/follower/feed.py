@@ -7,7 +7,7 @@ from the position before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -53,6 +53,33 @@ class Batch(NamedTuple):
     rows: pa.RecordBatch
 
 
+class Coming(msgspec.Struct, frozen=True):
+    """A table version that a push makes, and that followers are to prepare."""
+
+    table_version: int
+    push_id: str
+
+
+@dataclass(slots=True)
+class Registration:
+    """What a follower says of itself with its questions, and what it hears of versions to come.
+
+    Attributes:
+        table_version: The one that its readers see.
+        prepared: Others of which it has a copy.
+    """
+
+    name: str
+    table_version: int = 1
+    prepared: set[int] = field(default_factory=set)
+    coming: tuple[Coming, ...] = ()
+
+    def said(self) -> dict[str, Any]:
+        """What a ticket has of it."""
+        prepared = sorted(self.prepared)
+        return {"name": self.name, "table_version": self.table_version, "prepared": prepared}
+
+
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
     """One answer of the feed.
@@ -62,6 +89,7 @@ class LiveAnswer:
         newest: The daemon's newest operation, where it is of the position's epoch.
         version: The manifest version that the daemon's table answers from.
         rows_behind: The rows that come behind this answer, before any filter.
+        coming: Table versions to prepare.
         more: The answer was cut. Where it was not, no file of the daemon in ``version`` has
             anything behind ``position``.
     """
@@ -74,6 +102,7 @@ class LiveAnswer:
     schema: pa.Schema
     batches: Sequence[Batch]
     rows_behind: int = 0
+    coming: tuple[Coming, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -115,6 +144,8 @@ class DaemonFeed:
         """The version of the table as a whole that versions and positions are of."""
         self.ingester_id: str | None = None
         """The daemon that positions are of: another one refuses them."""
+        self.registration: Registration | None = None
+        """What is said of the follower, where it can prepare versions that are coming."""
         self._question: dict[str, Any] = given(
             {
                 "namespace": arguments.text("namespace", namespace),
@@ -128,6 +159,9 @@ class DaemonFeed:
     def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
         """See :class:`Feed`."""
         question = {**self._question, "wait_s": wait_s}
+        registration = self.registration
+        if registration is not None:
+            question["follower"] = registration.said()
         if after is not None:
             question["after"] = given(
                 {
@@ -138,11 +172,13 @@ class DaemonFeed:
             )
         if version is not None:
             question["version"] = version
-        if len(question) > len(self._question) + 1 and self.table_version not in (None, 1):
+        if (after, version) != (None, None) and self.table_version not in (None, 1):
             question["table_version"] = self.table_version
         with self._connection.stream(encode(question), wait_s + ANSWERED_WITHIN_S) as stream:
             answer = read_answer(stream)
         self.ingester_id = self.ingester_id or answer.ingester_id
+        if registration is not None:
+            registration.coming = answer.coming
         return answer
 
 
@@ -158,6 +194,7 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
         head = (said["ingester_id"], int(said["epoch"]), int(said["snapshot_sequence"]))
         version, more = int(said["manifest_version"]), said["more"] == "true"
         behind = int(said.get("rows_behind", 0))
+        coming = msgspec.json.decode(said.get("coming", "[]"), type=tuple[Coming, ...])
     except (KeyError, ValueError, msgspec.DecodeError) as exc:
         raise InvalidRequest(
             f"the daemon's answer is none of a live feed ({exc}): it is of an earlier version"
@@ -166,7 +203,8 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
     batches = list(_batches(stream))
     schema = stream.schema.remove_metadata()
     known = newest if epoch == position.epoch else None
-    return LiveAnswer(ingester_id, position, known, version, more, schema, batches, behind)
+    last = (schema, batches, behind, coming)
+    return LiveAnswer(ingester_id, position, known, version, more, *last)
 
 
 def _batches(stream: QueryStream) -> Any:

@@ -13,6 +13,9 @@ the groups are taken back and the files are read. In a keyed table a flush is co
 reaches up to where the flush does; else the keys of the partition's files that went and the rows of
 those that came are the difference, or where rows came live the partition is read anew.
 
+A table version that counts again knows operations as applied whose rows went into another: then
+groups say nothing, and all come again.
+
 Compaction changes no row; any other removal in a table without a key has the partition read anew.
 """
 
@@ -28,6 +31,7 @@ from persist.manifest import (
     Applied,
     CommittedVersion,
     EpochComplete,
+    Imported,
     PartitionKey,
     Remove,
     TableState,
@@ -86,6 +90,8 @@ class _Changes:
     epochs_complete: bool = False
     removed_in: set[PartitionKey] = field(default_factory=set)
     """Partitions that lost files to something else than compaction."""
+    imported: bool = False
+    """Whether the table was at another of its versions in between."""
 
 
 def fold_appended(
@@ -104,7 +110,8 @@ def fold_appended(
     Raises:
         FellBehind: The copy began behind a floor, and a file has rows of both sides of it.
     """
-    found, plan = _told_apart(seen, before, changes), Fold()
+    found = _told_apart(seen, before, changes)
+    plan = Fold(resync=found.imported)
     keys = {*found.own, *found.applied}
     for key in ledger.keys() if found.epochs_complete else ():
         keys.add(key)
@@ -188,7 +195,7 @@ def fold_keyed(
     plan.reloads = sorted(uncovered & live, key=repr)
     # What a daemon had acknowledged when another one took the table over may never be in files.
     moved = len(ledger) > 0 and _owner(before) != _owner(now)
-    plan.resync = bool(uncovered & left) or moved
+    plan.resync = bool(uncovered & left) or moved or found.imported
     return plan
 
 
@@ -220,6 +227,8 @@ def _told_apart(seen: Seen, before: TableState, changes: Iterable[CommittedVersi
                 found.applied[(action.spec_id, action.values), action.epoch] = action.seq
             elif isinstance(action, EpochComplete) and action.ingester_id == seen.ingester_id:
                 found.epochs_complete = True
+            elif isinstance(action, Imported):
+                found.imported = True
         # A rewrite that changes no row has its files where the ones before lay.
         found.removed_in |= compacted[True] ^ compacted[False]
     return found

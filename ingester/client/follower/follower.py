@@ -19,8 +19,9 @@ from ingester.client import arguments
 from ingester.client.connection import Connection
 from ingester.client.errors import InvalidRequest, TimedOut
 from ingester.client.follower.asking import Closing
-from ingester.client.follower.following import Following, FollowOptions, MakeSink, Status, Wish
+from ingester.client.follower.following import Following, Status
 from ingester.client.follower.opening import Seek
+from ingester.client.follower.version_copy import FollowOptions, MakeSink, Wish
 from ingester.client.retry import NEVER, RetryPolicy
 from ingester.client.wire import Filter
 from persist.store import StoreError, open_store

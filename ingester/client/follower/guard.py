@@ -18,6 +18,7 @@ from ingester.client.follower.sink import (
     CheckpointStore,
     FileRows,
     FollowerSink,
+    KeepsVersions,
     Rows,
     TakesBack,
     TakesFiles,
@@ -46,6 +47,7 @@ class Guard:
         self.transactional = isinstance(sink, Transactional)
         self.takes_back = isinstance(sink, TakesBack)
         self.takes_files = isinstance(sink, TakesFiles)
+        self.keeps_versions = isinstance(sink, KeepsVersions)
 
     def start_version(self, partitions: Sequence[str], is_current: bool) -> None:
         """Begin a copy."""
@@ -83,6 +85,11 @@ class Guard:
         """Empty a partition but for some groups."""
         assert isinstance(self._sink, TakesBack)
         self._call("take_back_all", self._sink.take_back_all, part, keep)
+
+    def drop_version(self, table_version: int) -> None:
+        """Throw away the copy of another version of the table."""
+        assert isinstance(self._sink, KeepsVersions)
+        self._call("drop_version", self._sink.drop_version, table_version)
 
     def own_store(self) -> CheckpointStore | None:
         """The sink's own store for states."""

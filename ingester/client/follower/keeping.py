@@ -16,7 +16,13 @@ import msgspec
 from ingester.client.follower.fold import Seen
 from ingester.client.follower.guard import Guard
 from ingester.client.follower.sink import CheckpointStore, StateKey
-from ingester.client.follower.state import FollowState, Ledger, decode_state, encode_state
+from ingester.client.follower.state import (
+    FollowState,
+    Ledger,
+    Position,
+    decode_state,
+    encode_state,
+)
 
 
 class BuildAnew(Exception):
@@ -43,6 +49,7 @@ class Keeping:
         self.ledger = ledger
         self._sink, self._states = place.sink, place.states
         self._key = key
+        self._own = place.own
         self._deferred = place.sink.transactional and not place.own
         self._due: list[bytes] = []
 
@@ -68,6 +75,18 @@ class Keeping:
             self._due.append(data)
         else:
             self._states.put(self._key, data)
+
+    def pass_over(self, position: Position) -> bool:
+        """Go on to a position before which there was nothing for the copy.
+
+        Returns:
+            Whether that is done. It is not where the sink keeps the state: there it is to be set.
+            Elsewhere it would be an operation of the daemon's, behind which there is a position
+            again; the earlier state is as good.
+        """
+        if not self._own:
+            self.state = msgspec.structs.replace(self.state, position=position)
+        return not self._own
 
     def read(self) -> None:
         """Go back to the state that is kept, after an error.

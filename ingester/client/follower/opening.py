@@ -38,6 +38,8 @@ class Opening:
     seek: Seek | None = None
     begin: Seek = "beginning"
     """Where a copy begins that is not there, and is not sought elsewhere."""
+    replaces: bool = False
+    """Whether readers see the copy of another version of the table."""
 
 
 def open_table_copy(opening: Opening, source: Source, place: Place) -> TableCopy:
@@ -71,7 +73,7 @@ def open_table_copy(opening: Opening, source: Source, place: Place) -> TableCopy
             if lost or state.selection != opening.selection:
                 copy.begin(opening.selection)
         return copy
-    new = _new_state(opening, begin.ingester_id, replaces=there is not None)
+    new = _new_state(opening, begin.ingester_id, replaces=there is not None or opening.replaces)
     copy = TableCopy(opening.table, source, place, new, Ledger())
     start = opening.begin if seek is None else seek
     if start == "beginning" or isinstance(start, bytes):

@@ -41,13 +41,18 @@ class Commit(msgspec.Struct, frozen=True):
 
 def committed(root: Path) -> Commit:
     """What was committed last; anything else is removed."""
-    current = root / "current"
-    commit = Commit()
-    if current.is_symlink():
-        commit = msgspec.msgpack.decode((current / "states").read_bytes(), type=Commit)
+    commit = last_commit(root)
     _removed_but(root, commit)
     emptied(root / "new")
     return commit
+
+
+def last_commit(root: Path) -> Commit:
+    """What was committed last; nothing where nothing was, or there is no such folder."""
+    current = root / "current"
+    if not current.is_symlink():
+        return Commit()
+    return msgspec.msgpack.decode((current / "states").read_bytes(), type=Commit)
 
 
 class Draft:

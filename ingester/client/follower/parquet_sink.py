@@ -3,9 +3,12 @@
     FOLDER/TABLE                     ─▶ .ingester/NS/TABLE/vN/current/shown: what readers read
     FOLDER/.ingester/NS/TABLE/vN/    its commits, see ``parquet_commits``
         lock                         held as long as a follower is there
+    FOLDER/.ingester/NS/TABLE/gone*  versions that are being removed
 
-Law of this file: what a transaction did is seen whole or not at all, rows and states. Rows of files
-do not change, so that a table with a primary key is refused.
+Law of this file: what a transaction did is seen whole or not at all, rows and states. Another
+version's copy is shown in one step, right after the transaction that ends it; who is killed in
+between does that at the next start. Rows of files do not change, so that a table with a primary key
+is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -22,7 +27,7 @@ import pyarrow as pa
 from ingester.client.errors import InvalidRequest, Unavailable
 from ingester.client.follower import parquet_files as files
 from ingester.client.follower.errors import FollowerError
-from ingester.client.follower.parquet_commits import Draft, committed, emptied
+from ingester.client.follower.parquet_commits import Draft, committed, emptied, last_commit
 from ingester.client.follower.sink import (
     CheckpointStore,
     FollowedTable,
@@ -67,14 +72,14 @@ class ParquetSink(FollowerSink):
                 f"table {name} has a primary key, and rows of Parquet files do not change: follow"
                 " it into DuckDB (--into duckdb:FILE)"
             )
-        self._root = folder / HIDDEN / table.namespace / table.table / f"v{table.table_version}"
+        self._version = table.table_version
+        self._home = folder / HIDDEN / table.namespace / table.table
+        self._root = _root(self._home, table.table_version)
         self._schema = table.schema
         self._link = folder / table.table
-        shown = (self._root / "current" / "shown").relative_to(folder)
+        self._target = (self._root / "current" / "shown").relative_to(folder)
         with _translated(folder):
-            if (self._link.is_symlink() or self._link.exists()) and not (
-                self._link.is_symlink() and self._link.readlink() == shown
-            ):
+            if (self._link.is_symlink() or self._link.exists()) and not self._is_ours(folder):
                 raise InvalidRequest(
                     f"{self._link} is there and no copy of {name}: follow into another folder"
                 )
@@ -83,18 +88,23 @@ class ParquetSink(FollowerSink):
             self._lock = _locked(self._root / "lock", name)
             self._commit = committed(self._root)
             if not self._link.is_symlink():
-                self._link.symlink_to(shown)
+                self._link.symlink_to(self._target)
                 files.sync(folder)
+            self._remove_gone()
         self._draft: Draft | None = None
+        self._shows = self._will_show = False
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Keep all calls inside, states included, at the end; none where the block raises."""
         with _translated(self._root):
             self._draft = Draft(self._root, self._commit, self._schema)
+            self._will_show = self._shows
             try:
                 yield
                 self._commit = self._draft.finish()
+                self._shows = self._will_show
+                self._point()
             finally:
                 self._draft = None
                 emptied(self._root / "new")
@@ -106,10 +116,16 @@ class ParquetSink(FollowerSink):
     def on_start_version(self, partitions: Sequence[str], is_current: bool) -> None:
         """Begin an empty copy, shown at once or beside the one that is shown."""
         self.draft.begin(is_current)
+        self._will_show |= is_current
 
     def on_end_version(self, current: bool) -> None:
         """Show the copy that was begun last, in the place of any other; or drop it."""
         self.draft.end(current)
+        self._will_show |= current
+
+    def on_recovery(self) -> None:
+        """Show the copy, if it is one that was whole: it may be that of another version."""
+        self._will_show |= self._commit.shown is not None
 
     def put(self, rows: Rows) -> None:
         """Add rows."""
@@ -129,9 +145,22 @@ class ParquetSink(FollowerSink):
         kept = set(keep)
         self.draft.remove(lambda run: run.part == part and run.at not in kept)
 
+    def drop_version(self, table_version: int) -> None:
+        """Remove the copy of another version of the table, its states first."""
+        root = _root(self._home, table_version)
+        if root.exists():
+            root.rename(self._home / f"gone-{uuid.uuid4().hex}")
+        self._remove_gone()
+
     def close(self) -> None:
         """Let the folder go."""
         self._lock.close()
+
+    def state_of(self, key: StateKey) -> bytes | None:
+        """A state, as of the open transaction; of another version as it was committed."""
+        if key.table_version == self._version:
+            return self.draft.states.get(key)
+        return dict(last_commit(_root(self._home, key.table_version)).states).get(key)
 
     @property
     def draft(self) -> Draft:
@@ -139,6 +168,27 @@ class ParquetSink(FollowerSink):
         if self._draft is None:
             raise FollowerError("a Parquet sink was called outside of its transaction")
         return self._draft
+
+    def _is_ours(self, folder: Path) -> bool:
+        """Whether the name leads to a copy of this table, of whatever version."""
+        if not self._link.is_symlink():
+            return False
+        target = folder / self._link.readlink()
+        return target.is_relative_to(self._home) and target.parts[-2:] == ("current", "shown")
+
+    def _point(self) -> None:
+        """Let the name lead to this version's copy, if that is to be shown."""
+        if not self._shows or (self._link.is_symlink() and self._link.readlink() == self._target):
+            return
+        link = self._root / "new" / "link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._target)
+        link.rename(self._link)
+        files.sync(self._link.parent)
+
+    def _remove_gone(self) -> None:
+        for path in self._home.glob("gone-*"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class _States:
@@ -148,13 +198,17 @@ class _States:
         self._sink = sink
 
     def get(self, key: StateKey) -> bytes | None:
-        return self._sink.draft.states.get(key)
+        return self._sink.state_of(key)
 
     def put(self, key: StateKey, state: bytes) -> None:
         self._sink.draft.states[key] = state
 
     def delete(self, key: StateKey) -> None:
         self._sink.draft.states.pop(key, None)
+
+
+def _root(home: Path, table_version: int) -> Path:
+    return home / f"v{table_version}"
 
 
 def _locked(path: Path, name: str) -> IO[bytes]:

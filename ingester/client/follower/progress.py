@@ -31,6 +31,12 @@ class Progress:
     lag_rows: int = 0
     current_at: float | None = field(default=None)
 
+    def goes_on_from(self, former: Progress) -> None:
+        """Count from here on for the copy of another version, too, that this one is to replace."""
+        self.put_rows += former.put_rows
+        self.deleted_rows += former.deleted_rows
+        self.current_at = former.current_at
+
     def filling(self, adds: Sequence[Add], done: int) -> None:
         """A fill of these files goes on, of which so many are put."""
         self.files, self.bytes = (0, len(adds)), (0, sum(add.bytes for add in adds))

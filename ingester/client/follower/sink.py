@@ -18,8 +18,14 @@ daemon that has lost its disk, an origin that went to another daemon), groups ar
 files are read instead: see :class:`TakesBack`. In a table with a primary key ``put`` replaces, and
 no key comes twice in one put, nor in a put and the ``delete`` before it.
 
+A table may be switched to another of its versions, as a push does. Each version has a sink of its
+own from the same factory, and ``FollowedTable.table_version`` says which. A new version's copy
+begins beside (not current), and takes the place of what readers see at its ``on_end_version``: that
+is the switch. The former version's sink is closed before, or is none any more: see
+:class:`KeepsVersions` for a copy that is prepared while the former one is live.
+
 What a sink can do beyond the six calls it says by having the method: :class:`Transactional`,
-:class:`TakesBack`, :class:`TakesFiles`.
+:class:`TakesBack`, :class:`TakesFiles`, :class:`KeepsVersions`.
 """
 
 from __future__ import annotations
@@ -204,6 +210,23 @@ class TakesFiles(Protocol):
 
     def put_files(self, files: Sequence[FileRows]) -> None:
         """Add the rows of files, as :meth:`FollowerSink.put` would."""
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """A sink that keeps copies of several versions of a table, and of each its states.
+
+    Only then may the sink of a version that is coming be called while that of the present one is
+    live, in turns, never at once, and in transactions of their own. What one does has to leave the
+    other's rows alone. Without it a new version is copied after the switch, and until it is there
+    readers see the former one.
+    """
+
+    def drop_version(self, table_version: int) -> None:
+        """Throw away the copy of another version than the sink's own: nobody will see it any more.
+
+        It may not be there, and its sink is closed.
+        """
 
 
 def _repeated(values: Sequence[int], counts: pa.Array, kind: pa.DataType) -> pa.Array:

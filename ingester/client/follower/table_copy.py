@@ -4,6 +4,9 @@
               ▲          │ stale         ``resync`` takes the newest version in, and all that it
               └──────────┘               lacks in place of the groups that are in no file yet
 
+Of a table version that does not count yet there is no feed: ``prepare`` fills the copy and takes
+later manifest versions in. Once it counts, ``resync`` is what is left, and the copy is shown.
+
 Law of this file: what a transaction of the sink does, it does with the state that describes it; so
 whatever happens, the copy is what its last state says. Nothing live is taken before the files of a
 version are all there. A step that raised is done again from the state that is kept. One thread.
@@ -11,7 +14,7 @@ version are all there. A step that raised is done again from the state that is k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,7 @@ from ingester.client.follower.applying import Applying, Resync
 from ingester.client.follower.errors import StateOfAnother, TableReplaced
 from ingester.client.follower.feed import Feed, LiveAnswer
 from ingester.client.follower.files import Files
+from ingester.client.follower.filling import BESIDE_BYTES, FILL_BYTES, Filling
 from ingester.client.follower.fold import Fold, fold_appended, fold_keyed
 from ingester.client.follower.keeping import BuildAnew, Keeping, Place
 from ingester.client.follower.progress import Progress
@@ -32,11 +36,9 @@ from ingester.client.follower.state import (
     Selection,
     part_name,
 )
-from persist.manifest import Add, PartitionKey, TableState, VersionNotKept
+from persist.manifest import PartitionKey, TableState, VersionNotKept
 from persist.store import NotFound as FileGone
 
-FILL_BYTES = 256 << 20
-"""The bytes of files that are put in one transaction, about; a file is never cut."""
 TAKE_BYTES = 32 << 20
 """The bytes of live answers that are taken in one transaction, about."""
 BEFORE_ALL = Position(0, -1)
@@ -65,6 +67,9 @@ class TableCopy:
         self._keeping = Keeping(place, table.key(place.name), state, ledger)
         self._applying = Applying(table, self._files, self._sink, self._keeping, self.progress)
         self._version: TableState | None = None
+        self._filling = Filling(
+            self._files, self._sink, self._applying, self._keeping, self.progress
+        )
         self._resyncs = False
         self._unsure = False
 
@@ -76,22 +81,51 @@ class TableCopy:
     # ----------------------------------------------------------------------------------- the steps
 
     def advance(self, wait_s: float) -> None:
-        """Do the next thing: fill, resync, or a step of the live feed.
+        """Do the next thing: fill some files, resync, or a step of the live feed.
 
         Raises:
             StoreError, ClientError: To be called again where that may pass.
         """
+        self._guarded(lambda: self._advance(wait_s))
+
+    def prepare(self) -> bool:
+        """Do the next thing of a copy whose table version does not count yet.
+
+        Returns:
+            Whether it has all files of the version; then it was brought up to the newest ones.
+
+        Raises:
+            StoreError, ClientError: As :meth:`advance`.
+        """
+        self._guarded(self._prepare)
+        return self.state.filled is None
+
+    def _advance(self, wait_s: float) -> None:
+        if self.state.filled is not None:
+            self._filling.step(self._state_of_version(), FILL_BYTES)
+        elif self._resyncs or self.state.position is None or not self.state.complete:
+            self._resync()
+        else:
+            self._step(wait_s)
+
+    def _prepare(self) -> None:
+        if self.state.filled is not None:
+            self._filling.step(self._state_of_version(), BESIDE_BYTES)
+            return
+        now = self._files.newest(self._state_of_version())
+        if now.version != self.state.version:
+            with self._keeping.transaction():
+                self._fold(now, ())
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Do a step, from the state that is kept where the last one failed."""
         try:
             if self._unsure:
                 self._version = None
+                self._filling.forget()
                 self._keeping.read()
             self._unsure = True
-            if self.state.filled is not None:
-                self._fill()
-            elif self._resyncs or self.state.position is None or not self.state.complete:
-                self._resync()
-            else:
-                self._step(wait_s)
+            step()
             self._unsure = False
         except Resync:
             self._resyncs = True
@@ -106,6 +140,7 @@ class TableCopy:
     def begin(self, selection: Selection | None = None) -> None:
         """Begin the copy anew, beside the one that there is."""
         self._unsure = True
+        self._filling.forget()
         now, was = self._files.newest(), self.state
         self._version = now
         parts = sorted(part_name(partition) for partition in now.partitions)
@@ -151,27 +186,6 @@ class TableCopy:
             self._sink.recovery()
             self._keeping.set()
 
-    def _fill(self) -> None:
-        """Put the rows of the version's files, from the one on that comes next."""
-        state = self._state_of_version()
-        adds = [state.files[path] for path in sorted(state.files)]
-        done = self.state.filled or 0
-        self.progress.filling(adds, done)
-        left = adds[done:]
-        local = self._files.local(left) if self._sink.takes_files else None
-        pieces = iter(self._files.pieces(state, left)) if local is None else iter(())
-        for first, last in _chunks(left):
-            with self._keeping.transaction():
-                if local is not None:
-                    self._sink.put_files(local[first:last])
-                else:
-                    for _ in left[first:last]:
-                        self._applying.put_file(pieces)
-                self._keeping.set(filled=done + last)
-            self.progress.filled(adds[: done + last])
-        with self._keeping.transaction():
-            self._keeping.set(filled=None)
-
     def _resync(self) -> None:
         """Take the newest version in, and all that it lacks; then the copy is complete.
 
@@ -209,14 +223,30 @@ class TableCopy:
         asked_at = self.progress.now()
         answers = self._with_what_follows(answer)
         last = answers[-1]
-        moved = last.version != self.state.version and not last.more
-        if any(each.batches for each in answers) or last.position != self.state.position or moved:
+        moved = last.version != self.state.version
+        if moved and last.more:
+            self._check_switches(last.version)
+        moved = moved and not last.more
+        if any(each.batches for each in answers) or moved or not self._is_passed(last.position):
             with self._keeping.transaction():
                 self._applying.take(answers, self._state_of_version())
                 if moved:
                     self._fold(self._files.version(last.version, self._state_of_version()))
         if not last.more:
             self.progress.caught_up(last, asked_at)
+
+    def _is_passed(self, position: Position) -> bool:
+        """Whether an answer without rows leaves nothing to be kept."""
+        return position == self.state.position or self._keeping.pass_over(position)
+
+    def _check_switches(self, version: int) -> None:
+        """Raise :class:`Resync` where the table was at another of its versions since ours.
+
+        Then files have rows that come before those that the feed tells.
+        """
+        before = self._state_of_version()
+        if self._files.version(version, before).imports != before.imports:
+            raise Resync
 
     def _with_what_follows(self, answer: LiveAnswer) -> list[LiveAnswer]:
         """An answer, and those that are there behind it: a copy that lags takes them at once."""
@@ -325,13 +355,3 @@ def _replaced(table: FollowedTable, before: Any, now: Any) -> TableReplaced:
         f"table {table.namespace}/{table.table} was dropped and made anew: the copy has version"
         f" {before.version} of the earlier one; seek to the beginning to copy the new one"
     )
-
-
-def _chunks(adds: Sequence[Add]) -> Iterator[tuple[int, int]]:
-    """Ranges of files of some size."""
-    first = nbytes = 0
-    for place, add in enumerate(adds, 1):
-        nbytes += add.bytes
-        if nbytes >= FILL_BYTES or place == len(adds):
-            yield first, place
-            first, nbytes = place, 0

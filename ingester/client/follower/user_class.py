@@ -28,6 +28,7 @@ _CALLS: dict[str, int] = {
     "take_back": 2,
     "take_back_all": 2,
     "put_files": 1,
+    "drop_version": 1,
 }
 """The methods of a sink with the number of arguments that each is called with."""
 
