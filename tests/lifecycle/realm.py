@@ -28,6 +28,7 @@ from ingester.lifecycle.store_region import StoreRegion, check_shapes, open_regi
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, TableNotFound
 from persist.store import ObjectStore
+from tests.drivers.memory_store import MemoryStore
 from tests.drivers.pushing import write_rows
 from tests.lifecycle.world import ONCE, ScriptedPanel
 
@@ -65,6 +66,14 @@ def in_stores(stores: Mapping[str, ObjectStore]) -> Realm:
             for home in homes
         }
     )
+
+
+def copied(store: ObjectStore) -> ObjectStore:
+    """Another store with the same objects."""
+    copy = MemoryStore()
+    for info in store.list(""):
+        copy.put(info.path, store.get(info.path))
+    return copy
 
 
 @dataclass

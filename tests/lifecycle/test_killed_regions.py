@@ -17,7 +17,7 @@ from ingester.lifecycle.record import PushRecord
 from persist.manifest import Manifest, list_versions, switches
 from persist.store import ObjectStore, PutInfo
 from tests.drivers.memory_store import MemoryStore
-from tests.lifecycle.realm import TABLE, Job, Realm, in_stores, some_rows
+from tests.lifecycle.realm import TABLE, Job, Realm, copied, in_stores, some_rows
 from tests.lifecycle.world import Killed
 from tests.persist.manifest.stores import FaultyStore
 
@@ -85,14 +85,6 @@ def served(stores: Mapping[str, ObjectStore]) -> list[tuple[int, set[int]]]:
         state = Manifest(store, *TABLE).load()
         found.append((state.rows, {add.stats["n"].min for add in state.files.values()}))
     return found  # type: ignore[return-value]
-
-
-def copied(store: ObjectStore) -> ObjectStore:
-    """Another store with the same objects."""
-    copy = MemoryStore()
-    for info in store.list(""):
-        copy.put(info.path, store.get(info.path))
-    return copy
 
 
 @pytest.fixture(scope="module")

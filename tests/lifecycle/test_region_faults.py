@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -17,15 +18,16 @@ from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.shapes import ShapeClash, new_definition, with_schema
+from ingester.lifecycle.stages import RegionStage
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.store_region import StoreRegion, check_shapes
 from ingester.lifecycle.tasks import Rules
-from persist.manifest import Manifest, Proposal, commit, current_version
+from persist.manifest import Manifest, Proposal, commit, current_version, list_versions
 from persist.store import ObjectStore
 from persist.table import TableDefinition
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.pushing import PUSHER, PausingStore, write_rows
-from tests.lifecycle.realm import TABLE, Job, in_folders, in_stores, some_rows
+from tests.lifecycle.realm import TABLE, Job, copied, in_folders, in_stores, some_rows
 
 OLD, NEW = some_rows(0, 30), some_rows(100, 50)
 HOUR = timedelta(hours=1)
@@ -191,35 +193,61 @@ def test_a_table_is_made_alike_where_there_is_none_and_columns_are_added_everywh
     assert compared.new.nulls == {"n": 0, "s": 0, "k": 50, "t": 50}
 
 
-@pytest.mark.parametrize("way", ["roll_back", "discard"])
-def test_no_swap_takes_effect_after_its_push_was_given_up(way: str) -> None:
-    """A swap is paused at each of its calls, while the push is given up."""
-    told = set()
+def paused(
+    until: Callable[[PushRecord], bool],
+    call: Callable[[StoreRegion, PushRecord], object],
+    give_up: Callable[[StoreRegion, PushRecord], bool],
+) -> Iterator[tuple[StoreRegion, PushRecord, bool, bool]]:
+    """A push as far as that, whose next call is paused at each of its own calls of the store.
+
+    Meanwhile the push is given up. Yields whether the call was done, and what giving up has said.
+    """
+    store = MemoryStore()
+    realm = in_stores({"a": store})
+    record = realm.step(realm.begin(NEW), Job(realm, NEW).hear, until)
     for at in count(1):
-        store = MemoryStore()
-        realm = in_stores({"a": store})
-        record = realm.step(realm.begin(NEW), Job(realm, NEW).hear, _in_turn)
-        region, said = realm.regions["a"], list[bool]()
+        (region,) = in_stores({"a": copied(store)}).regions.values()
+        said: list[bool] = []
 
-        def give_up(
-            region: StoreRegion = region, record: PushRecord = record, said: list[bool] = said
-        ) -> None:
-            said.append(getattr(region, way)(record))
+        def meanwhile(region: StoreRegion = region, said: list[bool] = said) -> None:
+            said.append(give_up(region, record))
 
-        pausing = PausingStore(store, at, give_up)
+        pausing = PausingStore(region.home.store, at, meanwhile)
         slow = StoreRegion(RegionStore("a", pausing), RegionDaemons(()))
-        swapped = _does(slow.swap, record)
-        if not pausing.paused:
-            break
-        told.add(said[0])
-        counts = current_version(store, *TABLE) == 2
-        assert counts is (way == "discard" and not said[0]), f"paused at call {at}"
+        done = _does(partial(call, slow), record)
+        if not said:
+            return
+        assert give_up(region, record) is said[0], "it is told the same once more"
+        yield region, record, done, said[0]
+
+
+@pytest.mark.parametrize("way", [StoreRegion.roll_back, StoreRegion.discard])
+def test_no_swap_takes_effect_after_its_push_was_given_up(
+    way: Callable[[StoreRegion, PushRecord], bool],
+) -> None:
+    told = set()
+    for region, record, swapped, said in paused(_in_turn, StoreRegion.swap, way):
+        counts = current_version(region.home.store, *TABLE) == 2
+        assert counts is (way is StoreRegion.discard and not said)
         assert swapped or not counts
-        assert getattr(region, way)(record) is said[0]
         assert _does(region.swap, record) is counts
-        if not counts and way == "discard":
-            assert not _does(region.create_version, record)
+        told.add(said)
     assert told == {True, False}, "paused before its seal, and behind it"
+
+
+def test_no_version_is_made_after_its_push_was_given_up() -> None:
+    made = set()
+    for region, record, done, said in paused(
+        _is_begun, StoreRegion.create_version, StoreRegion.discard
+    ):
+        assert said
+        assert [each.version for each in list_versions(region.home.store, *TABLE) if each.kept] == [
+            1
+        ]
+        assert not _does(region.create_version, record)
+        assert not _does(region.swap, record)
+        made.add(done)
+    assert made == {True, False}
 
 
 def _does(call: Callable[[PushRecord], object], push: PushRecord) -> bool:
@@ -232,6 +260,10 @@ def _does(call: Callable[[PushRecord], object], push: PushRecord) -> bool:
 
 def _in_turn(record: PushRecord) -> bool:
     return record.regions[0].swap_number > 0
+
+
+def _is_begun(record: PushRecord) -> bool:
+    return record.regions[0].stage is RegionStage.CREATE
 
 
 def test_what_was_given_up_before_it_was_made_is_never_made() -> None:
