@@ -37,7 +37,7 @@ demo: setup java ## Start, stream in real rows, query, persist, read with Spark,
 
 .PHONY: test
 test: setup java ## All tests, two files at a time (JOBS=1: one by one)
-	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Other PySparks than that of requirements.lock, each in a folder of its own before the environment
 # on the path: nothing else differs. They are kept; `make distclean` takes them.

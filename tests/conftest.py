@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.drivers.daemon import Launch
 
@@ -62,10 +64,33 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes, a file's tests stay in one: they share what is dear to set up."""
-    for item in items:
-        file = item.nodeid.split("::")[0]
-        group = _TOGETHER[0] if file.startswith(_TOGETHER) else file
-        item.add_marker(pytest.mark.xdist_group(group))
+def _group(nodeid: str) -> str:
+    """What a test shares dear things with, and so a process: its file; all of Spark's tests."""
+    file = nodeid.split("::")[0]
+    return _TOGETHER[0] if file.startswith(_TOGETHER) else file
+
+
+class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out groups. (xdist's own way changes the names of tests, which pytest 9.2 ignores.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """With several processes, a group's tests stay in one."""
+    return _ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes, the longest groups begin, so that none is alone with one at the end.
+
+    Those are Spark's tests, files with a slow test, and large files, in this order, which
+    ``--no-loadscope-reorder`` keeps.
+    """
+    if hasattr(config, "workerinput"):
+        slow = {_group(item.nodeid) for item in items if item.get_closest_marker("slow")}
+        sizes = Counter(_group(item.nodeid) for item in items)
+        first = {one: (one != _TOGETHER[0], one not in slow, -size) for one, size in sizes.items()}
+        items.sort(key=lambda item: first[_group(item.nodeid)])

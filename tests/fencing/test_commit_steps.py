@@ -174,6 +174,7 @@ def fate_of(going: Future[TableState]) -> str:
     return "committed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("touches", [True, False])
 def test_an_adoption_that_is_killed_before_any_call_is_completed_by_the_next(
     left_behind: Path, tmp_path: Path, touches: bool

@@ -74,6 +74,7 @@ def test_two_daemons_on_one_table_lose_and_double_nothing() -> None:
     assert tally.operations > 0
 
 
+@pytest.mark.slow
 def test_daemons_without_the_check_of_a_commit_are_caught() -> None:
     from tests.power.__main__ import race
 

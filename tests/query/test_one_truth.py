@@ -129,6 +129,7 @@ def _rows(table: pa.Table) -> Counter[Row]:
     return Counter(zip(table["w"].to_pylist(), table["n"].to_pylist(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort_by", [["text"], []])
 def test_every_answer_is_the_log_up_to_its_sequence(sort_by: list[str], tmp_path: Path) -> None:
     with Daemon.start(tmp_path / "data") as daemon:

@@ -69,6 +69,7 @@ def test_four_threads_race_while_answers_get_lost(store: FaultyStore) -> None:
     check(store, versions, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "each"), [("local", 50), pytest.param("s3", 50, marks=pytest.mark.s3)]
 )
