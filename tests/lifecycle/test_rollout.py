@@ -9,10 +9,12 @@ import pytest
 
 from ingester.lifecycle.answers import PROCEED as OK
 from ingester.lifecycle.answers import abort, rollback, wait
+from ingester.lifecycle.asking import HookName
+from ingester.lifecycle.driver import Job
 from ingester.lifecycle.orders import Order
-from ingester.lifecycle.rollout import RequestRefused, requested
+from ingester.lifecycle.rollout import RequestRefused, hook_said, requested
 from ingester.lifecycle.status import Status
-from ingester.lifecycle.tasks import Rules
+from ingester.lifecycle.tasks import HookTask, Rules
 from tests.lifecycle.world import OLD, PATIENCE, Life, ScriptedPanel, World, in_order, order_of
 
 NEW = OLD + 1
@@ -349,6 +351,26 @@ def test_a_hook_that_is_not_configured_any_more_is_not_waited_for(
     life.panel = ScriptedPanel("another")
     life.resume()
     assert life.run().status is Status.SERVING
+
+
+def test_an_answer_that_comes_twice_counts_once(
+    life: Life, world: World, panel: ScriptedPanel
+) -> None:
+    panel.say("pre_version_swap", wait("not yet"), region="a")
+    life.begin(in_order("a"))
+    life.run(until=lambda: any(_is_swap_question(job) for job in life.pending))
+    (job,) = [job for job in life.pending if _is_swap_question(job)]
+    assert isinstance(job.task, HookTask)
+    rules = Rules(hooks=(HookName("hook"),), patience=PATIENCE)
+    once = hook_said(life.record, job.task, wait("not yet"), rules, world.now)
+    assert once != life.record
+    for later in (timedelta(0), PATIENCE.interval):  # in the pause, and in the next round
+        for answer in (wait("not yet"), abort("late"), OK):
+            assert hook_said(once, job.task, answer, rules, world.now + later) == once
+
+
+def _is_swap_question(job: Job) -> bool:
+    return isinstance(job.task, HookTask) and job.task.method == "pre_version_swap"
 
 
 def test_statistics_of_a_region_that_is_away_are_waited_for(

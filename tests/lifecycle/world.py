@@ -50,6 +50,8 @@ class World:
         self.log: list[str] = []
         """Swaps and ways back as they took effect, as ``swap a`` and ``back a``."""
         self.regions = {name: SimRegion(self, name) for name in names}
+        self.faults: list[str] = []
+        """What was asked of a region and must not be: an error there would count as one of its."""
         self.moments = 0
         self.kill_in = -1
 
@@ -132,7 +134,8 @@ class SimRegion:
     def swap(self, push: PushRecord) -> int | None:
         with self._asking("swap"):
             version = self.made[push.push_id]
-            assert push.region(self._name).swap_number, "a swap was asked for before it was noted"
+            if not push.region(self._name).swap_number:
+                self._world.faults.append(f"{self._name} swaps before it was noted")
             if push.push_id in self.given_up:
                 raise RegionFailed("given up")
             if self.current != version:
@@ -224,6 +227,8 @@ class Life:
         self.lives = 0
         self.pending: list[Job] = []
         """What was begun and has not been done yet."""
+        self.on_job: Callable[[PushDriver, str, Job], None] = lambda driver, name, job: None
+        """Is told of each job that is handed out, with the controller's name."""
 
     def begin(
         self, order: Order, push_id: str = "p1", params: dict[str, str] | None = None
@@ -251,12 +256,16 @@ class Life:
     def jobs(self) -> list[Job]:
         """What is to be done now."""
         assert self.driver is not None
-        return self.driver.ready(self.world.now)
+        jobs = self.driver.ready(self.world.now)
+        for job in jobs:
+            self.on_job(self.driver, f"controller-{self.lives}", job)
+        return jobs
 
     def do(self, job: Job) -> None:
         """Do one thing, and keep what came of it."""
         assert self.driver is not None
         self.driver.took(job, self.driver.do(job), self.world.now)
+        assert self.world.faults == []
 
     def sleep(self) -> None:
         """Let the time pass until something is to be done."""
