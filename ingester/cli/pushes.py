@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ingester.lifecycle.leading import leader_of
-from ingester.lifecycle.push_folders import push_folders
+from ingester.lifecycle.push_folders import PushFolder, push_folders
 from ingester.lifecycle.push_store import PushDamaged, PushNotFound
 from ingester.lifecycle.record import PushRecord, new_events
 
@@ -36,7 +36,7 @@ def print_pushes(config: Path, as_json: bool) -> None:
     with told():
         for folder in push_folders(place.store):
             try:
-                found.append(_facts(place, folder.push_id, 0)[0])
+                found.append(_listed(place, folder))
             except PushNotFound:
                 continue  # it is being deleted
             except PushDamaged as exc:
@@ -49,6 +49,14 @@ def print_pushes(config: Path, as_json: bool) -> None:
     if unreadable:
         rows = [(each["push_id"], each["reason"]) for each in unreadable]
         print_table(["not read", "because"], rows, "\npushes that cannot be read")
+
+
+def _listed(place: PushPlace, folder: PushFolder) -> Facts:
+    """The facts of a push of which the listing has told already what there is to be read."""
+    saved = place.pushes.newest(folder.push_id)
+    requests = place.pushes.requests(folder.push_id) if folder.requests else []
+    lead = leader_of(place.store, folder.push_id) if folder.leader_at is not None else None
+    return push_facts(saved, requests, lead, place.kept_in, 0)
 
 
 def print_push(config: Path, push_id: str, events: int, watch: bool, as_json: bool) -> None:

@@ -163,6 +163,15 @@ def test_a_push_is_led_to_its_end_shown_and_undone(place: Place) -> None:
     (request,) = json.loads(place.run("pushes", "show", "p1", "--json").stdout)["requests"]
     assert (request["kind"], request["taken_in"]) == ("rollback", True)
     check_refused(place.run("pushes", "rollback", "p1"), 1, "there is nothing to undo")
+    # Long after its end nothing of it is left, in no region.
+    for path in (place.path / "a" / "_pushes" / "p1").rglob("0*"):
+        os.utime(path, (0, 0))
+    assert all((place.path / name / "_push_status" / "p1").exists() for name in NAMES)
+    pruned = place.run("controller", "--once")
+    assert '"pushes": ["p1"]' in pruned.stderr.decode(), said(pruned)
+    listed = json.loads(place.run("pushes", "list", "--json").stdout)
+    assert [push["push_id"] for push in listed["pushes"]] == ["p2"]
+    assert not any((place.path / name / "_push_status" / "p1").exists() for name in NAMES)
 
 
 def test_a_request_is_kept_while_nobody_leads_and_heard_by_who_resumes(place: Place) -> None:

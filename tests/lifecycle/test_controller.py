@@ -18,10 +18,14 @@ from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.controller import Controller, Keeping
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import Leadership, Pulse, lead, led_by, see_through
+from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.orders import Order
+from ingester.lifecycle.push_log import log_hook_failure
 from ingester.lifecycle.push_metrics import PushMetrics
 from ingester.lifecycle.push_store import Deposed, PushStore
 from ingester.lifecycle.record import PushRecord, new_push
+from ingester.lifecycle.runner import HookRunner
+from ingester.lifecycle.settings import HookSettings
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.tasks import Rules
 from persist.store import ObjectStore
@@ -297,6 +301,22 @@ def test_old_pushes_are_deleted_and_the_rest_is_told_of_them(
     assert sorted(forgotten) == ["p1", "p2"]
     assert list(store.list("")) == []
     assert controller.statistics().pruned == 2
+
+
+def test_a_hook_that_fails_is_told_in_the_log(place: Places, store: ObjectStore) -> None:
+    settings = HookSettings(classes=("tests.lifecycle.some_hooks:Raises",), on_error="proceed")
+    pushes = begin(store, order=Order(("a",)))
+    runner = HookRunner(settings, load_hooks(settings), log_hook_failure)
+    with capture_logs() as logged:
+        Controller(replace(place(), panel=runner), OFTEN).run_once(threading.Event())
+    assert ends(pushes).status is Status.SERVING
+    failed = [line for line in logged if line["event"] == "hook failed"]
+    assert [line["method"] for line in failed] == ["pre_version_swap", "post_version_swap"]
+    assert failed[0]["error"] == "ZeroDivisionError: oh"
+    assert {line["counts_as"] for line in failed} == {"proceed"}
+    assert {(line["push"], line["region"], line["runbook"]) for line in failed} == {
+        ("p1", "a", "hook-failed")
+    }
 
 
 def test_what_a_controller_has_seen_is_told_as_metrics(place: Places, store: ObjectStore) -> None:
