@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.leading import PULSE, Lead
+from ingester.lifecycle.leading import HEARTBEAT, Lead
 from ingester.lifecycle.push_status import KeptIn, Leader, push_status
 from ingester.lifecycle.push_store import Request, Saved
 from ingester.lifecycle.record import PushRecord
@@ -32,7 +32,7 @@ def push_facts(
         msgspec.to_builtins(event) for event in record.history[len(record.history) - events :]
     ]
     facts["params"] = dict(record.params)
-    facts["led"] = lead is not None and lead.age <= PULSE.gone_after
+    facts["led"] = lead is not None and lead.age <= HEARTBEAT.gone_after
     facts["led_by"] = None if lead is None else lead.controller
     told = utc_now() - saved.at if lead is None else lead.age
     facts["told_s"] = round(told.total_seconds(), 3)

@@ -141,7 +141,7 @@ class Controller:
                 self._refuse(folder, str(exc))
                 continue
             statuses[saved.record.status.value] += 1
-            gone_after = self._place.pulse.gone_after
+            gone_after = self._place.heartbeat.gone_after
             if needs_leading(saved, folder.requests) and folder.abandoned(now, gone_after):
                 self._lead(folder)
         self._heads = {

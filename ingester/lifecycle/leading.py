@@ -37,14 +37,14 @@ from persist.store import NotFound, ObjectStore, StoreError
 Hear = Callable[[PushRecord], None]
 
 
-class Pulse(NamedTuple):
+class Heartbeat(NamedTuple):
     """How often a leader is heard of, and when it is taken for gone."""
 
-    beat: timedelta = timedelta(seconds=5)
+    every: timedelta = timedelta(seconds=5)
     gone_after: timedelta = timedelta(seconds=30)
 
 
-PULSE = Pulse()
+HEARTBEAT = Heartbeat()
 _decoder = msgspec.json.Decoder(Leader)
 
 
@@ -67,7 +67,7 @@ class Leadership:
     panel: HookPanel
     rules: Rules
     pace: Pace = PACE
-    pulse: Pulse = PULSE
+    heartbeat: Heartbeat = HEARTBEAT
 
     @property
     def pushes(self) -> PushStore:
@@ -99,14 +99,16 @@ def leader_of(store: ObjectStore, push_id: str) -> Lead | None:
     return Lead(name, store.now() - found.at)
 
 
-def led_by(store: ObjectStore, push_id: str, pulse: Pulse = PULSE) -> Lead | None:
+def led_by(store: ObjectStore, push_id: str, heartbeat: Heartbeat = HEARTBEAT) -> Lead | None:
     """Return who leads the push, None where nobody does."""
     lead = leader_of(store, push_id)
-    return lead if lead is not None and lead.age <= pulse.gone_after else None
+    return lead if lead is not None and lead.age <= heartbeat.gone_after else None
 
 
 @contextmanager
-def heartbeats(store: ObjectStore, push_id: str, controller: str, pulse: Pulse) -> Iterator[None]:
+def heartbeats(
+    store: ObjectStore, push_id: str, controller: str, heartbeat: Heartbeat
+) -> Iterator[None]:
     """Be heard of as the push's leader within the ``with`` block.
 
     At its end the push is said to be left, unless the block ends in an error: then another one
@@ -120,7 +122,7 @@ def heartbeats(store: ObjectStore, push_id: str, controller: str, pulse: Pulse) 
             with suppress(StoreError):
                 told = Leader(controller=controller, at=utc_now())
                 store.put(_path(push_id), msgspec.json.encode(told))
-            if over.wait(pulse.beat.total_seconds()):
+            if over.wait(heartbeat.every.total_seconds()):
                 return
 
     thread = threading.Thread(target=beat, daemon=True, name="push-leader")
@@ -131,7 +133,7 @@ def heartbeats(store: ObjectStore, push_id: str, controller: str, pulse: Pulse) 
         over.set()
         raise
     over.set()
-    thread.join(pulse.gone_after.total_seconds())
+    thread.join(heartbeat.gone_after.total_seconds())
     with suppress(StoreError):
         last = leader_of(store, push_id)
         if last is not None and last.controller == controller:
@@ -173,7 +175,7 @@ def lead_held(
     place = leadership
     regions = place.regions() if regions is None else regions
     with (
-        heartbeats(place.store, held.record.push_id, place.controller, place.pulse),
+        heartbeats(place.store, held.record.push_id, place.controller, place.heartbeat),
         published(held.record, regions, place.controller) as publish,
     ):
         driver = PushDriver(held, regions, place.panel, place.rules, place.pace)
@@ -224,7 +226,7 @@ def see_through(
             hear(newest.record)
         if not needs_leading(newest, len(pushes.requests(push_id))) or stop.is_set():
             return newest.record
-        if led_by(leadership.store, push_id, leadership.pulse) is None:
+        if led_by(leadership.store, push_id, leadership.heartbeat) is None:
             with suppress(Deposed):
                 return lead(leadership, push_id, stop, hear)
         stop.wait(leadership.pace.poll.total_seconds())

@@ -17,7 +17,7 @@ from ingester.lifecycle.asking import HookName, Patience
 from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.controller import Controller, Keeping
 from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.leading import Leadership, Pulse, lead, led_by, see_through
+from ingester.lifecycle.leading import Heartbeat, Leadership, lead, led_by, see_through
 from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.push_log import log_hook_failure
@@ -34,7 +34,7 @@ from tests.lifecycle.test_driver import SOON, SlowRegion
 from tests.lifecycle.world import OLD, ONCE, PATIENCE, ScriptedPanel, World, in_order
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
 
-QUICK = Pulse(beat=timedelta(milliseconds=50), gone_after=timedelta(seconds=1))
+QUICK = Heartbeat(every=timedelta(milliseconds=50), gone_after=timedelta(seconds=1))
 OFTEN = Keeping(look_every=timedelta(milliseconds=20), prune_every=timedelta(0))
 Places = Callable[..., Leadership]
 
@@ -51,7 +51,7 @@ def place(world: World, store: ObjectStore, panel: ScriptedPanel) -> Places:
             panel=panel,
             rules=Rules(patience=PATIENCE),
             pace=SOON,
-            pulse=QUICK,
+            heartbeat=QUICK,
         )
 
     return made
@@ -152,7 +152,7 @@ def test_a_leader_that_comes_back_from_a_pause_is_deposed_and_leaves_the_push_al
     slow = SlowRegion(world, "b")
     world.regions["b"] = slow
     pushes = begin(store)
-    stopped = replace(place("one"), pulse=QUICK._replace(beat=timedelta(hours=1)))
+    stopped = replace(place("one"), heartbeat=QUICK._replace(every=timedelta(hours=1)))
     ended: list[BaseException] = []
 
     def led() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from ingester.lifecycle.leading import Pulse
+from ingester.lifecycle.leading import Heartbeat
 from ingester.lifecycle.pruning import Pruned, prune
 from ingester.lifecycle.push_folders import push_folders
 from ingester.lifecycle.push_store import Deposed, HeldPush, PushNotFound, PushStore
@@ -153,11 +153,11 @@ def test_one_listing_tells_who_is_led_and_is_no_list_of_tables(clocked: ClockedS
     found = {folder.push_id: folder for folder in push_folders(clocked)}
     assert clocked.calls["list"] == clocked.calls.total() == 1
     assert list(found) == ["a-1", "a", "b", "new"]
-    pulse = Pulse()
-    assert not found["a"].abandoned(clocked.now(), pulse.gone_after)
-    assert found["b"].abandoned(clocked.now(), pulse.gone_after)
-    assert not found["new"].abandoned(clocked.now(), pulse.gone_after)
+    heartbeat = Heartbeat()
+    assert not found["a"].abandoned(clocked.now(), heartbeat.gone_after)
+    assert found["b"].abandoned(clocked.now(), heartbeat.gone_after)
+    assert not found["new"].abandoned(clocked.now(), heartbeat.gone_after)
     clocked.advance(seconds=31)
     for push_id in ("a", "new"):
-        assert found[push_id].abandoned(clocked.now(), pulse.gone_after)
+        assert found[push_id].abandoned(clocked.now(), heartbeat.gone_after)
     assert list_tables(clocked) == []
