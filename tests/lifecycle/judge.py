@@ -182,7 +182,7 @@ class Judge:
             self._judge_ending(record)
         self._judge_left_behind(record)
         self._judge_asked_anew()
-        self._judge_way_back_goes_on(record)
+        self.judge_way_back_goes_on(record)
         wishes = self._pushes.requests(record.push_id)
         if any(wish.kind == "rollback" for wish in wishes):
             assert Status.SERVING not in statuses, "a rollback was asked for"
@@ -215,10 +215,11 @@ class Judge:
             if "unreachable since" in region.reason:
                 since = datetime.fromisoformat(_found(r"unreachable since (\S+):", region.reason))
                 assert at - since >= self._rules.unreachable_after
+            assert "not by this push" not in region.reason
             if record.ending is not None and record.ending.kind == "rollback":
                 assert not region.swap_number or at >= record.ending.at
 
-    def _judge_way_back_goes_on(self, record: PushRecord) -> None:
+    def judge_way_back_goes_on(self, record: PushRecord) -> None:
         """A region that is there goes back at once, though another one is away."""
         ending = record.ending
         if ending is None or self.alone is None or ending.at < self.alone:

@@ -70,7 +70,12 @@ class Machine(RuleBasedStateMachine):
         kind=st.sampled_from(["at_once", "in_order", "target_first"]),
         rules=all_rules(),
         swaps=st.integers(0, 3),
-        themes=st.tuples(st.sampled_from(THEMES), st.sampled_from(["one", "two"]), st.booleans()),
+        themes=st.tuples(
+            st.sampled_from(THEMES),
+            st.sampled_from(["one", "two"]),
+            st.sampled_from(["stays", "is undone", "is undone in the end"]),
+            st.sampled_from([*SOMETIMES, *ENDS]),
+        ),
         stubborn=st.sampled_from([*SOMETIMES, *SOMETIMES, *STUBBORN]),
         lags=st.sampled_from([*SOMETIMES, *NAMES]),
         stays_away=st.sampled_from([*SOMETIMES, *NAMES]),
@@ -80,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         kind: Any,
         rules: Rules,
         swaps: int,
-        themes: tuple[str, str, bool],
+        themes: tuple[str, str, str, str | None],
         stubborn: tuple[str, str | None] | None,
         lags: str | None,
         stays_away: str | None,
@@ -90,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         self.panel = ScriptedPanel("one", "two", anew=["two"])
         self.next_answers: list[Answer] = []
         self.panel.script = self._answer
-        self.theme, self.stubborn_hook, self.undone = themes
+        self.theme, self.stubborn_hook, self.what_then, unheard = themes
         self.stubborn = stubborn
         self.stays_away = stays_away if self.theme in ("everything", "away") else None
         lags = lags if self.theme in ("everything", "failures") else None
@@ -113,6 +118,8 @@ class Machine(RuleBasedStateMachine):
         for _ in range(swaps):
             self.goes_on_until_a_swap_is_due(0)
             self.does_something(0, 0)
+        if unheard is not None and self.theme in ("everything", "requests"):
+            self.a_swap_is_never_heard_of(0, unheard)
         if self.theme == "away" and self.stays_away is not None:
             self.world.regions[self.stays_away].away = True
             self.judge.troubled = True
@@ -187,6 +194,17 @@ class Machine(RuleBasedStateMachine):
                 self.keeps_a_result(which, at)
             if not self.drivers:
                 return
+
+    @theme("requests")
+    @precondition(lambda self: self.drivers)
+    @rule(which=WHICH, kind=st.sampled_from(ENDS))
+    def a_swap_is_never_heard_of(self, which: int, kind: str) -> None:
+        """Its controller ends before it can write it down, and the next one is to end the push."""
+        self.goes_on_until_a_swap_is_due(which)
+        if self.drivers:
+            self.does_something(which, 0)
+        self.another_takes_over()
+        self.somebody_asks(kind)
 
     @theme("away")
     @precondition(lambda self: self.drivers)
@@ -324,12 +342,25 @@ class Machine(RuleBasedStateMachine):
         self.judge.ended(record)
         for place in self.world.regions.values():
             place.away, place.lose_answers = False, 0
-        if self.undone:
-            self.somebody_asks("rollback")
-            self.life.resume()
-            self.judge.undone(self.life.run())
+        if self.what_then != "stays":
+            self._undo()
         assert self.world.faults == []
         assert len(self.world.log) == len(set(self.world.log))
+
+    def _undo(self) -> None:
+        """Undo the push after its end, at first with the region away that has swapped last."""
+        last = max(self.life.record.regions, key=lambda region: region.swap_number)
+        place = self.world.regions[last.name]
+        if self.what_then == "is undone in the end" and self.how.on_unreachable != "wait":
+            place.away, self.judge.alone = True, self.world.now
+            self.judge.judge_way_back_goes_on(self._rolled_back())
+            place.away = False
+        self.judge.undone(self._rolled_back())
+
+    def _rolled_back(self) -> PushRecord:
+        self.somebody_asks("rollback")
+        self.life.resume()
+        return self.life.run(steps=1500)
 
 
 def _judge_answer(
