@@ -35,7 +35,6 @@ from ingester.dml.record import shrink
 from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
 from ingester.flush.checkpoint_committer import CheckpointCommitter
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
@@ -79,6 +78,7 @@ from ingester.write.tracing_sink import with_tracing
 from ingester.write.transform.transforms import Transforms
 from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import Fenced, WriterIdentity
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import ObjectStore
 from wal import Log, LogError, LogSettings, RecordKind, Recovered
 

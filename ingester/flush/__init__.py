@@ -3,7 +3,7 @@
     ``freeze_policy`` ─▶ ``ingester.buffer.tree`` freezes ─▶ ``flusher`` ─▶ ``persist.jobs.queue``
         (or the tree itself: a buffer is full, an epoch ends)
     ``flusher`` ─▶ ``worker_pool`` ─▶ ``file_writer``: sorted, encoded, in the store
-                                          └ ``copy_on_write``, by primary key
+                                          └ ``persist.parquet.copy_on_write``, by primary key
                 ─▶ ``ingester.tables.commit_schedule`` ─▶ ``ingester.tables.commits``
     the buffers of a committed version are let go ─▶ ``log_truncation``: segments are deleted
 

@@ -11,17 +11,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, PersistedFiles, RowsToFlush
-from ingester.flush.copy_on_write import CopyOnWrite, RewriteLimits
 from ingester.memory.heap_trim import give_back
 from persist.manifest import Action, Add, Applied, Remove, TableState, WriterIdentity
-from persist.parquet.encode import EncodedFile, encode_ordered, files_of
-from persist.parquet.sort import Sorted, sort_rows, without_marks
+from persist.parquet.copy_on_write import (
+    CopyOnWrite,
+    KeyedFiles,
+    RewriteLimits,
+    Stretch,
+    stretch_of,
+)
+from persist.parquet.encode import EncodedFile, encode_ordered
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import folder_of
 from persist.store import ObjectStore, StoreError
@@ -52,15 +57,6 @@ class Upload(NamedTuple):
         return (*removes, *self.files.adds, self.applied)
 
 
-class Stretch(NamedTuple):
-    """Rows in their files' order."""
-
-    rows: SparseRows
-    order: Sorted
-    files: int
-    """The number of files that the rows become."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
     """Rows in their files' order."""
@@ -89,7 +85,7 @@ class FileWriter:
 
     def __init__(self, store: ObjectStore, writer: WriterIdentity, limits: RewriteLimits) -> None:
         self.writer = writer
-        self.limits = limits
+        self.limits = replace(limits, give_back=give_back)
         self._store = store
 
     def upload(
@@ -132,9 +128,11 @@ class FileWriter:
             rows = _aligned(flushed.rows.batches(), definition)
             rows = concatenated([rows.slice(*one) for one in slices or [(0, 0)]])
             if not definition.keyed or not slices:
-                stretch = self._stretch(rows, definition, None)
+                stretch = stretch_of(rows, definition, self.limits.target_file_bytes, None)
                 return Ordered(flushed, definition, state, first_seq, (), (stretch,))
-            rewriting = CopyOnWrite(self._store, flushed, rows, state, self.limits)
+            there = state.partitions.get(flushed.partition, ())
+            files = KeyedFiles(flushed.folder_of(state), there)
+            rewriting = CopyOnWrite(self._store, files, rows, definition, self.limits)
             stretches = self._stretches(rewriting, definition)
             first = [next(stretches)]
         return Ordered(
@@ -142,22 +140,11 @@ class FileWriter:
         )
 
     def _stretches(self, rewriting: CopyOnWrite, definition: TableDefinition) -> Iterator[Stretch]:
+        target = self.limits.target_file_bytes
         with _cannot_encode():
             for rows in rewriting.stretches():
-                yield self._stretch(rows, definition, rewriting.bytes_per_row)
+                yield stretch_of(rows, definition, target, rewriting.bytes_per_row)
                 del rows
-
-    def _stretch(
-        self, rows: SparseRows, definition: TableDefinition, bytes_per_row: float | None
-    ) -> Stretch:
-        order = sort_rows(rows, definition)
-        plain, _ = without_marks(rows, definition)
-        target = self.limits.target_file_bytes
-        files = files_of(plain, target)
-        if bytes_per_row is not None:
-            # As large as files of these rows are known to be: none far from the target.
-            files = max(1, round(order.rows * bytes_per_row / target))
-        return Stretch(plain, order, files)
 
     def put(self, ordered: Ordered) -> Upload:
         """Encode rows and put them into the store.

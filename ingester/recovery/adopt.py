@@ -24,12 +24,12 @@ from pathlib import Path
 
 import msgspec
 
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.orphan_log import OrphanLog
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import NotFound, ObjectStore
 from persist.switching import load_current
 from wal import DirectoryLock

@@ -13,7 +13,8 @@ statistics, and ``stats`` makes the bounds that the manifest records.
 and sizes of a row group from it, ``decode`` reads rows, without columns that have no values.
 
 **Rewriting a keyed partition.** ``key_overlap``: which files may have one of the touched keys, and
-which new rows go with which of them.
+which new rows go with which of them. ``copy_on_write`` goes through them group after group.
+``same_values`` tells which rows of two tables are the same.
 
 No bound is tighter than the values, no row is lost, and nothing here touches a store but
 ``key_overlap``, which reads. Start reading at ``encode``.

@@ -47,10 +47,10 @@ def _touched(column: pa.ChunkedArray) -> Callable[[Any, Any], bool] | None:
 
     None where bounds do not say: decimals and bytes stand there as texts, in another order.
     """
-    comparable = _comparable(column)
-    if comparable is None:
+    ordered = comparable(column)
+    if ordered is None:
         return None
-    values = pc.unique(comparable).drop_null()
+    values = pc.unique(ordered).drop_null()
     if len(values) > FEW:
         lowest, highest = pc.min_max(values).as_py().values()
         return lambda low, high: not (highest < low or high < lowest)
@@ -58,7 +58,7 @@ def _touched(column: pa.ChunkedArray) -> Callable[[Any, Any], bool] | None:
     return lambda low, high: bisect_left(rising, low) < bisect_right(rising, high)
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """The values as a file's bounds would have them; None where bounds have another order."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
@@ -117,7 +117,7 @@ class NewRows:
         """Take ``key``, the first column of the table's key, by which groups are about apart."""
         self._rows = rows
         self._key = key
-        self._values = _comparable(rows.column(key))
+        self._values = comparable(rows.column(key))
         self._gone = np.zeros(rows.num_rows, np.bool_)
 
     def share(self, group: Sequence[Add], next_: Add | None) -> SparseRows:
@@ -132,7 +132,7 @@ class NewRows:
             return self._rows
         self._gone |= below
         chosen = below | self._may_be_in(group)
-        return _marked(self._rows, ~below).filter(chosen)
+        return marked(self._rows, ~below).filter(chosen)
 
     def _below(self, bound: Any) -> npt.NDArray[np.bool_]:
         if self._values is None or bound is None:
@@ -153,7 +153,7 @@ class NewRows:
         return ~out
 
 
-def _marked(rows: SparseRows, deletes: npt.NDArray[np.bool_]) -> SparseRows:
+def marked(rows: SparseRows, deletes: npt.NDArray[np.bool_]) -> SparseRows:
     """The rows, of which these delete, beside those that do so already."""
     has_marks = DELETED in rows.schema.names
     if has_marks:

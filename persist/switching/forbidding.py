@@ -16,7 +16,8 @@ from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 from persist.manifest.table_versions import current_version, give_up_version, read_gone
 from persist.store import ObjectStore
-from persist.switching.switch import load_current, switcher
+from persist.switching.move import switcher
+from persist.switching.switch import load_current
 
 
 def forbid_switch(

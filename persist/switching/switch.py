@@ -12,78 +12,37 @@ version that was given up meanwhile is refused there, too (``forbidding``).
 
 What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
 written before the seal is a duplicate behind it, too. Rows that were streamed into the version that
-is left go along, in a rollback those since it counts, to a new version those since ``since``: their
-files are copied, most of them before the seal, and listed in that same commit.
+is left go along in that same commit, in a rollback those since it counts, to a new version those
+since ``since``: as files that are copied, most of them before the seal, or in a keyed table as
+changes to the files that are there.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
 from persist.manifest import (
-    Action,
-    Add,
-    Imported,
     Manifest,
     ManifestDamaged,
-    Proposal,
     Sealed,
     Switch,
     SwitchedMeanwhile,
     SwitchRefused,
     TableState,
-    Unsealed,
-    UploadExpired,
     VersionSealed,
-    WriterIdentity,
     check_kept,
-    check_uploads,
-    commit,
     last_switch,
     switches,
 )
 from persist.manifest.paths import current_folder, numbered
 from persist.manifest.table_versions import read_switch
 from persist.store import AlreadyExists, ObjectStore
-from persist.switching.carrying import copied
-from persist.switching.importing import (
-    carried,
-    carried_after,
-    check_since,
-    clash,
-    imported_actions,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """One switch under way: from which version, and what the seal says of it."""
-
-    store: ObjectStore
-    namespace: str
-    table: str
-    old: int
-    sealed: Sealed
-
-    def manifest(self, version: int) -> Manifest:
-        return Manifest(self.store, self.namespace, self.table, version)
-
-    def refused(self, reason: str) -> SwitchRefused:
-        return SwitchRefused(self.namespace, self.table, self.sealed.next, reason)
-
-    @property
-    def over(self) -> SwitchedMeanwhile:
-        return SwitchedMeanwhile(self.namespace, self.table, self.sealed.switch)
-
-
-def switcher() -> WriterIdentity:
-    """An identity to commit switches under that no daemon can have, and that fences nobody."""
-    return WriterIdentity(ingester_id="_table_versions", incarnation=uuid.uuid4().hex, epoch=0)
+from persist.switching.import_commit import copy_ahead, import_into_next
+from persist.switching.move import Move
+from persist.switching.sealing import seal
 
 
 def switch_version(
@@ -102,7 +61,9 @@ def switch_version(
         push_id: Of the push that made it, which goes in once: whoever comes back to that does not
             undo a rollback.
         since: A version of the manifest of the table version that counts: rows that came into it
-            after that go along, each once. Only a version that has not counted yet takes them.
+            after that go along, each once. Only a version that has not counted yet takes them. In
+            a keyed table it is what changed by then, by key: a row that was written again as it was
+            is no change, and stays as it was pushed.
         previous: The version that has to count now. Give it with ``since``, which says nothing of
             another one's manifest.
 
@@ -127,7 +88,7 @@ def switch_version(
         raise SwitchRefused(namespace, table, version, reason)
     check_kept(store, namespace, table, version)
     sealed = Sealed(next=version, switch=number + 1, push_id=push_id, since=since)
-    return _carry_out(_Move(store, namespace, table, last.table_version, sealed))
+    return _carry_out(Move(store, namespace, table, last.table_version, sealed))
 
 
 def roll_back(
@@ -144,13 +105,14 @@ def roll_back(
     Args:
         version: The one to be left: where another counts, nothing is done, so that a rollback that
             is repeated goes back once. By default whichever counts.
-        carry: Whether the rows that were streamed into the present version go along. Without it
-            they stay there, and are gone with it; a client that sends them again is told that they
+        carry: Whether the rows that were streamed into the present version go along, but not those
+            that it has taken over with ``since``: they are in the version before. Without it they
+            stay there, and are gone with it; a client that sends them again is told that they
             are duplicates.
 
     Raises:
-        SwitchRefused: There was no version before; or ``carry``, and its rows cannot be told apart
-            or taken along.
+        SwitchRefused: There was no version before; or ``carry``, and what came since the present
+            one counts cannot be told any more.
         TableVersionNotKept, VersionSealed, SwitchedMeanwhile, StoreUnavailable, CommitUnclear: As
             :func:`switch_version`.
     """
@@ -166,7 +128,7 @@ def roll_back(
     sealed = Sealed(
         next=before[-1], switch=number + 1, push_id=push_id, why="rollback", carry=carry
     )
-    return _carry_out(_Move(store, namespace, table, current.table_version, sealed))
+    return _carry_out(Move(store, namespace, table, current.table_version, sealed))
 
 
 def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
@@ -180,7 +142,7 @@ def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
     state = Manifest(store, namespace, table, last.table_version).load()
     if state.sealed is None or state.sealed.switch <= number:
         return last
-    return _carry_out(_Move(store, namespace, table, last.table_version, state.sealed))
+    return _carry_out(Move(store, namespace, table, last.table_version, state.sealed))
 
 
 def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
@@ -221,139 +183,14 @@ def _versions_before(done: Sequence[Switch]) -> list[int]:
     return stack[:-1]
 
 
-def _carry_out(move: _Move) -> Switch:
-    _copy_ahead(move)
-    old = _seal(move)
-    _import(move, old)
+def _carry_out(move: Move) -> Switch:
+    copy_ahead(move)
+    old = seal(move)
+    import_into_next(move, old)
     return _make_current(move)
 
 
-def _copy_ahead(move: _Move) -> None:
-    """Copy what is there already, so that little is left to copy while nobody can commit."""
-    source, target = move.manifest(move.old), move.manifest(move.sealed.next)
-    state, new = source.load(), target.load()
-    if state.sealed is not None or clash(state, new) or _cannot_carry(move, state, new):
-        return
-    after = carried_after(move.sealed, state)
-    if after is not None:
-        with suppress(LookupError):  # cleaned up since: the seal tells
-            for _ in copied(source, target, carried(source, state, after)):
-                pass
-
-
-def _seal(move: _Move) -> TableState:
-    """The old version's state at its seal, or a later one that has the same but for a horizon."""
-    sealed, new = move.sealed, move.manifest(move.sealed.next).load()
-
-    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        if state.sealed == sealed:
-            return ()
-        if state.sealed is not None and state.sealed.switch == sealed.switch:
-            raise VersionSealed(state.sealed)
-        if state.switch >= sealed.switch:
-            raise move.over
-        # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
-        check_kept(move.store, move.namespace, move.table, sealed.next)
-        reason = clash(state, new) or _cannot_carry(move, state, new)
-        if reason is not None:
-            raise move.refused(reason)
-        return actions
-
-    return commit(move.manifest(move.old), None, Proposal([sealed]), switcher(), rule)
-
-
-def _cannot_carry(move: _Move, state: TableState, new: TableState) -> str | None:
-    """Why the rows that were streamed into a version cannot go along; None if they can."""
-    sealed = move.sealed
-    if sealed.since is not None and (new.sealed is not None or new.imports):
-        return "it has counted before, and may have some of the rows already"
-    try:
-        after = carried_after(sealed, state)
-        if after is not None:
-            check_since(move.manifest(move.old), state, after)
-    except LookupError as exc:
-        return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
-    began = _began(move, state)
-    if sealed.since is not None and sealed.since < began:
-        return (
-            f"version {move.old} counts only since its manifest version {began}, and not since"
-            f" {sealed.since}"
-        )
-    if after is None or not state.properties.get("primary_key"):
-        return None
-    if carried(move.manifest(move.old), state, after):
-        return (
-            f"version {move.old} has rows that were written meanwhile, and in a table with a"
-            " primary key they cannot be taken along; without carry they stay behind"
-        )
-    return None
-
-
-def _began(move: _Move, state: TableState) -> int:
-    """The version of its manifest since which a table version counts; what is before was pushed."""
-    done = switches(move.store, move.namespace, move.table)
-    if not done or done[0].switch.previous == move.old:
-        return 0
-    return min((each.into for each in state.imports.values()), default=0)
-
-
-def _import(move: _Move, old: TableState) -> None:
-    sealed, manifest = move.sealed, move.manifest(move.sealed.next)
-
-    def is_done(state: TableState) -> bool:
-        known = state.imports.get(move.old)
-        return known is not None and known.switch >= sealed.switch
-
-    anew = False
-    while not is_done(state := manifest.load()):
-        if old.sealed != sealed:
-            raise move.over
-        copies = _copies(move, old, anew=anew)
-
-        def rule(
-            state: TableState, actions: tuple[Action, ...], copies: tuple[Add, ...] = copies
-        ) -> tuple[Action, ...]:
-            if is_done(state):
-                return ()
-            if state.switch >= sealed.switch:
-                raise move.over
-            check_uploads(state, copies)
-            return tuple(_import_actions(move, old, state, copies))
-
-        try:
-            commit(manifest, state, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
-        except UploadExpired:
-            anew = True
-
-
-def _import_actions(
-    move: _Move, old: TableState, new: TableState, copies: Sequence[Add]
-) -> Iterator[Action]:
-    if new.sealed is not None:
-        yield Unsealed(switch=move.sealed.switch)
-    yield from imported_actions(old, new)
-    yield from (add for add in copies if add.path not in new.files)
-    yield Imported(
-        table_version=move.old,
-        manifest_version=old.version,
-        uid=old.uid,
-        switch=move.sealed.switch,
-        into=new.version + 1,
-    )
-
-
-def _copies(move: _Move, old: TableState, *, anew: bool) -> tuple[Add, ...]:
-    """The files that go along, in the folder of the version that they go to."""
-    source, target = move.manifest(move.old), move.manifest(move.sealed.next)
-    try:
-        after = carried_after(move.sealed, old)
-        adds = [] if after is None else carried(source, old, after)
-    except LookupError as exc:
-        raise ManifestDamaged(source.folder, old.version, old.uid, str(exc)) from exc
-    return tuple(copied(source, target, adds, anew=anew))
-
-
-def _make_current(move: _Move) -> Switch:
+def _make_current(move: Move) -> Switch:
     sealed = move.sealed
     path = numbered(current_folder(move.namespace, move.table), sealed.switch)
     switch = Switch(

@@ -19,6 +19,7 @@ from persist.manifest import (
     Proposal,
     Schema,
     Spec,
+    TableState,
     WriterIdentity,
     claim_version,
     commit,
@@ -94,11 +95,17 @@ def push_some(
     table: TableKey,
     push_id: str = "push",
     wanted: Callable[[Add], bool] = lambda add: True,
+    state: TableState | None = None,
 ) -> int:
-    """A version with the wanted files of the version that counts; its number. It counts not yet."""
+    """A version with the wanted files of the version that counts; its number. It counts not yet.
+
+    Args:
+        state: The state whose files they are; by default the newest.
+    """
     version = claim_version(store, *table, push_id)
-    old, new = Manifest(store, *table), Manifest(store, *table, version)
-    state = old.load()
+    state = Manifest(store, *table).load() if state is None else state
+    old = Manifest(store, *table, state.table_version)
+    new = Manifest(store, *table, version)
     actions = [one for one in state.actions() if isinstance(one, Schema | Spec | Properties)]
     commit(new, None, Proposal(actions), PUSHER)
     adds = [

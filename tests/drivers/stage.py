@@ -25,7 +25,6 @@ from ingester.buffer import (
 )
 from ingester.dml.operation import Operation
 from ingester.dml.part import Part
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.memory.ledger import MemoryLedger, Watermarks
@@ -40,6 +39,7 @@ from ingester.query.ticket import predicate_of
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import WriterIdentity
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.partitioning import UNPARTITIONED, PartitionSpec, split_batch
 from persist.store.local import LocalStore
 from persist.table import TableDefinition

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from ingester.buffer import BufferedRows, RowsToFlush
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt import adopt
 from ingester.recovery.orphan_log import OrphanLog
@@ -32,6 +31,7 @@ from persist.manifest import (
     claim_epoch,
     commit,
 )
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import open_store
 from tests.drivers.wire import events
 from tests.fencing.pairs import ask_to_persist, rows_in_files, start, store_url, write

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from ingester.flush.copy_on_write import CopyOnWrite, RewriteLimits
+from persist.parquet.copy_on_write import CopyOnWrite, RewriteLimits
 from persist.store.errors import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED, KEYS, Stage

@@ -17,9 +17,9 @@ import trio
 import ingester.flush.file_writer
 import ingester.flush.flusher
 from ingester.buffer import FlushJob, RowsToFlush
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.flush.flusher import Flusher
+from persist.parquet.copy_on_write import RewriteLimits
 from tests.drivers.stage import AS_THEY_CAME, KEYED, SORTED, WRITER, Stage
 
 

@@ -15,11 +15,11 @@ import pytest
 import trio
 
 from ingester.errors import InvalidRequest, MemoryFull
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered
 from ingester.flush.worker_pool import WorkerPool
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.server.flight.refusals import refusals, says_answered
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.prefetch import one_ahead
 from tests.drivers.stage import AS_THEY_CAME, WRITER, Stage
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import trio
 
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.query.row_group_cache import RowGroupCache
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.parquet.footer import DataFile
 from tests.drivers.stage import AS_THEY_CAME, Reader, Stage
 

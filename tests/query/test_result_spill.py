@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from ingester.errors import TooSlow
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.query import result_spill as result_spill_module
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -21,6 +20,7 @@ from ingester.query.result_spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
+from persist.parquet.copy_on_write import RewriteLimits
 from tests.drivers.stage import KEYED, KEYS, SCHEMA, Stage
 
 

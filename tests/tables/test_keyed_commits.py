@@ -17,7 +17,6 @@ from msgspec import structs
 
 import ingester.flush.flusher
 from ingester.buffer import FlushJob
-from ingester.flush.copy_on_write import RewriteLimits
 from ingester.flush.file_writer import FileWriter
 from persist.manifest import (
     Action,
@@ -31,6 +30,7 @@ from persist.manifest import (
     commit,
 )
 from persist.manifest.origins import fresh, taken_over
+from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import open_store
 from persist.store.contract import PutInfo
 from persist.store.local import LocalStore

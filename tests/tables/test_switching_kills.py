@@ -1,7 +1,8 @@
 """Swaps and rollbacks under a stream of writes, while pushers and daemons are killed at any step.
 
-The pushed version has no rows but the first; what is streamed goes on into whichever counts. So
-after the last rollback every acknowledged row has to be in version 1, once.
+A push has the rows of the version that counts, as they were when it began; what is streamed until
+the swap goes along, and what is streamed behind it goes back. So after each step every acknowledged
+row has to be in the version that counts, once, and at the end in version 1.
 """
 
 from __future__ import annotations
@@ -15,27 +16,33 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
+import pytest
 
 from persist.manifest import Manifest
-from persist.store import ObjectStore, open_store
+from persist.store import ObjectStore, PutInfo, open_store
 from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import Killed, KillingStore, push_some
 from tests.drivers.waiting import until
-from tests.drivers.wire import Table, numbers, persist, put, rows
+from tests.drivers.wire import Table, create, numbers, persist, put, query, rows
 
 TABLE: Table = ("n", "t")
+SCHEMA = pa.schema([("i", pa.int64()), ("v", pa.int64())])
 BATCH = 10
 STEPS = 6
-"""A switch makes five changes in the store, a rollback one more for each file that goes along."""
+"""A switch makes five changes in the store beside the files that go along."""
 
 
 class Writing:
-    """A client that sends batches of an origin, and again what was not acknowledged."""
+    """A client that sends batches of an origin, and again what was not acknowledged.
 
-    def __init__(self, origin: str, first: int) -> None:
+    In a keyed table the last row of a batch changes one of the batch before.
+    """
+
+    def __init__(self, origin: str, first: int, *, keyed: bool = False) -> None:
         self.acknowledged = 0
         self.error: Exception | None = None
+        self._keyed = keyed
         self._origin = origin
         self._first = first
         self._stop = threading.Event()
@@ -53,10 +60,22 @@ class Writing:
         if self._thread is not None:
             self._thread.join()
 
-    @property
-    def rows(self) -> range:
-        """The rows that are acknowledged."""
-        return range(self._first, self._first + self.acknowledged * BATCH)
+    def batch(self, sequence: int) -> pa.RecordBatch:
+        """The rows of that number."""
+        first = self._first + (sequence - 1) * BATCH
+        values = pa.array([sequence] * BATCH, pa.int64())
+        if not self._keyed or sequence == 1:
+            return numbers(first, BATCH, v=values)
+        keys = [*range(first, first + BATCH - 1), first - BATCH]
+        return pa.record_batch([pa.array(keys, pa.int64()), values], schema=SCHEMA)
+
+    def rows(self, count: int) -> dict[int, int]:
+        """The rows of so many batches: ``v`` by ``i``."""
+        found: dict[int, int] = {}
+        for sequence in range(1, count + 1):
+            columns = self.batch(sequence).to_pydict()
+            found |= dict(zip(columns["i"], columns["v"], strict=True))
+        return found
 
     def is_past(self, count: int) -> bool:
         """Whether so many batches are acknowledged."""
@@ -67,8 +86,8 @@ class Writing:
             with fl.connect(flight) as client:
                 while not self._stop.is_set():
                     sequence = self.acknowledged + 1
-                    batch = numbers(self._first + (sequence - 1) * BATCH, BATCH)
                     told = [{"sequence": sequence}]
+                    batch = self.batch(sequence)
                     put(client, TABLE, batch, origin=self._origin, metadata=told)
                     self.acknowledged = sequence
                     if sequence % 4 == 0:
@@ -77,9 +96,17 @@ class Writing:
             self.error = exc  # the daemon was killed
 
 
+class KillingBesideFiles(KillingStore):
+    """Counts changes of manifests and of what counts, not those of data files."""
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        return self._inner.put(path, data) if "/data/" in path else super().put(path, data)
+
+
 def killed_at(step: int, move: Callable[[Any], object], store: ObjectStore) -> bool:
     """Whether the process that makes a move ended at this change of it, half before, half after."""
-    killing: Any = KillingStore(store, step, done=step % 2 == 0)
+    kind = KillingBesideFiles if step < STEPS else KillingStore
+    killing: Any = kind(store, step, done=step % 2 == 0)
     try:
         move(killing)
     except Killed:
@@ -100,25 +127,42 @@ def start(data: Path, **settings: Any) -> Daemon:
     return Daemon.start(data, persist__max_age="1h", manifest__refresh="10ms", **settings)
 
 
-def test_each_acknowledged_row_is_in_the_version_that_counts_once(tmp_path: Path) -> None:
-    data, writing, version = tmp_path / "data", Writing("o", 0), 1
+def check(daemon: Daemon, writing: Writing, *, keyed: bool) -> None:
+    """A query has all that was acknowledged before it, once, and nothing older."""
+    count = writing.acknowledged
+    with fl.connect(daemon.flight) as client:
+        columns = query(client, TABLE).to_pydict()
+    assert all(times == 1 for times in Counter(columns["i"]).values())
+    found = dict(zip(columns["i"], columns["v"], strict=True))
+    for key, value in writing.rows(count).items():
+        assert found[key] == value or (keyed and found[key] > value), f"row {key}"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_each_acknowledged_row_is_in_the_version_that_counts_once(
+    tmp_path: Path, keyed: bool
+) -> None:
+    data, writing, version = tmp_path / "data", Writing("o", 0, keyed=keyed), 1
     store = open_store(f"file://{data / 'store'}")
     daemon = start(data)
-    # Another one, which nobody kills, writes to the same table.
+    # Another one, which nobody kills, writes to the same table; a keyed one has one writer.
     beside = start(tmp_path / "beside", id="beside", store=store.url)
     others = Writing("beside", 1_000_000)
     try:
         with fl.connect(daemon.flight) as client:
-            put(client, TABLE, numbers(0, BATCH), origin="o", metadata=[{"sequence": 1}])
+            create(client, TABLE, SCHEMA, primary_key=["i"] if keyed else [])
+            put(client, TABLE, writing.batch(1), origin="o", metadata=[{"sequence": 1}])
             persist(client, TABLE)
         writing.acknowledged = 1
         writing.begin(daemon.flight)
-        others.begin(beside.flight)
+        if not keyed:
+            others.begin(beside.flight)
         for number in range(2 * STEPS):
             step, forth = number // 2 + 1, number % 2 == 0
             if forth:
-                version = push_some(store, TABLE, f"push-{step}", lambda add: add.first_seq == 1)
-                move: Callable[[Any], object] = partial(forwards, version)
+                state = Manifest(store, *TABLE).load()
+                version = push_some(store, TABLE, f"push-{step}", state=state)
+                move: Callable[[Any], object] = partial(forwards, version, state.version)
             else:
                 move = partial(backwards, version)
             count = writing.acknowledged + 5
@@ -131,20 +175,22 @@ def test_each_acknowledged_row_is_in_the_version_that_counts_once(tmp_path: Path
                 writing.begin(daemon.flight)
             if left:
                 brought_to_its_end(store, move, version if forth else 1)
+            check(daemon, writing, keyed=keyed)
         writing.end()
         others.end()
+        expected = writing.rows(writing.acknowledged) | others.rows(others.acknowledged)
         assert others.error is None, "nobody killed its daemon"
-        assert others.acknowledged > STEPS
+        assert keyed or others.acknowledged > STEPS
         for each in (daemon, beside):
             with fl.connect(each.flight) as client:
                 persist(client, TABLE)
         with fl.connect(daemon.flight) as client:
             # A stale look is possible only within manifest.refresh.
-            until(lambda: len(rows(client, TABLE)) >= len(writing.rows) + len(others.rows), "all")
-            assert Counter(rows(client, TABLE)) == Counter([*writing.rows, *others.rows])
+            until(lambda: len(rows(client, TABLE)) >= len(expected), "all")
+            columns = query(client, TABLE).to_pydict()
+        assert Counter(zip(columns["i"], columns["v"], strict=True)) == Counter(expected.items())
         state = Manifest(store, *TABLE).load()
-        assert state.table_version == 1
-        assert state.rows == len(writing.rows) + len(others.rows)
+        assert (state.table_version, state.rows) == (1, len(expected))
         assert daemon.terminate() == beside.terminate() == 0
     finally:
         writing.end()
@@ -153,9 +199,9 @@ def test_each_acknowledged_row_is_in_the_version_that_counts_once(tmp_path: Path
         beside.kill()
 
 
-def forwards(version: int, store: Any) -> None:
+def forwards(version: int, since: int, store: Any) -> None:
     """The swap of a push."""
-    switch_version(store, *TABLE, version, push_id=f"push-{version}")
+    switch_version(store, *TABLE, version, push_id=f"push-{version}", since=since, previous=1)
 
 
 def backwards(version: int, store: Any) -> None:

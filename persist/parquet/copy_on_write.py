@@ -1,4 +1,4 @@
-"""A keyed buffer's rows and those of the files that they change, for files in their place.
+"""Changes of a keyed partition and the rows of files that they touch, for files in their place.
 
     overlapping files ─▶ as many as there is room for, read ─▶ with their share of the new rows ─▶ …
 
@@ -10,16 +10,15 @@ key. Blocks; worker threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ingester.buffer import RowsToFlush
-from ingester.memory.heap_trim import give_back
-from persist.manifest import Add, TableState
-from persist.parquet.encode import average_bytes
+from persist.manifest import Add
+from persist.parquet.encode import average_bytes, files_of
 from persist.parquet.key_overlap import NewRows, neighbour, overlapping, read_rows, rising
-from persist.parquet.sort import sort_rows
+from persist.parquet.sort import Sorted, sort_rows, without_marks
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.parquet.stats import column_stats
 from persist.store import ObjectStore
@@ -69,6 +68,8 @@ class RewriteLimits:
     """Older rows of a keyed table, in memory, that are rewritten at once, about."""
     older: OlderRows = field(default_factory=OlderRows)
     """The older rows that are held now."""
+    give_back: Callable[[], object] = lambda: None
+    """Gives free memory back to the system, after a group."""
 
     @classmethod
     def within(cls, memory_limit: int, target_file_bytes: int) -> RewriteLimits:
@@ -76,23 +77,58 @@ class RewriteLimits:
         return cls(target_file_bytes, min(GROUP_BYTES, memory_limit // GROUP_SHARE))
 
 
+class KeyedFiles(NamedTuple):
+    """The files of one partition, and the folder of the table version that they are in."""
+
+    folder: str
+    files: Sequence[Add]
+
+
+class Stretch(NamedTuple):
+    """Rows in their files' order."""
+
+    rows: SparseRows
+    order: Sorted
+    files: int
+    """The number of files that the rows become."""
+
+
+def stretch_of(
+    rows: SparseRows, definition: TableDefinition, target_bytes: int, bytes_per_row: float | None
+) -> Stretch:
+    """Put rows into the order of their files.
+
+    Args:
+        rows: in order of arrival, with marks where some of them delete.
+        bytes_per_row: of such rows in files, where that is known.
+    """
+    order = sort_rows(rows, definition)
+    plain, _ = without_marks(rows, definition)
+    files = files_of(plain, target_bytes)
+    if bytes_per_row is not None:
+        # As large as files of these rows are known to be: none far from the target.
+        files = max(1, round(order.rows * bytes_per_row / target_bytes))
+    return Stretch(plain, order, files)
+
+
 class CopyOnWrite:
-    """The rewriting of one flush. Its stretches can be gone through once."""
+    """The rewriting of one partition. Its stretches can be gone through once."""
 
     def __init__(
         self,
         store: ObjectStore,
-        flushed: RowsToFlush,
+        partition: KeyedFiles,
         rows: SparseRows,
-        state: TableState,
+        definition: TableDefinition,
         limits: RewriteLimits,
     ) -> None:
-        """Take the ``rows`` to flush, in order of arrival, with marks where some of them delete."""
+        """Take the new ``rows``, in order of arrival, with marks where some of them delete."""
         self._store = store
-        self._folder = flushed.folder_of(state)
+        self._folder = partition.folder
         self._rows = rows
-        self._definition = TableDefinition.of_state(state)
-        self._there = state.partitions.get(flushed.partition, ())
+        self._definition = definition
+        self._there = partition.files
+        self._give_back = limits.give_back
         self._target_file_bytes = limits.target_file_bytes
         self._group_bytes = limits.group_bytes
         self._older = limits.older
@@ -139,7 +175,7 @@ class CopyOnWrite:
                 yield rows
                 del rows
             if not first or left:
-                give_back()
+                self._give_back()
             first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:

@@ -1,0 +1,146 @@
+"""The changes of one table version's rows, applied to the files of another, of a keyed table.
+
+    ``key_changes``: what changed there ─▶ ``copy_on_write`` on the files here ─▶ new files
+
+Law of this file: what comes out is the removals and additions of one commit; nothing is listed
+before that. Each change replaces what is there of its key, once. A file that changes of a later
+part make anew was listed nowhere, and is deleted at once. Blocks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from persist.manifest import Action, Add, Manifest, PartitionKey, Remove, TableState
+from persist.parquet.copy_on_write import (
+    CopyOnWrite,
+    KeyedFiles,
+    RewriteLimits,
+    Stretch,
+    stretch_of,
+)
+from persist.parquet.encode import EncodedFile, encode_ordered
+from persist.parquet.sparse_rows import SparseRows
+from persist.partitioning import folder_of
+from persist.switching.key_changes import FileChanges, KeyChanges, changed_partitions
+from persist.table import TableDefinition
+
+WRITER = "_table_versions"
+"""The writer of files that hold rows of several others."""
+LIMITS = RewriteLimits(target_file_bytes=128 << 20, group_bytes=128 << 20)
+"""Sizes of the files that are written, and of rows that are held at once, of either kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedActions:
+    """What applying has come to: the actions, and the partitions whose files they are made for."""
+
+    actions: tuple[Action, ...] = ()
+    partitions: tuple[PartitionKey, ...] = ()
+
+    @property
+    def adds(self) -> tuple[Add, ...]:
+        """The files that were written."""
+        return tuple(action for action in self.actions if isinstance(action, Add))
+
+
+def apply_changes(
+    source: Manifest,
+    before: TableState,
+    after: TableState,
+    target: Manifest,
+    state: TableState,
+    limits: RewriteLimits = LIMITS,
+) -> KeyedActions:
+    """Apply what changed between two states of ``source`` to a state of ``target``.
+
+    Raises:
+        StoreError, FileDamaged: As files are read and written; nothing was committed.
+    """
+    definition, actions = TableDefinition.of_state(state), list[Action]()
+    changed = changed_partitions(before, after)
+    for key, files in changed.items():
+        there = _Partition(target, key, definition, limits, list(state.partitions.get(key, ())))
+        for changes in there.changes_of(source, files).batches():
+            there.apply(changes)
+        actions += there.actions(state)
+    return KeyedActions(tuple(actions), tuple(changed))
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition of the version that is switched to, and what becomes of its files."""
+
+    target: Manifest
+    key: PartitionKey
+    definition: TableDefinition
+    limits: RewriteLimits
+    files: list[Add]
+    own: set[str] = field(default_factory=set)
+    """Paths of the files that were written here."""
+
+    def changes_of(self, source: Manifest, files: FileChanges) -> KeyChanges:
+        return KeyChanges(
+            source.store, source.root, files, self.definition, self.limits.group_bytes
+        )
+
+    def apply(self, changes: SparseRows) -> None:
+        there = KeyedFiles(self.target.root, tuple(self.files))
+        rewriting = CopyOnWrite(self.target.store, there, changes, self.definition, self.limits)
+        made: list[Add] = []
+        for rows in rewriting.stretches():
+            target_bytes = self.limits.target_file_bytes
+            made += self._put(
+                stretch_of(rows, self.definition, target_bytes, rewriting.bytes_per_row)
+            )
+            del rows
+        gone = {add.path for add in rewriting.replaced}
+        self.files = [add for add in self.files if add.path not in gone] + made
+        for path in gone & self.own:
+            self.target.store.delete(self.target.object_path(path))
+        self.own |= {add.path for add in made}
+
+    def actions(self, state: TableState) -> Iterator[Action]:
+        """The removals and additions that make the partition's files of a state into these."""
+        kept = {add.path for add in self.files}
+        for add in state.partitions.get(self.key, ()):
+            if add.path not in kept:
+                yield Remove(path=add.path, reason="switch")
+        yield from (add for add in self.files if add.path not in state.files)
+
+    def _put(self, stretch: Stretch) -> Iterator[Add]:
+        spec_id, values = self.key
+        folder = folder_of(self.definition.spec_of(spec_id), values)
+        facts = {
+            "ingester_id": WRITER,
+            "spec_id": str(spec_id),
+            "partition": folder,
+            "schema_id": str(self.definition.schema_id),
+        }
+        rows, order, files = stretch
+        for file in encode_ordered(rows, order, metadata=facts, files=files):
+            name = f"{uuid.uuid4().hex}.parquet"
+            path = "/".join(part for part in ("data", folder, name) if part)
+            put = self.target.store.put(self.target.object_path(path), file.data)
+            yield self._add(file, path, put.at.isoformat())
+
+    def _add(self, file: EncodedFile, path: str, at: str) -> Add:
+        spec_id, values = self.key
+        return Add(
+            path=path,
+            kind="rewrite",
+            rows=file.rows,
+            bytes=file.data.size,
+            spec_id=spec_id,
+            values=values,
+            stats=file.stats,
+            writer=WRITER,
+            epoch=0,
+            first_seq=0,
+            last_seq=0,
+            schema_id=self.definition.schema_id,
+            at=at,
+            footer_crc32c=file.footer_crc32c,
+        )

@@ -1,0 +1,73 @@
+"""The first step of a switch: the version that counts takes nothing any more.
+
+Law of this file: whatever can refuse a switch refuses it here, on the very state that is sealed; so
+what is sealed can be finished. What is read for that is little, as writers commit meanwhile.
+"""
+
+from __future__ import annotations
+
+from persist.manifest import (
+    Action,
+    Proposal,
+    TableState,
+    VersionSealed,
+    check_kept,
+    commit,
+    switches,
+)
+from persist.switching.importing import carried_after, check_since, clash
+from persist.switching.move import Move, switcher
+
+
+def seal(move: Move) -> TableState:
+    """The old version's state at its seal, or a later one that has the same but for a horizon."""
+    sealed, new = move.sealed, move.manifest(move.sealed.next).load()
+
+    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        if state.sealed == sealed:
+            return ()
+        if state.sealed is not None and state.sealed.switch == sealed.switch:
+            raise VersionSealed(state.sealed)
+        if state.switch >= sealed.switch:
+            raise move.over
+        # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
+        check_kept(move.store, move.namespace, move.table, sealed.next)
+        reason = hindrance(move, state, new)
+        if reason is not None:
+            raise move.refused(reason)
+        return actions
+
+    return commit(move.manifest(move.old), None, Proposal([sealed]), switcher(), rule)
+
+
+def hindrance(move: Move, state: TableState, new: TableState) -> str | None:
+    """Why a version in this state cannot be switched from to the new one; None if it can."""
+    return clash(state, new) or _cannot_carry(move, state, new)
+
+
+def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
+    """Why the rows that were streamed into a version cannot go along; None if they can."""
+    sealed = move.sealed
+    if sealed.since is not None and (new.sealed is not None or new.imports):
+        return "it has counted before, and may have some of the rows already"
+    try:
+        after = carried_after(sealed, state)
+        if after is not None:
+            check_since(move.manifest(move.old), state, after)
+    except LookupError as exc:
+        return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
+    began = _began(move, state)
+    if sealed.since is not None and sealed.since < began:
+        return (
+            f"version {move.old} counts only since its manifest version {began}, and not since"
+            f" {sealed.since}"
+        )
+    return None
+
+
+def _began(move: Move, state: TableState) -> int:
+    """The version of its manifest since which a table version counts; what is before was pushed."""
+    done = switches(move.store, move.namespace, move.table)
+    if not done or done[0].switch.previous == move.old:
+        return 0
+    return min((each.into for each in state.imports.values()), default=0)
