@@ -22,11 +22,12 @@ from ingester.lifecycle.settings import HookConfigError
 from ingester.lifecycle.status import Status
 from ingester.spark import read_table
 from ingester.spark.push import PushConfig, PushFailed, PushRefused, PushResult, push
+from ingester.spark.push.arrange import partition_column
 from ingester.spark.push.leadership import leadership_of
 from ingester.spark.push.places import Place
 from ingester.spark.push.task import WriteTask
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit, current_version
-from persist.partitioning import PartitionSpec
+from persist.partitioning import PartitionSpec, partition_values
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.waiting import until
@@ -269,6 +270,47 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(
         push(frame, *TABLE, config=gone)
     assert everything(config) == before
     assert push(frame, *TABLE, config=config, push_id="first").rows == 20, "it is over, and was so"
+
+
+def test_what_stands_for_a_partition_in_spark_is_what_files_are_laid_out_by(
+    spark: SparkSession,
+) -> None:
+    hours = "timestampadd(HOUR, 7 * (id - 100), {})"
+    frame = spark.range(200).selectExpr(
+        "if(id % 7 = 0, null, id * 1000000007) as n",
+        "if(id % 5 = 0, null, concat('h', id % 13)) as host",
+        f"{hours.format('timestamp_seconds(0)')} as time",
+        f"""{hours.format("timestamp_ntz'1970-01-01'")} as wall""",
+        "date_add(date'1970-01-01', cast(id * 9 - 900 as int)) as day",
+        "cast(id * 0.25 as decimal(9, 2)) as price",
+        "cast(cast(id as string) as binary) as raw",
+    )
+    types = (pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32())
+    kinds = (*types, pa.decimal128(9, 2), pa.binary())
+    schema = pa.schema(list(zip(frame.columns, kinds, strict=True)))
+    spec = PartitionSpec.parse(
+        [
+            f"{each}({name})"
+            for name in ("time", "wall")
+            for each in ("year", "month", "day", "hour")
+        ]
+        + ["year(day)", "month(day)", "day(day)", "identity(host)"]
+        + [f"bucket(5, {name})" for name in schema.names]
+    )
+    made = {f"p{i}": partition_column(each, schema) for i, each in enumerate(spec.fields)}
+    rows = frame.withColumns(made).toArrow().combine_chunks()
+    batch = rows.select(schema.names).cast(schema).to_batches()[0]
+    for i, (values, places) in enumerate(partition_values(batch, spec)):
+        pairs = {
+            (mine, int(its)) for mine, its in zip(rows[f"p{i}"].to_pylist(), places, strict=True)
+        }
+        field = spec.fields[i]
+        assert len({its for _, its in pairs}) == len(values)
+        if field.transform == "bucket" and field.column == "n":
+            pairs = {(mine, its) for mine, its in pairs if values[its] is not None}
+        assert len(pairs) == len({mine for mine, _ in pairs}) == len({its for _, its in pairs}), (
+            field
+        )
 
 
 def test_a_count_that_differs_or_a_task_that_fails_ends_the_push_with_its_reason(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -9,6 +10,7 @@ from pyspark.sql import SparkSession
 from tests.bench.asking import fill, persist
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table
+from tests.bench.tables.pushes import measure_pushes
 from tests.bench.tables.spark import (
     READING,
     SCANNING,
@@ -43,3 +45,10 @@ def test_all_jobs_find_all_rows_and_stand_beside_each_other(
     before, after = (int(str(row["files"])) for row in scanning.rows)
     assert before > after
     assert all(target.measured.median > 0 for target in reading.targets)
+
+
+def test_a_push_is_measured_beside_three_writes(spark: SparkSession, tmp_path: Path) -> None:
+    effort = replace(FORMS["smoke"], push_rows=1000)
+    table = measure_pushes(Bench(effort, tmp_path / "work", tmp_path, lambda text: None), spark)
+    assert [row["who"] for row in table.rows] == ["df.write.parquet, 3 times", "push"]
+    assert table.targets[0].measured.median > 0

@@ -32,7 +32,7 @@ def arranged(frame: DataFrame, definition: TableDefinition) -> DataFrame:
     have = [field for field in definition.spec.fields if field.column in frame.columns]
     partition = [partition_column(field, definition.schema) for field in have]
     if definition.keyed:
-        order = [*partition, *(named(name) for name in definition.primary_key)]
+        order = [*partition, *(_key(name, definition.schema) for name in definition.primary_key)]
         return frame.repartitionByRange(*order).sortWithinPartitions(*order)
     if not partition:
         return frame
@@ -46,6 +46,12 @@ def arranged(frame: DataFrame, definition: TableDefinition) -> DataFrame:
 def named(name: str) -> Column:
     """Return the column of exactly this name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _key(name: str, schema: pa.Schema) -> Column:
+    """A column of the key; texts in the order of their bytes, whatever their collation says."""
+    text = pa.types.is_string(schema.field(name).type)
+    return named(name).cast("string") if text else named(name)
 
 
 def partition_column(field: PartitionField, schema: pa.Schema) -> Column:
@@ -86,8 +92,9 @@ def _bucket(column: Column, kind: pa.DataType, buckets: int) -> Column:
     elif pa.types.is_date32(kind):
         column, carrier = F.unix_date(column).cast("bigint"), pa.int64()
     elif pa.types.is_integer(kind):
-        # As pandas would have it: a missing whole number makes all of them floats.
-        column, carrier = F.coalesce(column.cast("bigint"), F.lit(0)), pa.int64()
+        # To pandas one missing whole number makes all of them floats. Neither these nor those that
+        # are too large for Spark's integers have to be where the others of their bucket are.
+        column, carrier = F.coalesce(column.try_cast("bigint"), F.lit(0)), pa.int64()
     spec = PartitionSpec((PartitionField("bucket", "v", buckets),))
 
     def of(values: pd.Series) -> pd.Series:

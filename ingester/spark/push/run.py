@@ -47,7 +47,6 @@ class PushRun:
 
     Attributes:
         store: Where the push is kept.
-        pause_s: See :data:`OTHERS_S`.
     """
 
     frame: DataFrame
@@ -56,7 +55,6 @@ class PushRun:
     target_bytes: int
     expected_rows: int | None = None
     progress: Progress | None = None
-    pause_s: float = OTHERS_S
     _regions: dict[str, StoreRegion] = field(init=False)
     _data: DataList | None = None
     _job: WriteJob | None = None
@@ -133,7 +131,7 @@ class PushRun:
         if self._first_at is None:
             self._first_at = now
         missing = [each for each in record.regions if not each.closed and each.name not in there]
-        return not missing or now - self._first_at >= self.pause_s
+        return not missing or now - self._first_at >= OTHERS_S
 
     def _start(self, record: PushRecord) -> None:
         settings = {each.name: each for each in self.config.regions}
