@@ -10,14 +10,17 @@ import pytest
 
 from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
+from tests.drivers.memory_store import MemoryStore
 from tests.drivers.s3_server import S3Server
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
 from tests.persist.manifest.yard import Yard
 
 BUCKET = "manifest-bucket"
 
-# For tests that make many versions, where the kind of store changes nothing but the time.
+# For tests that make many versions, where the kind of store changes nothing but the time; the
+# second where most of that goes to syncs.
 LOCAL_ONLY = pytest.mark.parametrize("real_store", ["local"], indirect=True)
+IN_MEMORY = pytest.mark.parametrize("real_store", ["memory"], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +33,9 @@ def manifest_s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    """An empty store of each kind."""
+    """An empty store of each kind, or of memory where a test asks for that."""
+    if request.param == "memory":
+        return MemoryStore()
     if request.param == "local":
         return open_store(f"file://{tmp_path}/store")
     server: S3Server = request.getfixturevalue("manifest_s3_server")

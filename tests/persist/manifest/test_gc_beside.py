@@ -23,7 +23,7 @@ from persist.manifest import (
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit
 from persist.manifest.paths import changelog_path, commit_path, parse_entry
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import IN_MEMORY
 from tests.persist.manifest.samples import ME, OTHER, applied, fresh, put_in
 from tests.persist.manifest.stores import ClockedStore
 from tests.persist.manifest.yard import HALF_A_DAY, Yard, upload
@@ -218,7 +218,7 @@ def reading(yard: Yard, version: int, pause_at: int, meanwhile: object) -> Table
 
 @pytest.mark.parametrize(
     ("real_store", "version", "stride"),
-    [("local", 36, 1), ("local", 44, 1), pytest.param("s3", 36, 9, marks=pytest.mark.s3)],
+    [("memory", 36, 1), ("memory", 44, 1), pytest.param("s3", 36, 9, marks=pytest.mark.s3)],
     indirect=["real_store"],
 )
 def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
@@ -235,7 +235,7 @@ def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
     assert pause_at > 10
 
 
-@LOCAL_ONLY
+@IN_MEMORY
 def test_a_reader_of_a_version_that_goes_is_told_so_or_has_all_of_it(yard: Yard) -> None:
     yard.live(45)
     before = yard.contents()

@@ -15,7 +15,7 @@ from persist.manifest import (
 )
 from persist.manifest.paths import snapshot_path
 from persist.store import StoreUnavailable
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import IN_MEMORY
 from tests.persist.manifest.samples import fresh
 from tests.persist.manifest.yard import Yard
 
@@ -75,7 +75,7 @@ def check_every_step(yard: Yard, stride: int) -> int:
     return step
 
 
-@LOCAL_ONLY
+@IN_MEMORY
 def test_interrupted_at_every_step_it_loses_nothing_and_can_be_run_again(yard: Yard) -> None:
     assert check_every_step(yard, 1) > 60
 
