@@ -26,7 +26,8 @@ kept so that two controllers cannot both act, ``driver`` does what is due in thr
 tells it.
 
 **Regions that are real.** ``store_region`` is one, ``region_store`` its store and
-``region_daemons`` its daemons. ``shapes`` decides whether rows and tables go together,
+``region_daemons`` its daemons. ``shapes`` decides whether rows and tables go together, ``plans``
+what a push brings to all of them;
 ``pushed_table`` makes the table fit, ``pushed_version`` the version of it that a push fills.
 ``pushed_files`` are listed by ``region_data``, once ``data_check`` has found them whole; from
 region to region they go by ``data_copy``. ``region_switch`` takes the version live, and back.

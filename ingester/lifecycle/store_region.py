@@ -1,7 +1,6 @@
 """A region as it is: a store, the daemons that serve from it, and the other regions of its pushes.
 
     open_regions(settings) ─▶ StoreRegion each      what a driver asks of regions
-    check_shapes(regions, …)                        before a push is begun: do its rows fit?
     region.definition(push) ─▶ files below region.place(push) ─▶ region.commit_data(push, files)
 
 Law of this file: what is there is told by the store alone, so each call may come again, from
@@ -19,22 +18,14 @@ from ingester.lifecycle.data_check import SLICE_S
 from ingester.lifecycle.data_copy import Place
 from ingester.lifecycle.push_config import RegionSettings
 from ingester.lifecycle.pushed_files import PushedFile
-from ingester.lifecycle.pushed_table import ready_table, replay_version, table_state
+from ingester.lifecycle.pushed_table import ready_table, replay_version
 from ingester.lifecycle.pushed_version import PushedVersion
-from ingester.lifecycle.record import PushPlan, PushRecord
+from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_data import RegionData
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.region_switch import forbid, go_back, swap, version_before
 from ingester.lifecycle.regions import Created, RegionUnreachable
-from ingester.lifecycle.shapes import (
-    ShapeClash,
-    check_brings,
-    clash,
-    new_definition,
-    plan_like,
-    widened_by,
-)
 from ingester.lifecycle.version_statistics import statistics_of
 from persist.manifest import Manifest, TableNotFound, TableState
 from persist.store import ObjectStore
@@ -55,63 +46,6 @@ def open_regions(settings: Iterable[RegionSettings]) -> dict[str, StoreRegion]:
         )
         for each, store in zip(listed, stores, strict=True)
     }
-
-
-def check_shapes(
-    regions: Iterable[StoreRegion], plan: PushPlan, namespace: str, table: str
-) -> PushPlan:
-    """Check the push's columns against the table of each region that can be reached.
-
-    Nothing is changed. Columns that a table lacks will be added to it; where there is no table, one
-    will be made.
-
-    Returns:
-        The plan to begin the push with: with all columns of the tables there are, so that all will
-        be alike in the end.
-
-    Raises:
-        ShapeClash: naming the region and the column, or what else differs.
-        RegionUnreachable: no region can be reached.
-    """
-    found, away = _definitions(regions, namespace, table)
-    for name, definition in found.items():
-        try:
-            if definition is None:
-                new_definition(plan)
-            else:
-                check_brings(definition, plan)
-                widened_by(definition, plan)
-        except ShapeClash as exc:
-            raise ShapeClash(f"region {name}: {exc}") from exc
-    tables = {name: each for name, each in found.items() if each is not None}
-    if not found:
-        raise RegionUnreachable("; ".join(away))
-    if not tables:
-        return plan
-    (first, whole), *others = tables.items()
-    for name, definition in others:
-        reason = clash(whole, definition)
-        if reason is not None:
-            raise ShapeClash(f"regions {first} and {name}: {reason} in {name}")
-        whole = widened_by(whole, plan_like(definition, plan))
-    return plan_like(widened_by(whole, plan), plan)
-
-
-def _definitions(
-    regions: Iterable[StoreRegion], namespace: str, table: str
-) -> tuple[dict[str, TableDefinition | None], list[str]]:
-    """The tables of the regions that can be reached, by their names; and why others cannot."""
-    found: dict[str, TableDefinition | None] = {}
-    away = []
-    for region in regions:
-        try:
-            with region.home.reached() as store:
-                state = table_state(store, namespace, table)
-        except RegionUnreachable as exc:
-            away.append(f"region {region.name}: {exc}")
-            continue
-        found[region.name] = None if state is None else TableDefinition.of_state(state)
-    return found, away
 
 
 @dataclass(slots=True)

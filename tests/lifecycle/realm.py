@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingester.lifecycle.driver import Pace, PushDriver, utc_now
 from ingester.lifecycle.leading import Leadership, lead_held
 from ingester.lifecycle.orders import Order
+from ingester.lifecycle.plans import plan_for, tables_of
 from ingester.lifecycle.push_config import push_config
 from ingester.lifecycle.push_store import HeldPush, PushStore
 from ingester.lifecycle.pushed_files import PushedFile
@@ -24,7 +25,7 @@ from ingester.lifecycle.record import PushPlan, PushRecord, new_push
 from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.shapes import with_schema
-from ingester.lifecycle.store_region import StoreRegion, check_shapes, open_regions
+from ingester.lifecycle.store_region import StoreRegion, open_regions
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, TableNotFound
 from persist.store import ObjectStore
@@ -106,7 +107,7 @@ class Realm:
     ) -> HeldPush:
         """A push that has begun; nothing of it is done."""
         plan = with_schema(plan or PushPlan(), rows.schema)
-        plan = check_shapes(self.regions.values(), plan, *TABLE)
+        plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
         order = Order(tuple(self.regions), "in_order")
         record = new_push(push_id, TABLE, order, {}, self.now, plan)
         return self.pushes.begin(record, "c1", self.now)

@@ -13,6 +13,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
+from ingester.lifecycle.plans import plan_for, tables_of
 from ingester.lifecycle.record import PushPlan, PushRecord
 from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_store import RegionStore
@@ -20,7 +21,7 @@ from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.shapes import ShapeClash, new_definition, with_schema
 from ingester.lifecycle.stages import RegionStage
 from ingester.lifecycle.status import Status
-from ingester.lifecycle.store_region import StoreRegion, check_shapes
+from ingester.lifecycle.store_region import StoreRegion
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, Proposal, commit, current_version, list_versions
 from persist.store import ObjectStore
@@ -144,21 +145,28 @@ def table(**shape: object) -> TableDefinition:
     [
         (
             table(columns={"s": pa.binary()}),
-            "region b: column 's' is binary in the table, and string in the push",
+            "region a is not that of region b: column 's' is string there, and binary",
         ),
         (table(columns={"X": pa.int64()}), "region b: column 'x' differs from the table's 'X'"),
         (
+            table(columns={"x": pa.string()}),
+            "region b: column 'x' is string in the table, and double in the push",
+        ),
+        (
             table(columns={"k": pa.int8()}),
-            "regions a and b: column 'k' is int32 there, and int8 in b",
+            "region a is not that of region b: column 'k' is int32 there, and int8",
         ),
         (
             table(partition_by=("bucket(4, n)",)),
-            r"regions a and b: partition_by is \[\] there, and \['bucket\(4, n\)'\] in b",
+            r"of region a is not that of region b: partition_by is \[\] there, and \['bucket",
         ),
-        (table(sort_by=("s",)), r"regions a and b: sort_by is \[\] there, and \['s'\] in b"),
+        (
+            table(sort_by=("s",)),
+            r"region a is not that of region b: sort_by is \[\] there, and \['s'\]",
+        ),
         (
             table(primary_key=("z",), columns={"z": pa.int64()}),
-            "region b: the push has no column 'z'",
+            r"region a is not that of region b: primary_key is \[\] there, and \['z'\]",
         ),
     ],
 )
@@ -166,13 +174,13 @@ def test_shapes_that_differ_are_refused_before_anything_is_written(
     in_b: TableDefinition, says: str
 ) -> None:
     stores: dict[str, ObjectStore] = {name: MemoryStore() for name in "abc"}
-    regions = in_stores(stores).regions.values()
+    homes = [each.home for each in in_stores(stores).regions.values()]
     for name, definition in (("a", table(columns={"k": pa.int32()})), ("b", in_b)):
         commit(Manifest(stores[name], *TABLE, 1), None, Proposal(definition.actions()), PUSHER)
     before = [[info.path for info in store.list("")] for store in stores.values()]
     plan = with_schema(PushPlan(), pa.schema([*NEW.schema, pa.field("x", pa.float64())]))
     with pytest.raises(ShapeClash, match=says):
-        check_shapes(regions, plan, *TABLE)
+        plan_for(tables_of(homes, *TABLE), plan)
     assert before == [[info.path for info in store.list("")] for store in stores.values()]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import controller_name
 from ingester.lifecycle.loading import load_hooks
+from ingester.lifecycle.plans import tables_of
 from ingester.lifecycle.push_config import PushConfig, RegionSettings, read_push_config
 from ingester.lifecycle.push_store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
@@ -201,11 +202,10 @@ class _Asked:
             return pushes.take_over(self.push_id, name, utc_now())
 
     def _new(self, columns: pa.Schema) -> PushRecord:
-        from ingester.spark.push.shape import plan_of, tables_of
+        from ingester.spark.push.shape import plan_of
 
-        settings = [self.config.region(name) for name in self.regions]
-        tables = tables_of(settings, *self.table)
-        plan = plan_of(columns, tables, self.plan)
+        stores = [RegionStore.open(self.config.region(name)) for name in self.regions]
+        plan = plan_of(columns, tables_of(stores, *self.table), self.plan)
         order = self.config.order(self.regions)
         return new_push(self.push_id, self.table, order, self.params, utc_now(), plan)
 
