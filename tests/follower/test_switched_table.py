@@ -29,7 +29,9 @@ from ingester.client.follower.parquet_sink import ParquetFolder
 from ingester.lifecycle.record import PushRecord
 from ingester.query.live_followers import ALIVE_S
 from persist.manifest import current_version
+from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.pushing import push_some
 from tests.drivers.waiting import until
 from tests.follower.memory_sink import Disk, PlainSink, Row, content
 from tests.follower.pushes import (
@@ -42,7 +44,8 @@ from tests.follower.pushes import (
     pushed_rows,
     streaming,
 )
-from tests.follower.test_real_daemon import rows_of
+from tests.follower.test_real_daemon import equal_soon, rows_of
+from tests.follower.test_real_daemon import follower_of as memory_follower_of
 
 NAMES = (f"t{number}" for number in itertools.count(1))
 
@@ -51,6 +54,14 @@ NAMES = (f"t{number}" for number in itertools.count(1))
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("switched") / "d"
     with Daemon.start(folder, persist__max_age="1s", manifest__refresh="10ms") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that keeps rows in buffers until it is told."""
+    folder = tmp_path_factory.mktemp("calm") / "d"
+    with Daemon.start(folder, persist__max_age="1h", manifest__refresh="10ms") as started:
         yield started
 
 
@@ -353,6 +364,59 @@ def test_a_copy_that_began_at_the_tail_ends_at_a_switch_and_says_what_helps(
         client.write("n", table, {"id": [7000], "v": ["later"]})
         row = (("id", 7000), ("v", "later"))
         until(lambda: content(disk, keyed=False) == Counter([row]), "what comes from now on")
+
+
+def test_a_daemon_that_was_killed_knows_its_followers_before_it_says_who_they_are(
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf()
+    shelf.held.set()
+    with Daemon.start(tmp_path / "d", persist__max_age="1h", manifest__refresh="10ms") as daemon:
+        table = made_table(daemon)
+        pushes = Pushes(daemon, "n", table)
+        with follower_of(daemon, table, lambda of: ShelvedSink(of, shelf), name="it") as follower:
+            follower.wait_current(20.0)
+            record = pushes.made("next")
+            pushes.prepare(record)
+            daemon.kill()
+            daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
+            daemon = daemon.again()
+            with Client(daemon.flight) as client:
+                asked = {"namespace": "n", "table": table}
+                (found,) = client.action("followers", asked)
+                assert (found["alive"], found["prepared"]) == (True, [2])
+                pushes.region.swap(record)
+                until(at_version(follower, 2), "the prepared copy")
+                assert shelf.rows == rows_of(client, table)
+        daemon.kill()
+
+
+@pytest.mark.parametrize(("keyed", "carry"), [(False, True), (False, False), (True, False)])
+def test_a_follower_that_was_away_over_a_switch_and_back_has_what_the_table_has(
+    calm: Daemon, keyed: bool, carry: bool
+) -> None:
+    """Rows that came live went into the other version's files, and `applied` passes over them."""
+    table, disk = made_table(calm, keyed=keyed), Disk()
+    pushes = Pushes(calm, "n", table)
+    store, name = pushes.region.home.store, pushes.table
+    with Client(calm.flight) as client:
+        switch_version(store, *name, push_some(store, name, "a", wanted=lambda add: False))
+        until(lambda: client.describe(*name).table_version == 2, "the daemon to follow")
+        with memory_follower_of(calm, disk, table) as follower:
+            follower.wait_current(20.0)
+            client.write("n", table, {"id": [7000, 7001], "v": ["live"] * 2})
+            equal_soon(client, disk, table, keyed=keyed)
+        # They are in buffers: a flush puts them into whichever version counts.
+        switch_version(store, *name, push_some(store, name, "b", wanted=lambda add: False))
+        until(lambda: client.describe(*name).table_version == 3, "the daemon to follow")
+        client.persist(*name)
+        roll_back(store, *name, carry=carry)
+        until(lambda: client.describe(*name).table_version == 2, "the daemon to follow")
+        client.write("n", table, {"id": [7002], "v": ["later"]})
+        with memory_follower_of(calm, disk, table) as follower:
+            follower.wait_current(20.0)
+            equal_soon(client, disk, table, keyed=keyed)
+        assert content(disk, keyed=keyed).total() == (3 if carry else 1)
 
 
 OPTIONS = FollowOptions(name="tail", wait_s=1.0)
