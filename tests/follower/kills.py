@@ -2,8 +2,8 @@
 
 The follower is a process with a DuckDB file. At random moments it is killed, or the daemon, or
 both. Another daemon writes to the appended table, too, and is killed now and then. Buffers are
-flushed every second and kept for a second after that, so that a follower that was
-away often has to go on from files.
+flushed every second and kept for a second after that, so that a follower that was away often has to
+go on from files. Meanwhile tables are pushed: prepared or not, given up, and back.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ import pyarrow as pa
 from ingester.client import Client
 from ingester.client.follower import Follower
 from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from ingester.lifecycle.regions import RegionFailed
 from tests.crash.spark import session
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.waiting import until
 from tests.follower.load import NAMESPACE, PATIENT, TABLES, Load
+from tests.follower.pushes import Pushes
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Report:
     """What happened."""
 
     kills: Counter[str] = field(default_factory=Counter)
+    pushes: Counter[str] = field(default_factory=Counter)
     rows: dict[str, int] = field(default_factory=dict)
 
 
@@ -48,6 +51,7 @@ class Campaign:
         self._rng = random.Random(seed)
         self._seed = seed
         self._say = say
+        self._pushed = 0
         self._follower: subprocess.Popen[bytes] | None = None
         self._daemon = Daemon.start(
             folder / "d", persist__max_age="1s", query__tail_retain="1s", memory__limit="512MiB"
@@ -76,6 +80,8 @@ class Campaign:
         with load:
             while report.kills.total() < kills:
                 self._start_follower()
+                if self._rng.random() < 0.5:
+                    report.pushes[self._push()] += 1
                 time.sleep(self._rng.choice([0.3, 1.0, 2.0, 3.0]) * self._rng.random() + 0.8)
                 self._check_follower()
                 what = self._rng.choice(["follower", "follower", "daemon", "both"])
@@ -89,10 +95,34 @@ class Campaign:
                     self._other.kill()
                     self._other = self._other.again()
                 report.kills[what] += 1
-                self._say(f"{report.kills.total()} kills, {load.written} rows written")
+                told = f"{report.kills.total()} kills, {dict(report.pushes)} pushes"
+                self._say(f"{told}, {load.written} rows written")
         self._kill_follower()
         self._compare(report)
         return report
+
+    def _push(self) -> str:
+        """Push a table, in one of several ways; which it was."""
+        self._pushed += 1
+        pushes = Pushes(self._daemon, NAMESPACE, self._rng.choice(TABLES))
+        record = pushes.made(f"push-{self._pushed}")
+        way = self._rng.choice(["prepared", "announced", "unannounced", "given up", "back"])
+        if way != "unannounced":
+            pushes.region.start_followers(record)
+        if way == "prepared":
+            until(lambda: not pushes.region.lagging_followers(record), "the follower to confirm")
+        if way == "given up":
+            assert pushes.region.discard(record)
+            return way
+        pushes.region.swap(record)
+        if way == "back":
+            try:
+                assert pushes.region.roll_back(record)
+            except RegionFailed as exc:
+                if "carry" not in str(exc):  # else its rows cannot be taken along
+                    raise
+                return "not back"
+        return way
 
     def _start_follower(self) -> None:
         if self._follower is None:

@@ -24,7 +24,7 @@ from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.follower.errors import TableReplaced
 from ingester.client.follower.feed import Coming, Registration
 from ingester.client.follower.version_copy import VersionCopies, VersionCopy
-from persist.manifest import ManifestError, TableNotFound, may_count
+from persist.manifest import ManifestError, TableNotFound, may_count, switches
 from persist.parquet.footer import FileDamaged
 from persist.store import StoreError
 
@@ -104,12 +104,13 @@ class FollowedVersions:
             main = self._copies.open(self._version) if main is None else main
             if self._former is not None:
                 main.copy.progress.goes_on_from(self._former.copy.progress)
+            ended_before = self._version is None and main.copy.state.complete
             self._main, self._version, self._former = main, main.version, None
             self._left |= set(main.others)
             self._registration.prepared.discard(main.version)
             if main.place.sink.keeps_versions and not main.began_late:
                 main.feed.registration = self._registration
-            self._drop_at = None
+            self._drop_at = self._now() if ended_before else None
         return self._main
 
     def advance(self, wait_s: float) -> None:
@@ -144,6 +145,13 @@ class FollowedVersions:
                 f"table {name} was switched from version {main.version} to {version}, and the copy"
                 " did not begin at the beginning, so that nobody knows what it should have of that"
                 " one; seek to the beginning, or to the tail"
+            )
+        wish = self._copies.wish
+        done = [each.switch for each in switches(self._copies.store, wish.namespace, wish.table)]
+        if not any(main.version in (each.table_version, each.previous) for each in done):
+            raise TableReplaced(
+                f"table {name} was dropped and made anew: the copy has version {main.version} of"
+                " the earlier one; seek to the beginning to copy the new one"
             )
         self._left.add(main.version)
         self._former, self._main, self._version = main, None, version
