@@ -16,12 +16,13 @@ from ingester.lifecycle.controller import LOOK_EVERY, Controller, Keeping
 from ingester.lifecycle.hook_metrics import HookMetrics
 from ingester.lifecycle.push_log import log_hook_failure
 from ingester.lifecycle.push_metrics import PushMetrics
+from ingester.lifecycle.regions import RegionUnreachable
 from ingester.observability.logs import configure_logs
-from persist.store import ObjectStore, StoreUnavailable, check_store
+from persist.store import StoreUnavailable, check_store
 
 from .exits import stopped_by_signals
 from .metrics_server import MetricsServer
-from .push_place import forget, leadership, push_place, told
+from .push_place import PushPlace, forget, leadership, push_place, told
 
 log = structlog.get_logger()
 
@@ -61,14 +62,15 @@ def run_controller(config: Path, listen: str | None, once: bool) -> None:
         )
         with told():
             if once:
+                place.check_there()
                 check_store(place.store)
                 controller.run_once(stop)
-            elif _checked(place.store, stop):
+            elif _checked(place, stop):
                 controller.run(stop)
         log.info("controller stopped", controller=how.controller)
 
 
-def _checked(store: ObjectStore, stop: threading.Event) -> bool:
+def _checked(place: PushPlace, stop: threading.Event) -> bool:
     """Return True once the store is known to keep pushes safe; a store that is away is waited for.
 
     Raises:
@@ -76,8 +78,9 @@ def _checked(store: ObjectStore, stop: threading.Event) -> bool:
     """
     while not stop.is_set():
         try:
-            check_store(store)
-        except StoreUnavailable as exc:
+            place.check_there()
+            check_store(place.store)
+        except (StoreUnavailable, RegionUnreachable) as exc:
             log.warning("pushes not seen", error=str(exc), runbook="store-away")
             stop.wait(LOOK_EVERY.total_seconds())
         else:

@@ -32,7 +32,20 @@ class PushPlace:
     """A configuration, and the store that it keeps pushes in: that of its first region."""
 
     config: PushConfig
-    store: ObjectStore
+    home: RegionStore
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store, whether it is there or not."""
+        return self.home.store
+
+    def check_there(self) -> None:
+        """Raise RegionUnreachable if the store is a folder that is not there.
+
+        One that was not mounted must not look like one without pushes.
+        """
+        with self.home.reached():
+            pass
 
     @property
     def pushes(self) -> PushStore:
@@ -54,7 +67,7 @@ def push_place(file: Path) -> PushPlace:
     with told():
         config = read_push_config(file)
         try:
-            return PushPlace(config, RegionStore.open(config.regions[0]).store)
+            return PushPlace(config, RegionStore.open(config.regions[0]))
         except PushConfigError as exc:
             raise PushConfigError(f"{file}: {exc}") from exc
 
@@ -99,7 +112,7 @@ def told() -> Iterator[None]:
         raise CommandFailed(f"{exc}; `ingester pushes list` has those that there are") from exc
     except PushDamaged as exc:
         raise CommandFailed(str(exc), FAILED) from exc
-    except StoreUnavailable as exc:
+    except (StoreUnavailable, RegionUnreachable) as exc:
         raise CommandFailed(f"{exc}; try again", REFUSED) from exc
     except (StoreError, ValueError) as exc:
         raise CommandFailed(str(exc), FAILED) from exc

@@ -51,6 +51,7 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
     """
     place = push_place(config)
     with told():
+        place.check_there()
         newest = place.pushes.newest(push_id)
         if needs_leading(newest, len(place.pushes.requests(push_id))):
             leads = led_by(place.store, push_id)
@@ -81,6 +82,7 @@ def end_push(config: Path, asked: Asked, as_json: bool) -> None:
     place = push_place(config)
     pushes, push_id = place.pushes, asked.push_id
     with told():
+        place.check_there()
         try:
             requested(pushes.newest(push_id).record, asked.kind, asked.reason, utc_now())
         except RequestRefused as exc:

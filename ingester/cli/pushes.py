@@ -34,6 +34,7 @@ def print_pushes(config: Path, as_json: bool) -> None:
     place = push_place(config)
     found, unreadable = [], []
     with told():
+        place.check_there()
         for folder in push_folders(place.store):
             try:
                 found.append(_listed(place, folder))
@@ -63,6 +64,7 @@ def print_push(config: Path, push_id: str, events: int, watch: bool, as_json: bo
     """Print one push; with ``watch`` whenever it changes, until it is over."""
     place = push_place(config)
     with told():
+        place.check_there()
         facts, record = _facts(place, push_id, events)
         if not watch:
             _print_facts(facts, as_json)

@@ -237,6 +237,13 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
         place.run("controller", "--metrics", "here"), 2, "--metrics 'here' is not HOST:PORT"
     )
     check_refused(place.run("pushes", "abort", "p1", "--timeout", "soon"), 2, "--timeout: not a")
+    # A store that was not mounted is away, and not one without pushes.
+    (place.path / "a").rename(place.path / "unmounted")
+    for command in (("pushes", "list"), ("pushes", "resume", "p1"), ("controller", "--once")):
+        failed = place.run(*command)
+        assert failed.returncode == 4
+        assert "the folder of its store is not there: file://" in said(failed)
+    assert not (place.path / "a").exists()
     place.config.unlink()
     check_refused(place.run("pushes", "list"), 2, "pushes.toml: ")
 
