@@ -1,14 +1,15 @@
 """The version of a table that a push makes in one store: what its manifest says of the push.
 
-    claimed ─▶ first commit    definition, and from when on    _push/<push id>/base, …/base_of
-                               rows are replayed
+    claimed ─▶ first commit    definition, whose it is, and    _push/<push id>/began
+                               from when on rows are replayed  _push/<push id>/base, …/base_of
             ─▶ data commit     all files at once, and how      _push/<push id>/data
                                many rows they have
 
 Law of this file: whether the data is there is told by the manifest alone, and each commit is made
 once, whoever makes it and however often. The marks are ``Txn`` actions. What they have for a
-version is, in this order, one of a manifest, the table version whose manifest that is, and a number
-of rows.
+version is, in this order, the time at which the push began in microseconds, a version of a
+manifest, the table version whose manifest that is, and a number of rows. A push that has the id of
+one that is forgotten by now is told by its time: nothing of the other one is taken for its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ingester.lifecycle.pushed_files import PushedFile
@@ -43,6 +45,8 @@ from persist.manifest.table_versions import read_gone
 from persist.store import ObjectStore
 from persist.table import TableDefinition
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class Replay(NamedTuple):
     """The rows of a table version that came after this version of its manifest; None: none."""
@@ -65,13 +69,16 @@ class PushedVersion:
     table: str
     push_id: str
     number: int
+    began: int
+    """When the push began, in microseconds."""
 
     @classmethod
     def claimed(cls, store: ObjectStore, push: PushRecord, region: str) -> PushedVersion:
         """Return the push's version in a region; its number is the push's for ever."""
         known = next((each.table_version for each in push.regions if each.name == region), None)
         number = known or claim_version(store, push.namespace, push.table, push.push_id)
-        return cls(store, push.namespace, push.table, push.push_id, number)
+        began = (push.began_at - _EPOCH) // timedelta(microseconds=1)
+        return cls(store, push.namespace, push.table, push.push_id, number, began)
 
     @property
     def manifest(self) -> Manifest:
@@ -100,12 +107,24 @@ class PushedVersion:
         """Return the version's newest state.
 
         Raises:
-            RegionFailed: it was not made.
+            RegionFailed: it was not made, or by another push of the same id.
         """
         state = self.state()
         if state is None:
             raise RegionFailed(f"version {self.number} of the push was not made")
+        if not self._is_own(state):
+            raise RegionFailed(
+                f"version {self.number} was made by an earlier push {self.push_id}: take another id"
+            )
         return state
+
+    def is_anothers(self) -> bool:
+        """Return whether an earlier push of the same id has made it: then it is left alone."""
+        state = self.state()
+        return state is not None and not self._is_own(state)
+
+    def _is_own(self, state: TableState) -> bool:
+        return state.txns.get(self._mark("began")) == self.began
 
     def create(self, current: TableState, since: int | None) -> None:
         """Make the version, empty, with the definition of the one that counts.
@@ -116,6 +135,7 @@ class PushedVersion:
         actions: list[Action] = [
             one for one in current.actions() if isinstance(one, Schema | Spec | Properties)
         ]
+        actions.append(Txn(app_id=self._mark("began"), version=self.began))
         if since is not None:
             actions.append(Txn(app_id=self._mark("base"), version=since))
             actions.append(Txn(app_id=self._mark("base_of"), version=current.table_version))

@@ -84,6 +84,7 @@ class StoreRegion:
             version.check_not_given_up()
             if version.state() is None:
                 self._create(store, push, version)
+            version.made()
             return Created(version.number, version_before(version))
 
     def _create(self, store: ObjectStore, push: PushRecord, version: PushedVersion) -> None:
@@ -193,12 +194,14 @@ class StoreRegion:
     def roll_back(self, push: PushRecord) -> bool:
         """Make the version current that was so before the push's swap; see ``Region``."""
         with self.home.reached() as store:
-            return go_back(self._version(store, push))
+            version = self._version(store, push)
+            return not version.is_anothers() and go_back(version)
 
     def discard(self, push: PushRecord) -> bool:
         """Give the push's version up; return False where it is the current one."""
         with self.home.reached() as store:
-            return not forbid(self._version(store, push))
+            version = self._version(store, push)
+            return version.is_anothers() or not forbid(version)
 
     def _version(self, store: ObjectStore, push: PushRecord) -> PushedVersion:
         return PushedVersion.claimed(store, push, self.name)

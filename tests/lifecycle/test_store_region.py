@@ -16,7 +16,7 @@ from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.status_publisher import StatusPublisher
-from persist.manifest import list_tables
+from persist.manifest import list_tables, list_versions
 from persist.store import PutInfo
 from persist.switching import load_current
 from tests.drivers.memory_store import MemoryStore
@@ -44,6 +44,23 @@ def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_pat
         told = decode_push_status(region.home.store.get(status_path("p2")))
         assert (told.status, told.kept_in.region) == ("SERVING", "a")
         assert list_tables(region.home.store) == [TABLE]
+
+
+def test_the_id_of_a_push_that_is_forgotten_makes_nothing_of_that_one_its_own() -> None:
+    stores = {name: MemoryStore() for name in "ab"}
+    realm = in_stores(stores)
+    realm.step(realm.begin(some_rows(0, 10)), Job(realm, some_rows(0, 10)).hear)
+    realm.step(realm.begin(some_rows(0, 20), "p2"), Job(realm, some_rows(0, 20)).hear)
+    for info in list(stores["a"].list("_pushes/p1/")):
+        stores["a"].delete(info.path)
+    realm.ahead += timedelta(days=31)
+    record = realm.step(realm.begin(some_rows(0, 30)), Job(realm, some_rows(0, 30)).hear)
+    assert record.status is Status.FAILED
+    assert "version 2 was made by an earlier push p1: take another id" in record.regions[0].reason
+    assert realm.states() == [(3, 20)] * 2
+    for name, store in stores.items():
+        assert not realm.regions[name].roll_back(record)
+        assert [each.kept for each in list_versions(store, *TABLE)] == [True] * 3
 
 
 @pytest.mark.parametrize(
