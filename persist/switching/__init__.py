@@ -10,9 +10,9 @@
 
 ``switch`` has the three steps, of which anyone may do the rest: ``sealing`` is the first, where a
 switch can be refused, ``import_commit`` the second. ``move`` is one switch under way, ``importing``
-what the version that is left knows of its writers and what was streamed into it; ``carrying`` takes
-files of that along. Of a keyed table ``key_changes`` says which rows changed, and ``keyed`` makes
-the files anew that have their keys.
+what the version that is left knows of its writers and what was streamed into it. ``along`` makes
+what goes along of that, most of it before the seal: ``carrying`` copies files; of a keyed table
+``key_changes`` says which rows changed, and ``keyed`` makes the files anew that have their keys.
 
 ``forbidding`` keeps a version from being switched to, and ``version_gc`` deletes those that will
 not count again.

@@ -10,7 +10,7 @@ part make anew was listed nowhere, and is deleted at once. Blocks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from persist.manifest import Action, Add, Manifest, PartitionKey, Remove, TableState
@@ -24,7 +24,7 @@ from persist.parquet.copy_on_write import (
 from persist.parquet.encode import EncodedFile, encode_ordered
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import folder_of
-from persist.switching.key_changes import FileChanges, KeyChanges, changed_partitions
+from persist.switching.key_changes import FileChanges, KeyChanges
 from persist.table import TableDefinition
 
 WRITER = "_table_versions"
@@ -33,40 +33,29 @@ LIMITS = RewriteLimits(target_file_bytes=128 << 20, group_bytes=128 << 20)
 """Sizes of the files that are written, and of rows that are held at once, of either kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedActions:
-    """What applying has come to: the actions, and the partitions whose files they are made for."""
-
-    actions: tuple[Action, ...] = ()
-    partitions: tuple[PartitionKey, ...] = ()
-
-    @property
-    def adds(self) -> tuple[Add, ...]:
-        """The files that were written."""
-        return tuple(action for action in self.actions if isinstance(action, Add))
-
-
 def apply_changes(
     source: Manifest,
-    before: TableState,
-    after: TableState,
+    changed: Mapping[PartitionKey, FileChanges],
     target: Manifest,
     state: TableState,
     limits: RewriteLimits = LIMITS,
-) -> KeyedActions:
-    """Apply what changed between two states of ``source`` to a state of ``target``.
+) -> dict[PartitionKey, tuple[Action, ...]]:
+    """Apply changes of partitions of ``source`` to a state of ``target``; files are written.
+
+    Returns:
+        The removals and additions that do it, of each partition.
 
     Raises:
         StoreError, FileDamaged: As files are read and written; nothing was committed.
     """
-    definition, actions = TableDefinition.of_state(state), list[Action]()
-    changed = changed_partitions(before, after)
+    definition = TableDefinition.of_state(state)
+    done = {}
     for key, files in changed.items():
         there = _Partition(target, key, definition, limits, list(state.partitions.get(key, ())))
         for changes in there.changes_of(source, files).batches():
             there.apply(changes)
-        actions += there.actions(state)
-    return KeyedActions(tuple(actions), tuple(changed))
+        done[key] = tuple(there.actions(state))
+    return done
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from persist.manifest import (
     commit,
     switches,
 )
+from persist.manifest.table_versions import read_gone
 from persist.switching.importing import carried_after, check_since, clash
 from persist.switching.move import Move, switcher
 
@@ -31,7 +32,8 @@ def seal(move: Move) -> TableState:
         if state.switch >= sealed.switch:
             raise move.over
         # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
-        check_kept(move.store, move.namespace, move.table, sealed.next)
+        if read_gone(move.store, move.namespace, move.table, sealed.next) is not None:
+            check_kept(move.store, move.namespace, move.table, sealed.next)
         reason = hindrance(move, state, new)
         if reason is not None:
             raise move.refused(reason)
@@ -56,8 +58,8 @@ def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
             check_since(move.manifest(move.old), state, after)
     except LookupError as exc:
         return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
-    began = _began(move, state)
-    if sealed.since is not None and sealed.since < began:
+    began = min((each.into for each in state.imports.values()), default=0)
+    if sealed.since is not None and sealed.since < began and not _is_first(move):
         return (
             f"version {move.old} counts only since its manifest version {began}, and not since"
             f" {sealed.since}"
@@ -65,9 +67,7 @@ def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
     return None
 
 
-def _began(move: Move, state: TableState) -> int:
-    """The version of its manifest since which a table version counts; what is before was pushed."""
+def _is_first(move: Move) -> bool:
+    """Whether the version that is left is the table's first, which began by no import."""
     done = switches(move.store, move.namespace, move.table)
-    if not done or done[0].switch.previous == move.old:
-        return 0
-    return min((each.into for each in state.imports.values()), default=0)
+    return not done or done[0].switch.previous == move.old

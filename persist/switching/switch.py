@@ -13,8 +13,8 @@ version that was given up meanwhile is refused there, too (``forbidding``).
 What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
 written before the seal is a duplicate behind it, too. Rows that were streamed into the version that
 is left go along in that same commit, in a rollback those since it counts, to a new version those
-since ``since``: as files that are copied, most of them before the seal, or in a keyed table as
-changes to the files that are there.
+since ``since``: as files that are copied, or in a keyed table as changes to the files that are
+there. Most of that is made before the seal, so that writers wait for little.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from persist.manifest import (
 from persist.manifest.paths import current_folder, numbered
 from persist.manifest.table_versions import read_switch
 from persist.store import AlreadyExists, ObjectStore
-from persist.switching.import_commit import copy_ahead, import_into_next
+from persist.switching.along import made_ahead
+from persist.switching.import_commit import import_into_next
 from persist.switching.move import Move
 from persist.switching.sealing import seal
 
@@ -184,9 +185,9 @@ def _versions_before(done: Sequence[Switch]) -> list[int]:
 
 
 def _carry_out(move: Move) -> Switch:
-    copy_ahead(move)
+    ahead = made_ahead(move)
     old = seal(move)
-    import_into_next(move, old)
+    import_into_next(move, old, ahead)
     return _make_current(move)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -24,17 +26,20 @@ from persist.manifest import (
     Schema,
     Spec,
     TableState,
+    VersionSealed,
     apply,
     commit,
 )
 from persist.parquet.copy_on_write import RewriteLimits
+from persist.parquet.footer import FileDamaged
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.switching import finish_switch, roll_back, switch_version
+from persist.switching.key_changes import changed_partitions
 from persist.switching.keyed import apply_changes
 from persist.table import TableDefinition
 from tests.drivers.keyed_files import Key, add_file, flushed, rows_of
 from tests.drivers.memory_store import MemoryStore
-from tests.drivers.pushing import Killed, KillingStore
+from tests.drivers.pushing import Killed, KillingStore, PausingStore
 from tests.persist.manifest.samples import ME, OTHER
 
 WHOLE: PartitionKey = (1, ())
@@ -90,8 +95,9 @@ def test_changes_are_applied_whatever_there_is_room_for(
         rows_of(source, definition, after.files.values()),
     )
 
-    done = apply_changes(source, before, after, target, here, RewriteLimits(500, room))
-    found = apply(here, done.actions)
+    changed = changed_partitions(before, after)
+    done = apply_changes(source, changed, target, here, RewriteLimits(500, room))
+    found = apply(here, chain.from_iterable(done.values()))
     rows = rows_of(target, definition, found.files.values())
     assert same(sorted(rows.items()), sorted(expected.items()))
     listed = {target.object_path(path) for path in [*here.files, *found.files]}
@@ -251,17 +257,19 @@ class World:
         """A rollback; what changed since the version counts goes along."""
         if len(self.stack) == 1:
             return
-        left = self.stack.pop()
+        left = self.current
         began = self.past[left][0][1]
         self.until_done(lambda store: roll_back(store, *TABLE, left))
+        self.stack.pop()
         self.rows[self.current] = applied_to(self.rows[self.current], began, self.rows[left])
         self.note(self.current)
 
     def until_done(self, move: Callable[[Any], object]) -> None:
         """Make a move with processes that end at some change, the others beside it or after it."""
         while True:
+            store: Any = PausingStore(self.store, self.random.randint(1, 150), self.write_beside)
             killing: Any = KillingStore(
-                self.store, self.random.randint(1, 14), done=self.random.random() < 0.5
+                store, self.random.randint(1, 14), done=self.random.random() < 0.5
             )
             try:
                 move(killing)
@@ -270,6 +278,11 @@ class World:
                     finish_switch(self.store, *TABLE)
             else:
                 return
+
+    def write_beside(self) -> None:
+        """A flush while a move is under way, before its seal."""
+        with suppress(VersionSealed):
+            self.write()
 
     def check(self) -> None:
         """The version that counts has the rows that it has to have, each key once."""
@@ -291,3 +304,18 @@ def test_the_version_that_counts_has_what_changed_in_the_others(seed: int) -> No
     for _ in range(STEPS):
         random.choice(moves)()
         world.check()
+
+
+def test_a_damaged_file_is_met_before_anything_is_sealed() -> None:
+    world = World(Random(1))
+    world.write()
+    manifest = world.manifest(2)
+    keys: Content = {("a", k): (0,) for k in range(10)}
+    pushed = add_file(manifest, DEFINITION, (1, ("a",)), keys, "push")
+    commit(manifest, None, Proposal([*DEFINITION.actions(), pushed]), OTHER)
+    world.store.put(manifest.object_path(pushed.path), b"\0" * pushed.bytes)
+    with pytest.raises(FileDamaged, match=pushed.path):
+        switch_version(world.store, *TABLE, 2, since=0)
+    assert world.manifest(1).load().sealed is None
+    world.write()
+    world.check()

@@ -7,6 +7,7 @@ told apart also when a compaction has made others of their files.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -31,7 +32,7 @@ from persist.switching import (
     switch_version,
 )
 from tests.drivers.memory_store import MemoryStore
-from tests.drivers.pushing import Killed, KillingStore
+from tests.drivers.pushing import Killed, KillingStore, PausingStore
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
@@ -65,11 +66,12 @@ class World:
 
     def write(self) -> None:
         """A flush into the version that counts."""
-        self.sequence += 1
-        row = f"row-{self.sequence}"
+        sequence = self.sequence + 1
+        row = f"row-{sequence}"
         path = self._file(self.current, [row])
-        actions = (add(path, self.sequence), applied(self.sequence))
+        actions = (add(path, sequence), applied(sequence))
         state = commit(self.manifest(self.current), None, Proposal(actions), ME)
+        self.sequence = sequence
         self.rows[self.current].append(row)
         self.came[self.current].append(row)
         self.log[self.current].append((state.version, row))
@@ -159,8 +161,9 @@ class World:
     def _until_done(self, move: Any) -> None:
         """Make a move with processes that end at some change, the others beside it or after it."""
         while True:
+            store: Any = PausingStore(self.store, self.random.randint(1, 150), self._write_beside)
             killing: Any = KillingStore(
-                self.store, self.random.randint(1, 12), done=self.random.random() < 0.5
+                store, self.random.randint(1, 12), done=self.random.random() < 0.5
             )
             try:
                 move(killing)
@@ -171,6 +174,11 @@ class World:
                 raise AssertionError("only this move is under way") from None
             else:
                 return
+
+    def _write_beside(self) -> None:
+        """A flush while a move is under way, before its seal."""
+        with suppress(VersionSealed):
+            self.write()
 
 
 @pytest.mark.parametrize("seed", range(30))
