@@ -24,8 +24,10 @@ from ingester.client.follower import (
 )
 from ingester.client.follower.files import Piece
 from persist.manifest import Add, TableState
-from persist.store import StoreUnavailable
+from persist.store import StoreUnavailable, open_store
+from persist.switching import switch_version
 from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import push_some
 from tests.follower.memory_sink import Disk, MemorySink, content
 from tests.follower.test_real_daemon import equal_soon, rows_of, write
 from tests.follower.world import World, WorldFiles, copy_of
@@ -156,7 +158,10 @@ def test_a_fill_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
             assert content(disk, keyed=False) == rows_of(client, "t")
 
 
-def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(
+    tmp_path: Path, is_pushed: bool
+) -> None:
     """electric-sql/electric#1689, #2441, apache/kafka#22248 (MirrorMaker 2): a table that was
     dropped and made anew was gone on with at the old place."""
     disk = Disk()
@@ -165,6 +170,9 @@ def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(tmp_path: Path
             for number in range(3):
                 write(client, "t", number)
                 client.persist()
+            if is_pushed:
+                store = open_store(f"file://{daemon.data_dir / 'store'}")
+                switch_version(store, "n", "t", push_some(store, ("n", "t")))
             with following(daemon, disk, "t") as follower:
                 follower.wait_current(20)
         daemon.terminate()

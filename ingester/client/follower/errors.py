@@ -28,3 +28,11 @@ class FellBehind(FollowerError, code="fell_behind"):
 
 class SinkFailed(FollowerError, code="sink"):
     """A sink raised; its error is the cause."""
+
+
+def table_made_anew(namespace: str, table: str, version: int) -> TableReplaced:
+    """The error where a copy is of a version of the table that there is no more."""
+    return TableReplaced(
+        f"table {namespace}/{table} was dropped and made anew: the copy has version {version} of"
+        " the earlier one; seek to the beginning to copy the new one"
+    )

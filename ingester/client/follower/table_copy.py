@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from ingester.client.errors import Unavailable
 from ingester.client.follower.applying import Applying, Resync
-from ingester.client.follower.errors import StateOfAnother, TableReplaced
+from ingester.client.follower.errors import StateOfAnother, TableReplaced, table_made_anew
 from ingester.client.follower.feed import Feed, LiveAnswer
 from ingester.client.follower.files import Files
 from ingester.client.follower.filling import BESIDE_BYTES, FILL_BYTES, Filling
@@ -305,7 +304,7 @@ class TableCopy:
 
     def _plan(self, before: TableState, now: TableState) -> Fold:
         if now.version < before.version:
-            raise _replaced(self.table, before, now)
+            raise self._made_anew(before.version)
         try:
             changes = self._files.changes(before.version, now.version)
         except VersionNotKept as exc:
@@ -333,13 +332,16 @@ class TableCopy:
                 found = self._files.version(self.state.version)
             except VersionNotKept as exc:
                 if exc.newest < self.state.version:
-                    raise _replaced(self.table, self.state, exc) from exc
+                    raise self._made_anew(self.state.version) from exc
                 raise BuildAnew from exc
             if found.uid != self.state.uid:
-                raise _replaced(self.table, self.state, found)
+                raise self._made_anew(self.state.version)
             self._version = found
             self._applying.learn_columns(found)
         return self._version
+
+    def _made_anew(self, version: int) -> TableReplaced:
+        return table_made_anew(self.table.namespace, self.table.table, version)
 
 
 def other_daemon(state: FollowState, found: str) -> StateOfAnother:
@@ -347,11 +349,4 @@ def other_daemon(state: FollowState, found: str) -> StateOfAnother:
     return StateOfAnother(
         f"the copy of {state.namespace}/{state.table} follows daemon {state.ingester_id!r}, and"
         f" {found!r} answers: follow that one into another copy, or seek to the beginning"
-    )
-
-
-def _replaced(table: FollowedTable, before: Any, now: Any) -> TableReplaced:
-    return TableReplaced(
-        f"table {table.namespace}/{table.table} was dropped and made anew: the copy has version"
-        f" {before.version} of the earlier one; seek to the beginning to copy the new one"
     )

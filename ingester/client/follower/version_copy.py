@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore
 from ingester.client.connection import Connection
 from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.follower.asking import Closing, LeavableFeed
-from ingester.client.follower.errors import SinkFailed, StateDamaged
+from ingester.client.follower.daemon_states import DaemonStates
+from ingester.client.follower.errors import SinkFailed, StateDamaged, table_made_anew
 from ingester.client.follower.feed import DaemonFeed
 from ingester.client.follower.files import READERS, Reading, TableFiles, selected
 from ingester.client.follower.guard import Guard
@@ -29,11 +29,8 @@ from persist.table import TableDefinition
 
 MakeSink = Callable[[FollowedTable], FollowerSink]
 Observer = Callable[[FollowedTable, str, float, BaseException | None], None]
-STATES = "follower/"
-"""The beginning of a state's name at the daemon, where sources keep theirs, too."""
-LATER_STATES = "follower-v{}/"
-"""The same for a table version after the first. A switch takes all states along, those of the
-version that is left, too."""
+BEYOND = 16
+"""So many versions behind the last one are looked for: a copy of one is of an earlier table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ class VersionCopies:
         text = None if filter_ is None else encode(filter_).decode()
         selection = Selection(place.sink.fingerprint(), wish.columns, text)
         seek = wish.seek if version is None and not self._sought else None
-        others = self._others(table, place)
+        others = self._others(table, place, is_sought=seek is not None)
         seen = [state for state in others.values() if state is None or state.complete]
         late = all(state is not None and state.floor is not None for state in seen)
         opening = Opening(
@@ -189,7 +186,7 @@ class VersionCopies:
             sink = Guard(self._made_sink(table), observed, self.closing)
             self._sinks[table.table_version] = sink
         own = sink.own_store()
-        states = _DaemonStates(self.connection, self._options.name) if own is None else own
+        states = DaemonStates(self.connection, self._options.name) if own is None else own
         return Place(sink, states, own is not None, self._options.name)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
@@ -226,12 +223,18 @@ class VersionCopies:
             wish.filter,
         )
 
-    def _others(self, table: FollowedTable, place: Place) -> dict[int, FollowState | None]:
-        """The states of other versions; None for one that cannot be read."""
+    def _others(
+        self, table: FollowedTable, place: Place, *, is_sought: bool
+    ) -> dict[int, FollowState | None]:
+        """The states of other versions; None for one that cannot be read.
+
+        Raises:
+            TableReplaced: There is one of a version that the table has not, and none was sought.
+        """
         found: dict[int, FollowState | None] = {}
-        known = known_versions(self.store, table.namespace, table.table)
+        known = {table.table_version, *known_versions(self.store, table.namespace, table.table)}
         with place.sink.transaction():
-            for version in known:
+            for version in range(1, max(known) + BEYOND + 1):
                 key = key_of(table, version, place.name)
                 if version == table.table_version or (data := place.states.get(key)) is None:
                     continue
@@ -239,33 +242,9 @@ class VersionCopies:
                     found[version] = decode_state(data)[0]
                 except StateDamaged:
                     found[version] = None
+        if not is_sought and (beyond := max(found, default=0)) > max(known):
+            raise table_made_anew(table.namespace, table.table, beyond)
         return found
-
-
-class _DaemonStates:
-    """The states at the daemon, of whichever version: the names tell the versions apart."""
-
-    def __init__(self, connection: Connection, name: str) -> None:
-        if not name:
-            raise InvalidRequest(
-                "a follower whose states are kept at the daemon needs a name, as name='reports':"
-                " it tells its states from those of others"
-            )
-        self._connection = connection
-
-    def get(self, key: StateKey) -> bytes | None:
-        return self._of(key).get(key)
-
-    def put(self, key: StateKey, state: bytes) -> None:
-        self._of(key).put(key, state)
-
-    def delete(self, key: StateKey) -> None:
-        self._of(key).delete(key)
-
-    def _of(self, key: StateKey) -> CheckpointStore:
-        version = key.table_version
-        prefix = STATES if version == 1 else LATER_STATES.format(version)
-        return DaemonCheckpointStore(self._connection.act, prefix, of_any_version=True)
 
 
 def key_of(table: FollowedTable, version: int, name: str) -> StateKey:

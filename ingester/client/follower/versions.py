@@ -21,10 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingester.client.errors import ClientError, InvalidRequest
-from ingester.client.follower.errors import TableReplaced
+from ingester.client.follower.errors import TableReplaced, table_made_anew
 from ingester.client.follower.feed import Coming, Registration
 from ingester.client.follower.version_copy import VersionCopies, VersionCopy
-from persist.manifest import ManifestError, TableNotFound, may_count, switches
+from persist.manifest import ManifestError, TableNotFound, known_versions, may_count, switches
 from persist.parquet.footer import FileDamaged
 from persist.store import StoreError
 
@@ -149,10 +149,7 @@ class FollowedVersions:
         wish = self._copies.wish
         done = [each.switch for each in switches(self._copies.store, wish.namespace, wish.table)]
         if not any(main.version in (each.table_version, each.previous) for each in done):
-            raise TableReplaced(
-                f"table {name} was dropped and made anew: the copy has version {main.version} of"
-                " the earlier one; seek to the beginning to copy the new one"
-            )
+            raise table_made_anew(wish.namespace, wish.table, main.version)
         self._left.add(main.version)
         self._former, self._main, self._version = main, None, version
         self._copies.close(main.version)
@@ -223,8 +220,10 @@ class FollowedVersions:
             self._drop_at = self._now() + DROP_AFTER_S
         if self._now() < self._drop_at:
             return
+        wish = self._copies.wish
+        known = known_versions(self._copies.store, wish.namespace, wish.table)
         for version in sorted(self._left - {main.version, *self._beside}):
-            if not self._may_count(version):
+            if version not in known or not self._may_count(version):
                 main.forget(version)
                 self._left.discard(version)
         self._left.discard(main.version)
