@@ -16,6 +16,8 @@ JOBS ?= 2
 PYTHON ?=
 # Else Spark's Python workers are whatever `python3` is on PATH.
 export PYSPARK_PYTHON := $(abspath $(PY))
+# Compiled modules are kept, whatever the shell says (empty is none): tests start many interpreters.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The first of these that is 3.11 to 3.13: what the lock was made for.
 FIND_PYTHON = for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \

@@ -38,7 +38,7 @@ for _name in [name for name in os.environ if name.startswith("INGESTER_")]:
 
 # Of Spark's workers: this Python, quicker to start. On a cluster (`spark/test_cluster`), and
 # where nobody says which Python to take (`spark/test_compaction`), they are as Spark starts them.
-os.environ["INGESTER_TEST_PYTHON"] = sys.executable
+os.environ["TESTS_PYTHON"] = sys.executable
 os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parent / "drivers" / "spark_python")
 
 # A JVM of these tests is gone before what the second compiler makes pays: that one, and several
