@@ -92,6 +92,10 @@ crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (
 follow: setup java ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
 	@$(PY) -m tests.follower $(ARGS)
 
+.PHONY: push
+push: setup java ## Pushes to three regions, 40 times kill -9 (10 min; ARGS="--kills 100 --seed 2")
+	@$(PY) -m tests.push $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

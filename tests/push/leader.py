@@ -1,0 +1,74 @@
+"""A controller in a process of its own, which ends when the push is over, or is killed before.
+
+python -m tests.push.leader CONFIG PUSH_ID DIE_AT before|after
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+import threading
+from datetime import timedelta
+
+from ingester.lifecycle.controller import Controller, Keeping
+from ingester.lifecycle.driver import Pace
+from ingester.lifecycle.leading import Heartbeat, Leadership, controller_name
+from ingester.lifecycle.loading import load_hooks
+from ingester.lifecycle.push_config import PushConfig, read_push_config
+from ingester.lifecycle.push_store import PushStore
+from ingester.lifecycle.region_store import RegionStore
+from ingester.lifecycle.runner import HookRunner
+from ingester.lifecycle.store_region import StoreRegion, open_regions
+from ingester.observability.logs import configure_logs
+from tests.push.dying import Death, DyingStore
+
+PACE = Pace(poll=timedelta(seconds=0.1), retry=timedelta(seconds=0.3))
+HEARTBEAT = Heartbeat(every=timedelta(seconds=0.2), gone_after=timedelta(seconds=0.6))
+
+
+def leadership_of(config: PushConfig, death: Death) -> Leadership:
+    """Return what it takes to lead pushes, over stores in which this process may end."""
+    return Leadership(
+        store=_dying(RegionStore.open(config.regions[0]), death).store,
+        controller=controller_name(),
+        regions=lambda: regions_of(config, death),
+        panel=HookRunner(config.hooks, load_hooks(config.hooks)),
+        rules=config.rules(),
+        pace=PACE,
+        heartbeat=HEARTBEAT,
+    )
+
+
+def regions_of(config: PushConfig, death: Death) -> dict[str, StoreRegion]:
+    """Return the regions, over such stores."""
+    found = open_regions(config.regions)
+    for region in found.values():
+        region.home = _dying(region.home, death)
+        region.peers = [_dying(peer, death) for peer in region.peers]
+    return found
+
+
+def _dying(store: RegionStore, death: Death) -> RegionStore:
+    return RegionStore(store.name, DyingStore(store.store, death))
+
+
+def main(file: str, push_id: str, at: str, when: str) -> None:
+    """Lead what nobody leads, until the push is over."""
+    configure_logs()
+    faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds it stuck
+    config = read_push_config(file)
+    place = leadership_of(config, Death(int(at), done=when == "after"))
+    stop = threading.Event()
+    controller = Controller(place, Keeping(look_every=timedelta(seconds=0.1)))
+    thread = threading.Thread(target=controller.run, args=(stop,))
+    thread.start()
+    pushes = PushStore(place.store)
+    while not pushes.newest(push_id).record.over:
+        stop.wait(0.1)
+    stop.set()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

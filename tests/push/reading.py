@@ -1,0 +1,127 @@
+"""Readers that ask all the time, each in its own way, and judge every answer.
+
+    by daemon   Client.query
+    by store    the files that the manifest of the version that counts lists
+    by DuckDB   the file of a follower
+    by Spark    read_table, now and then
+
+Law of this file: an answer that is not of one version, not whole, or not there at all, ends the
+show. What a reader has seen of an edition does not go away while the edition is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingester.client import Client
+from ingester.client.follower import open_copy
+from ingester.lifecycle.push_config import RegionSettings
+from ingester.spark import read_table
+from persist.manifest import Manifest
+from persist.store import ObjectStore
+from tests.push.rows import COLUMNS, NAMESPACE, TABLE, Seen, seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Read = Callable[[], pa.Table]
+
+
+class Reader:
+    """One reader in a thread of its own; ``read`` gives it an answer."""
+
+    def __init__(self, name: str, read: Read, every_s: float = 0.1) -> None:
+        self.name = name
+        self.editions: Counter[int] = Counter()
+        """How many answers there were of each edition."""
+        self._read = read
+        self._every_s = every_s
+        self._last: Seen | None = None
+        self._end = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name=name)
+
+    def begin(self) -> None:
+        """Ask from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask nothing more, and raise what has gone wrong."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what has gone wrong."""
+        if self._failure is not None:
+            raise AssertionError(f"{self.name}: {self._failure}") from self._failure
+
+    def ask(self) -> Seen:
+        """Ask once, and judge the answer."""
+        found = seen(self._read())
+        last, self._last = self._last, found
+        if last is not None and last.edition == found.edition:
+            gone = last.streamed - found.streamed
+            assert not gone, f"rows {sorted(gone)[:5]} of edition {found.edition} are gone"
+        self.editions[found.edition] += 1
+        return found
+
+    def _run(self) -> None:
+        try:
+            while not self._end.is_set():
+                self.ask()
+                self._end.wait(self._every_s)
+        except BaseException as exc:
+            self._failure = exc
+
+
+def by_daemon(endpoint: str) -> Read:
+    """Ask a daemon, over one connection."""
+    client = Client(endpoint)
+    return lambda: client.query(NAMESPACE, TABLE, COLUMNS)
+
+
+def by_store(store: ObjectStore) -> Read:
+    """Read the files of the version that counts, as they are listed at one moment."""
+
+    def read() -> pa.Table:
+        manifest = Manifest(store, NAMESPACE, TABLE)
+        parts = []
+        for add in manifest.load().files.values():
+            with store.open(manifest.object_path(add.path)) as file:
+                parts.append(pq.read_table(file, columns=COLUMNS))
+        return pa.concat_tables(parts)
+
+    return read
+
+
+def by_duckdb(file: Path) -> Read:
+    """Read the copy of a follower, which is closed again at once."""
+
+    def read() -> pa.Table:
+        with open_copy(file) as reader:
+            query = f'SELECT {", ".join(COLUMNS)} FROM "{TABLE}"'
+            rows = reader.execute(query).fetchall()
+        return pa.table(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
+
+    return read
+
+
+def by_spark(spark: SparkSession, region: RegionSettings) -> Read:
+    """Read the table of a region with Spark."""
+
+    def read() -> pa.Table:
+        frame = read_table(
+            spark, region.url, NAMESPACE, TABLE, storage_options=region.storage_options
+        )
+        return frame.select(*COLUMNS).toArrow()
+
+    return read
