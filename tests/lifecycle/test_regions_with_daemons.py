@@ -22,12 +22,14 @@ from persist.manifest import Manifest
 from tests.drivers.daemon import Daemon
 from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
-from tests.drivers.wire import persist, put, query
+from tests.drivers.wire import act, persist, put, query
 from tests.lifecycle.realm import TABLE, Job, Realm, some_rows
 
 OLD, NEW = some_rows(0, 300), some_rows(1000, 500)
 STREAMED = 1_000_000
 BATCH = 5
+PAUSE_S = 0.05
+"""Between two calls of a client: the S3 server does one thing at a time."""
 
 
 class Clients:
@@ -50,7 +52,7 @@ class Clients:
         def run() -> None:
             try:
                 with fl.connect(self._daemon.flight) as client:
-                    while not self._stop.is_set():
+                    while not self._stop.wait(PAUSE_S):
                         work(client)
             except BaseException as exc:
                 self.errors.append(exc)
@@ -122,6 +124,10 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
             with fl.connect(daemon.flight) as client:
                 put(client, TABLE, OLD)
                 persist(client, TABLE)
+            # Who asks first waits until all followers that are there can have called.
+            early = threading.Thread(target=_ask_for_followers, args=(daemon.flight,))
+            early.start()
+            stack.callback(early.join)
         regions = {
             "a": {"url": f"file://{tmp_path / 'a' / 'store'}", "endpoints": [a.flight]},
             "b": {
@@ -160,6 +166,11 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
             persist(client, TABLE)
         assert realm.states() == [(1, 300 + at_a.acknowledged * BATCH), (1, 300), (1, 0)]
         assert at_a.shown == at_b.shown == ["old", "new", "old"]
+
+
+def _ask_for_followers(flight: str) -> None:
+    with fl.connect(flight) as client:
+        assert act(client, "followers", namespace=TABLE[0], table=TABLE[1]) == []
 
 
 def _shows(at_a: Clients, at_b: Clients, kind: str) -> None:
