@@ -38,9 +38,8 @@ def version_before(version: PushedVersion) -> int:
     current = current_version(*of)
     if current != version.number:
         return current
-    return [each for each in switches(*of) if each.switch.table_version == current][
-        -1
-    ].switch.previous
+    done = [each.switch for each in switches(*of)]
+    return next(each.previous for each in reversed(done) if each.table_version == current)
 
 
 def swap(version: PushedVersion) -> int:
