@@ -51,8 +51,9 @@ def region_answered(
         record = fail(record, region, f"{task.action.value}: {result.reason}", now)
         why = (Cause.FAILURE, f"region {region.name}: {task.action.value}: {result.reason}")
         return record if record.ending else end(record, rules.on_failure, why, now)
-    reached = _replace(region, unreachable_since=None)
+    reached = region
     if region.unreachable_since is not None:
+        reached = _replace(region, unreachable_since=None, reason="")
         record = noted(record, region.name, "reached again", now)
     if task.action is Action.CHECK_FOLLOWERS:
         return _followers(record, reached, result, rules, now)
@@ -112,7 +113,7 @@ def _unreachable(
     since = region.unreachable_since or now
     if region.unreachable_since is None:
         record = noted(record, region.name, f"unreachable: {reason}", now)
-        region = _replace(region, unreachable_since=since)
+        region = _replace(region, unreachable_since=since, reason=reason)
         record = with_region(record, region)
     if rules.on_unreachable == "wait" or now < since + rules.unreachable_after:
         return record
