@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,30 +19,41 @@ from ingester.lifecycle.record import PushRecord
 from ingester.spark import read_table
 from ingester.spark.push import PushProgress, RegionSettings
 from persist.manifest import Manifest, TableState, verify
-from persist.store import open_store
+from persist.store import ObjectStore, open_store
 from persist.table import TableKey
+from tests.drivers.s3_server import S3Server
 
 NAMES = ("a", "b", "c")
 
 
-def regions_in(folder: Path, order: str = "at_once", **hooks: object) -> PushConfig:
-    """Three regions in this order, whose stores are there."""
+def regions_in(
+    folder: Path, order: str = "at_once", bucket: S3Server | None = None, **hooks: object
+) -> PushConfig:
+    """Three regions in this order, whose stores are there; the last one in a bucket."""
     for name in NAMES:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    regions = {name: {"url": f"file://{folder / name}"} for name in NAMES}
+    regions: dict[str, Any] = {name: {"url": f"file://{folder / name}"} for name in NAMES}
+    if bucket is not None:
+        bucket.make_bucket("lake")
+        regions["c"] = {"url": "s3://lake/c", "storage_options": bucket.storage_options}
     return push_config({"regions": regions, "pushes": {"order": order}, "hooks": hooks})
+
+
+def store_of(region: RegionSettings) -> ObjectStore:
+    """The store of a region."""
+    return open_store(region.url, **region.storage_options)
 
 
 def state_of(region: RegionSettings, table: TableKey) -> TableState:
     """The version that counts in a region, which is found to be sound."""
-    manifest = Manifest(open_store(region.url), *table)
+    manifest = Manifest(store_of(region), *table)
     assert verify(manifest).findings == ()
     return manifest.load()
 
 
 def frame_of(spark: SparkSession, region: RegionSettings, table: TableKey) -> DataFrame:
     """A region's table through Spark, without what its folders say."""
-    frame = read_table(spark, region.url, *table)
+    frame = read_table(spark, region.url, *table, storage_options=region.storage_options)
     made = [name for name in frame.columns if "_" in name]
     return frame.drop(*made)
 
@@ -55,10 +67,10 @@ def assert_same_rows(one: DataFrame, other: DataFrame) -> None:
 
 def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
     """The rows of the files that are listed, by pyarrow alone."""
-    root = Path(region.url.removeprefix("file://")) / table[0] / table[1]
-    state = state_of(region, table)
-    paths = [root / f"v{state.table_version}" / path for path in state.files]
-    tables = [pq.ParquetFile(path).read() for path in paths]
+    store, state = store_of(region), state_of(region, table)
+    root = Manifest(store, *table).root
+    files = [pa.BufferReader(store.get(f"{root}/{path}")) for path in state.files]
+    tables = [pq.ParquetFile(file).read() for file in files]
     return pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -67,7 +79,7 @@ def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
     found = []
     for region in config.regions:
         state = state_of(region, table)
-        store = open_store(region.url)
+        store = store_of(region)
         root = Manifest(store, *table).root
         found.append({path: store.get(f"{root}/{path}") for path in state.files})
     assert found[0] == found[1] == found[2]

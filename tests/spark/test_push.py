@@ -30,6 +30,7 @@ from persist.manifest import Manifest, Proposal, WriterIdentity, commit, current
 from persist.partitioning import PartitionSpec, partition_values
 from persist.store import open_store
 from persist.table import TableDefinition
+from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
 from tests.spark.pushes import (
     assert_same_files,
@@ -114,10 +115,16 @@ def pushed_as_documented(
     return run
 
 
-def test_odd_types_nulls_and_no_rows_at_all_come_back_as_they_were(
+@pytest.mark.s3
+def test_odd_types_nulls_and_no_rows_at_all_come_back_as_they_were_from_a_bucket_too(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    config = regions_in(tmp_path)
+    with S3Server.start() as server:
+        check_odd_rows(spark, regions_in(tmp_path, bucket=server))
+
+
+def check_odd_rows(spark: SparkSession, config: PushConfig) -> None:
+    """Push rows of many types, and then none, and find them in each region."""
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
     rows = [
         (1, Decimal("12.345"), [1, None], {"k": [1.5]}, (b"\xff", "ü"), moment, True, "x"),
