@@ -77,6 +77,7 @@ def test_a_push_goes_on_from_wherever_its_driver_has_ended(
     assert again == result
 
 
+@pytest.mark.slow
 def test_a_killed_driver_whose_tasks_failed_at_first_is_followed_by_the_job_of_that_name(
     tmp_path: Path,
 ) -> None:
