@@ -168,7 +168,7 @@ class Judge:
         assert (record.status is Status.SERVING) == live
         decisions = [each.decision for calls in self._calls.values() for each in calls]
         late = any(
-            each.decision is Decision.WAIT and each.context.now >= each.context.deadline
+            each.decision is Decision.WAIT and self._world.now >= each.context.deadline
             for calls in self._calls.values()
             for each in calls
         )
