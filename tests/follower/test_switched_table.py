@@ -301,7 +301,14 @@ def test_who_has_not_confirmed_is_named_and_the_dead_are_not_waited_for(
         pushes.region.swap(record)
         until(lambda: at_version(slow, 2)() and at_version(quick, 2)(), "both to show it")
         assert shelf.rows == rows_of(client, table)
-        until(lambda: list(shelf.disks) == [2], "the former copy to be dropped")
+        later = pushes.made("later")
+        pushes.prepare(later)
+        pushes.region.swap(later)
+        until(lambda: at_version(slow, 3)() and shelf.shown == 3, "the next one")
+        assert pushes.region.roll_back(later)  # to a copy that is still there, or just gone
+        until(lambda: at_version(slow, 2)() and shelf.shown == 2, "the one before")
+        assert shelf.rows == rows_of(client, table)
+        until(lambda: list(shelf.disks) == [2], "other copies to be dropped")
         until(
             lambda: (
                 [each.partition for each in client.checkpoints("n", table)] == ["follower-v2/slow"]

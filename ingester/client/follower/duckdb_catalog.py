@@ -124,7 +124,11 @@ def add_copy(connection: DuckDBPyConnection, table: tuple[str, str, int], shown:
 
 
 def show_copy(connection: DuckDBPyConnection, copy: CopyRow) -> CopyRow:
-    """The copy, as one that readers see."""
+    """The copy, as the one of the table that readers see."""
+    connection.execute(
+        f'UPDATE {SCHEMA}.copies SET shown = false WHERE namespace = ? AND "table" = ?',
+        [copy.namespace, copy.table],
+    )
     connection.execute(f"UPDATE {SCHEMA}.copies SET shown = true WHERE number = ?", [copy.number])
     return copy._replace(shown=True)
 

@@ -7,8 +7,8 @@
 
 Law of this file: what a transaction did is seen whole or not at all, rows and states. Another
 version's copy is shown in one step, right after the transaction that ends it; who is killed in
-between does that at the next start. Rows of files do not change, so that a table with a primary key
-is refused.
+between ends it once more, as the former one is still there. Rows of files do not change, so that a
+table with a primary key is refused.
 """
 
 from __future__ import annotations
@@ -122,10 +122,6 @@ class ParquetSink(FollowerSink):
         """Show the copy that was begun last, in the place of any other; or drop it."""
         self.draft.end(current)
         self._will_show |= current
-
-    def on_recovery(self) -> None:
-        """Show the copy, if it is one that was whole: it may be that of another version."""
-        self._will_show |= self._commit.shown is not None
 
     def put(self, rows: Rows) -> None:
         """Add rows."""

@@ -20,9 +20,9 @@ no key comes twice in one put, nor in a put and the ``delete`` before it.
 
 A table may be switched to another of its versions, as a push does. Each version has a sink of its
 own from the same factory, and ``FollowedTable.table_version`` says which. A new version's copy
-begins beside (not current), and takes the place of what readers see at its ``on_end_version``: that
-is the switch. The former version's sink is closed before, or is none any more: see
-:class:`KeepsVersions` for a copy that is prepared while the former one is live.
+begins beside (not current), or is recovered where there was one, and takes the place of what
+readers see at its ``on_end_version``: that is the switch. The former version's sink is closed
+before. See :class:`KeepsVersions` for a copy that is prepared while the former one is live.
 
 What a sink can do beyond the six calls it says by having the method: :class:`Transactional`,
 :class:`TakesBack`, :class:`TakesFiles`, :class:`KeepsVersions`.

@@ -174,6 +174,14 @@ class TableCopy:
                 complete=position is not None,
             )
 
+    def show_again(self) -> None:
+        """Have readers see the copy once it has all that the table has: they see another version's.
+
+        All groups come again before: the table was at another of its versions meanwhile.
+        """
+        with self._keeping.transaction():
+            self._keeping.set(complete=False, replaces=True)
+
     def recover(self) -> None:
         """Go on from the state, and keep it.
 

@@ -132,8 +132,11 @@ class VersionCopies:
         (described,) = self.connection.act("describe_table", name)
         return int(described.get("table_version", 1))
 
-    def open(self, version: int | None = None) -> VersionCopy:
+    def open(self, version: int | None = None, *, is_followed: bool = True) -> VersionCopy:
         """Open the copy of a version, by default of the one that counts.
+
+        Args:
+            is_followed: Whether it counts; else it is to be prepared.
 
         Where the follower was told to seek, the first copy of the one that counts does.
 
@@ -158,6 +161,8 @@ class VersionCopies:
             table, selection, seek, wish.begin if late else "beginning", replaces=bool(seen)
         )
         copy = open_table_copy(opening, source, place)
+        if seen and copy.state.complete and copy.state.floor is None:
+            (copy.show_again if is_followed else copy.begin)()
         self._sought |= version is None
         return VersionCopy(table, feed, place, copy, others)
 

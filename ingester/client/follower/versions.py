@@ -187,7 +187,7 @@ class FollowedVersions:
         if beside.copy is None:
             if not self._is_written(beside.coming):
                 return
-            beside.copy = self._copies.open(version)
+            beside.copy = self._copies.open(version, is_followed=False)
         beside.filled = beside.copy.copy.prepare()
         beside.error = None
         if beside.filled:
