@@ -29,6 +29,8 @@ from tests.push.streaming import Streaming
 from tests.push.world import World, three_regions
 
 OVER_WITHIN_S = 90.0
+SPARK_S = 300.0
+"""Spark takes its time to start, and is started again when it was killed."""
 KILLS = (3, 8)
 """So many processes are killed in one push, at least and at most."""
 
@@ -65,7 +67,7 @@ class Campaign:
         self._pushes = PushStore(self.world.regions[0].store)
         self._streams = {each.name: Streaming(each.daemon.flight) for each in self.world.regions}
         self._readers: list[Reader] = []
-        self._edition = 0
+        self._edition = self._good = 0
         self._starter = Starter(self.world.config_file, self._rng)
 
     def __enter__(self) -> Campaign:
@@ -99,7 +101,7 @@ class Campaign:
             self._stack.callback(session.stop)
             for settings in self.world.config.regions:
                 name = f"{settings.name} by Spark"
-                self._readers.append(Reader(name, by_spark(session, settings), 5.0))
+                self._readers.append(Reader(name, by_spark(session, settings), 15.0))
         for reader in self._readers:
             reader.begin()
 
@@ -109,7 +111,8 @@ class Campaign:
         push_id = f"{'bad' if bad else 'good'}-{self._edition}"
         start_job = self._starter.spark_job if spark else self._starter.job
         running: dict[str, Running] = {}
-        left, deadline = {"job", "leader"}, time.monotonic() + OVER_WITHIN_S + 10 * kills
+        within_s = OVER_WITHIN_S + 10 * kills + (SPARK_S if spark else 0)
+        left, deadline = {"job", "leader"}, time.monotonic() + within_s
         try:
             while not self._is_over(push_id):
                 if time.monotonic() > deadline:
@@ -171,17 +174,17 @@ class Campaign:
             assert set(statuses[1:]) == {Status.ABORTED}, _told(record)
         else:
             assert set(statuses) == {Status.SERVING}, _told(record)
+            self._good = self._edition
         self.report.pushes[record.status.value] += 1
         self.report.records[record.push_id] = record
         self._say(f"{record.push_id}: {record.status.value}, {self.report.kills.total()} kills")
         if not self._readers:
             return
-        good = self._edition - 1 if bad else self._edition
         for region in self.world.regions:
             stream = self._streams[region.name]
             stream.pause()
             stream.pushed(record, region.name)
-            self._compare(region.name, region.daemon.flight, good)
+            self._compare(region.name, region.daemon.flight, self._good)
             stream.go_on()
         self._check()
 
