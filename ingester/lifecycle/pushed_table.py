@@ -28,7 +28,7 @@ from persist.manifest import (
     kept_versions,
 )
 from persist.store import ObjectStore
-from persist.switching import load_current, version_at
+from persist.switching import counts_since, load_current, version_at
 from persist.table import TableDefinition
 
 _TRIES = 20
@@ -77,30 +77,63 @@ def _missing(state: TableState | None, push: PushRecord) -> tuple[Action, ...]:
     return () if wanted is have else (wanted.schema_action(),)
 
 
+def replay_start(since: str) -> int | datetime | None:
+    """Return the version of the manifest, or the time, that a text names; None for ``"start"``.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if since == "start":
+        return None
+    if since.isascii() and since.isdecimal():
+        return int(since)
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(
+            f'replay_since {since!r}: expected "start", a time with its zone as'
+            " 2026-11-26T08:00:00Z, or a version of the manifest"
+        )
+    return moment
+
+
 def replay_version(
-    store: ObjectStore, push: PushRecord, table_version: int, newest: int
+    store: ObjectStore, push: PushRecord, state: TableState, newest: int
 ) -> int | None:
     """Return the version of the manifest after which rows are replayed; None where they are not.
 
     Args:
-        table_version: The one that counts, whose manifest is meant.
+        state: Of the version that counts, whose manifest is meant.
         newest: The version of its manifest that ``"start"`` means.
 
     Raises:
-        RegionFailed: the plan names no time or version that is kept.
+        RegionFailed: the plan names no time or version that is kept, or one at which another
+            version counted.
     """
-    since = push.plan.replay_since
-    if since is None:
+    if push.plan.replay_since is None:
         return None
-    if since == "start":
-        return newest
-    manifest = Manifest(store, push.namespace, push.table, table_version)
-    if since.isdecimal():
-        oldest, head = kept_versions(manifest)
-        if not oldest <= max(int(since), 1) <= head:
-            raise RegionFailed(f"replay_since: of {oldest} to {head}, version {since} is none")
-        return int(since)
+    manifest = Manifest(store, push.namespace, push.table, state.table_version)
     try:
-        return version_at(manifest, datetime.fromisoformat(since))
+        since = _version_of(manifest, replay_start(push.plan.replay_since), newest)
     except (ValueError, MomentNotKept) as exc:
-        raise RegionFailed(f"replay_since: {exc}") from exc
+        raise RegionFailed(str(exc)) from exc
+    began = counts_since(store, (push.namespace, push.table), state, since)
+    if began is not None:
+        raise RegionFailed(
+            f"replay_since {push.plan.replay_since}: version {state.table_version} of the table"
+            f" counts only since version {began} of its manifest; rows can be replayed from then on"
+        )
+    return since
+
+
+def _version_of(manifest: Manifest, start: int | datetime | None, newest: int) -> int:
+    if start is None:
+        return newest
+    if isinstance(start, datetime):
+        return version_at(manifest, start)
+    oldest, head = kept_versions(manifest)
+    if not oldest <= max(start, 1) <= head:
+        raise ValueError(f"replay_since: of {oldest} to {head}, version {start} is none")
+    return start

@@ -95,7 +95,7 @@ class StoreRegion:
             state = ready_table(store, push)
         if newest is None or newest > state.version or state.table_version != before.table_version:
             newest = state.version
-        version.create(state, replay_version(store, push, state.table_version, newest))
+        version.create(state, replay_version(store, push, state, newest))
 
     def definition(self, push: PushRecord) -> TableDefinition:
         """Return the definition of the version, for which the push's files are to be written."""

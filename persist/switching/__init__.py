@@ -5,6 +5,7 @@
     finish_switch(store, …)               do what is left of a switch that somebody has begun
     load_current(store, …)                the newest state of the version that counts
     version_at(manifest, moment)          from where on rows go along that came since a moment
+    counts_since(store, …)                not before that do rows go along
     forbid_switch(store, …, version)      from now on no switch goes there
     clean_up_versions(store, …)           delete those that will not count again
 
@@ -23,6 +24,7 @@ neither the log nor the daemon. Start reading at ``switch``.
 
 from persist.switching.forbidding import forbid_switch as forbid_switch
 from persist.switching.importing import version_at as version_at
+from persist.switching.sealing import counts_since as counts_since
 from persist.switching.switch import finish_switch as finish_switch
 from persist.switching.switch import load_current as load_current
 from persist.switching.switch import roll_back as roll_back

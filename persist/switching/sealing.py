@@ -16,6 +16,7 @@ from persist.manifest import (
     switches,
 )
 from persist.manifest.table_versions import read_gone
+from persist.store import ObjectStore
 from persist.switching.importing import carried_after, check_since, clash
 from persist.switching.move import Move, switcher
 
@@ -58,16 +59,28 @@ def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
             check_since(move.manifest(move.old), state, after)
     except LookupError as exc:
         return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
+    if sealed.since is None:
+        return None
+    began = counts_since(move.store, (move.namespace, move.table), state, sealed.since)
+    if began is None:
+        return None
+    return (
+        f"version {move.old} counts only since its manifest version {began}, and not since"
+        f" {sealed.since}"
+    )
+
+
+def counts_since(
+    store: ObjectStore, table: tuple[str, str], state: TableState, since: int
+) -> int | None:
+    """The version of its manifest at which a version began to count; None if that is not later.
+
+    Rows that came before were pushed, and are not for a switch to take along.
+    """
     began = min((each.into for each in state.imports.values()), default=0)
-    if sealed.since is not None and sealed.since < began and not _is_first(move):
-        return (
-            f"version {move.old} counts only since its manifest version {began}, and not since"
-            f" {sealed.since}"
-        )
-    return None
-
-
-def _is_first(move: Move) -> bool:
-    """Whether the version that is left is the table's first, which began by no import."""
-    done = switches(move.store, move.namespace, move.table)
-    return not done or done[0].switch.previous == move.old
+    if since >= began:
+        return None
+    # The table's first version began by no import.
+    done = switches(store, *table)
+    first = not done or done[0].switch.previous == state.table_version
+    return None if first else began

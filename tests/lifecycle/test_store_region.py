@@ -68,13 +68,14 @@ def test_the_id_of_a_push_that_is_forgotten_makes_nothing_of_that_one_its_own() 
     [
         (None, None),
         ("start", 3),
-        ("2", 2),
-        ("0", 0),
+        ("3", 3),
+        ("2", "replay_since 2: version 2 of the table counts only since version 3 of its manifest"),
+        ("0", "counts only since version 3"),
         ("4", "replay_since: of 1 to 3, version 4 is none"),
-        ("2020-01-01T00:00:00+00:00", 0),
+        ("2020-01-01T00:00:00+00:00", "counts only since version 3"),
         ("2120-01-01T00:00:00+00:00", 3),
-        ("2120-01-01T00:00:00", "replay_since: .* has no time zone"),
-        ("yesterday", "replay_since: Invalid isoformat string: 'yesterday'"),
+        ("2120-01-01T00:00:00", "expected .* a time with its zone"),
+        ("yesterday", "replay_since 'yesterday': expected"),
     ],
 )
 def test_rows_are_replayed_from_the_start_a_time_or_a_version_on(
@@ -88,9 +89,9 @@ def test_rows_are_replayed_from_the_start_a_time_or_a_version_on(
     push = msgspec.structs.replace(record, plan=PushPlan(replay_since=since))
     if isinstance(means, str):
         with pytest.raises(RegionFailed, match=means):
-            replay_version(store, push, 2, state.version)
+            replay_version(store, push, state, state.version)
     else:
-        assert replay_version(store, push, 2, state.version) == means
+        assert replay_version(store, push, state, state.version) == means
 
 
 class HeldStore(MemoryStore):

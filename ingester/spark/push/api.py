@@ -16,6 +16,7 @@ from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.plans import tables_of
 from ingester.lifecycle.push_config import PushConfig, RegionSettings, read_push_config
 from ingester.lifecycle.push_store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
+from ingester.lifecycle.pushed_table import replay_start
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionUnreachable
@@ -23,6 +24,7 @@ from ingester.lifecycle.runner import HookRunner
 from ingester.spark.errors import require_pyspark
 from ingester.spark.push.result import Progress, PushProgress, PushRefused, PushResult
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES
+from persist.manifest.paths import checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +182,13 @@ class _Asked:
     def _check_arguments(self, target_bytes: int) -> None:
         if not PUSH_ID.fullmatch(self.push_id):
             raise PushRefused(f"push_id {self.push_id!r} does not match {PUSH_ID.pattern}")
+        try:
+            for name, what in zip(self.table, ("namespace", "table"), strict=True):
+                checked_name(name, what)
+            if self.plan.replay_since is not None:
+                replay_start(self.plan.replay_since)
+        except ValueError as exc:
+            raise PushRefused(str(exc)) from exc
         if target_bytes < 1:
             raise PushRefused(f"target_file_bytes {target_bytes}: at least 1")
         if not hasattr(self.frame, "_jdf"):
