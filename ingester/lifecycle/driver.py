@@ -133,12 +133,12 @@ class PushDriver:
         Raises:
             Deposed, StoreError: see :class:`ingester.lifecycle.push_store.HeldPush`.
         """
-        if now >= self._ask_at:
+        if now >= self._ask_at or self._ask_at - now > self._pace.retry:
             self._ask_at = now + self._pace.retry
             self._take_requests(now)
         self._keep(advanced(self.record, self._rules, now), now)
         jobs = []
-        for at, task in self._startable():
+        for at, task in self._startable(now):
             if at > now:
                 continue
             if isinstance(task, ActionTask) and not self._may(task, now):
@@ -149,7 +149,7 @@ class PushDriver:
 
     def next_at(self, now: datetime) -> datetime:
         """Return when :meth:`ready` has something to do again, if no result comes before."""
-        times = [at for at, _ in self._startable() if at > now]
+        times = [at for at, _ in self._startable(now) if at > now]
         return min([*times, self._ask_at])
 
     def do(self, job: Job) -> Answer | Result:
@@ -201,12 +201,24 @@ class PushDriver:
             self.took(job, result, clock())
         return self.record
 
-    def _startable(self) -> Iterator[Due]:
+    def _startable(self, now: datetime) -> Iterator[Due]:
         asked = {task.region for task in self._under_way if isinstance(task, ActionTask)}
         for at, task in list(due(self.record, self._rules)):
             if task in self._under_way or task.region in asked:
                 continue
-            yield Due(max(at, self._not_before.get(task, at)), task)
+            yield Due(self._due_at(at, task, now), task)
+
+    def _due_at(self, at: datetime, task: Task, now: datetime) -> datetime:
+        """When a task is due by this clock.
+
+        What is further ahead than any pause was told by another clock, or before this one was set
+        back: it is due now.
+        """
+        at = max(at, self._not_before.get(task, at))
+        pause = max(self._pace)
+        if isinstance(task, HookTask):
+            pause = max(pause, self._rules.patience.interval)
+        return at if at - now <= pause else now
 
     def _may(self, task: ActionTask, now: datetime) -> bool:
         """Keep what has to be known before a region is asked to change something."""

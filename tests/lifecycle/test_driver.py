@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from ingester.lifecycle.driver import Pace, PushDriver, utc_now
@@ -135,3 +136,24 @@ def test_a_push_through_a_region_that_nobody_knows_is_refused(
     del world.regions["c"]
     with pytest.raises(ValueError, match="push p1: no region c is known"):
         a_driver(world, store)
+
+
+def test_a_leader_whose_clock_is_behind_waits_for_nothing(world: World, store: ObjectStore) -> None:
+    """The push was begun, and ended, by clocks that are an hour ahead: nobody waits an hour."""
+    ahead = utc_now() + timedelta(hours=1)
+    pushes = PushStore(store, ONCE)
+    pushes.begin(new_push("p1", ("shop", "visits"), in_order(), {}, ahead), "one", ahead)
+    assert a_driver(world, store).run(soon_over()).status is Status.SERVING
+    pushes.request("p1", "rollback", "wrong rows", ahead)
+    there = pushes.take_over("p1", "two", ahead)
+    there.save(msgspec.structs.replace(there.record, since=ahead), ahead)
+    assert a_driver(world, store).run(soon_over()).status is Status.ROLLED_BACK
+
+
+def soon_over() -> threading.Event:
+    """Return an event that is set after some time, so that a push which hangs ends its test."""
+    stop = threading.Event()
+    timer = threading.Timer(20, stop.set)
+    timer.daemon = True
+    timer.start()
+    return stop
