@@ -176,7 +176,7 @@ def lead_held(
     regions = place.regions() if regions is None else regions
     with (
         heartbeats(place.store, held.record.push_id, place.controller, place.heartbeat),
-        published(held.record, regions, place.controller) as publish,
+        published(held.record, regions, place.controller, place.store) as publish,
     ):
         driver = PushDriver(held, regions, place.panel, place.rules, place.pace)
 

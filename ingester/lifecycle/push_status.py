@@ -38,7 +38,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptIn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the push is kept: the first region, and the URL of its store without secrets."""
+    """Where the push is kept: a region, be it one of the push's or not, and its store's URL."""
 
     region: str
     url: str

@@ -27,15 +27,19 @@ from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import Region, RegionUnreachable
 from ingester.lifecycle.store_region import StoreRegion
+from persist.store import ObjectStore
 
 _LAST_S = 3.0
 """A publisher that is closed tells the last record to whoever can be reached within this time."""
 
 
 @contextmanager
-def published(record: PushRecord, regions: Mapping[str, Region], controller: str) -> Iterator[Hear]:
+def published(
+    record: PushRecord, regions: Mapping[str, Region], controller: str, kept: ObjectStore
+) -> Iterator[Hear]:
     """Give a function that takes each record of a push and has its regions' daemons told.
 
+    The push is kept in ``kept``, the store of one of ``regions``, be it one of the push's or not.
     Regions that are no stores are told nothing. When the block ends in an error, another controller
     may lead the push, so that nothing more is told of it.
     """
@@ -44,14 +48,20 @@ def published(record: PushRecord, regions: Mapping[str, Region], controller: str
     if not stores:
         yield lambda record: None
         return
-    kept_in = KeptIn(region=stores[0].name, url=stores[0].store.url)
-    publisher = StatusPublisher(stores, controller, kept_in)
+    publisher = StatusPublisher(stores, controller, _kept_in(kept, regions))
     try:
         yield publisher.hear
     except BaseException:
         publisher.close(last=False)
         raise
     publisher.close()
+
+
+def _kept_in(kept: ObjectStore, regions: Mapping[str, Region]) -> KeptIn:
+    for name, region in regions.items():
+        if isinstance(region, StoreRegion) and region.home.store.url == kept.url:
+            return KeptIn(region=name, url=kept.url)
+    return KeptIn(region="", url=kept.url)
 
 
 class StatusPublisher:

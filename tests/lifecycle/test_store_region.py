@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ingester.lifecycle.orders import Order
 from ingester.lifecycle.push_status import KeptIn, PushStatus, decode_push_status, status_path
 from ingester.lifecycle.pushed_table import replay_version
-from ingester.lifecycle.record import PushPlan
+from ingester.lifecycle.record import PushPlan, new_push
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
@@ -44,6 +45,16 @@ def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_pat
         told = decode_push_status(region.home.store.get(status_path("p2")))
         assert (told.status, told.kept_in.region) == ("SERVING", "a")
         assert list_tables(region.home.store) == [TABLE]
+
+
+def test_a_push_through_some_regions_says_in_which_store_it_is_kept(tmp_path: Path) -> None:
+    realm = in_folders(tmp_path, "ab")
+    order, now = Order(("b",), "in_order"), realm.now
+    held = realm.pushes.begin(new_push("p1", TABLE, order, {}, now), "c1", now)
+    realm.pushes.request("p1", "abort", "no rows", now)
+    assert realm.lead(held).status is Status.ABORTED
+    told = decode_push_status(realm.regions["b"].home.store.get(status_path("p1")))
+    assert (told.kept_in.region, told.kept_in.url) == ("a", realm.first.url)
 
 
 def test_the_id_of_a_push_that_is_forgotten_makes_nothing_of_that_one_its_own() -> None:
