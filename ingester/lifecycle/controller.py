@@ -185,7 +185,12 @@ class Controller:
         )
         with self._lock:
             self._led[push_id] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # there can be no more threads now
+            with self._lock:
+                self._led.pop(push_id, None)
+            raise
 
     def _leads(self, folder: PushFolder) -> None:
         told = PushLog(self._place.controller)
