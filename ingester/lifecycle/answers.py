@@ -6,9 +6,14 @@ method may give stands in :mod:`ingester.lifecycle.methods`.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 import msgspec
+
+LONGEST = 1000
+"""A reason is cut to so many characters: each record of its push has it, and the daemons' page."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Decision(Enum):
@@ -29,6 +34,21 @@ class Answer(msgspec.Struct, frozen=True):
 
     decision: Decision
     reason: str = ""
+
+
+def readable(said: object) -> str:
+    """Return a reason or an error as text that can be kept, and shown in a terminal; None is none.
+
+    What is no Unicode, and control characters but ends of lines, are shown by their numbers.
+    """
+    try:
+        text = "" if said is None else str(said)
+    except Exception:
+        text = f"a {type(said).__name__} that cannot be shown"
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST - 1]}…"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 PROCEED = Answer(Decision.PROCEED)

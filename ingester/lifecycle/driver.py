@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ingester.lifecycle.answers import Answer
+from ingester.lifecycle.answers import Answer, readable
 from ingester.lifecycle.asking import HookName
 from ingester.lifecycle.contexts import Comparison, HookContext
 from ingester.lifecycle.outcomes import region_answered
@@ -180,11 +180,16 @@ class PushDriver:
 
         Raises:
             Deposed, StoreError: see :class:`ingester.lifecycle.push_store.HeldPush`.
+            Exception: a task has failed as none may: it would never be done again here.
         """
-        results: queue.SimpleQueue[tuple[Job, Answer | Result]] = queue.SimpleQueue()
+        results: queue.SimpleQueue[tuple[Job, Answer | Result | BaseException]]
+        results = queue.SimpleQueue()
 
         def work(job: Job) -> None:
-            results.put((job, self.do(job)))
+            try:
+                results.put((job, self.do(job)))
+            except BaseException as exc:
+                results.put((job, exc))
 
         while not stop.is_set():
             jobs = self.ready(clock())
@@ -198,6 +203,8 @@ class PushDriver:
                 job, result = results.get(timeout=pause_s or 0.001)
             except queue.Empty:
                 continue
+            if isinstance(result, BaseException):
+                raise result
             self.took(job, result, clock())
         return self.record
 
@@ -299,9 +306,9 @@ def _result_of(call: Callable[[], object]) -> Result:
     try:
         return Done(call())
     except RegionFailed as exc:
-        return Failed(str(exc) or "RegionFailed")
+        return Failed(readable(exc) or "RegionFailed")
     except RegionUnreachable as exc:
-        return Unreachable(str(exc) or "it does not answer")
+        return Unreachable(readable(exc) or "it does not answer")
     except Exception as exc:
         # Whether it was done is unknown, which is what unreachable means.
-        return Unreachable(f"{type(exc).__name__}: {exc}")
+        return Unreachable(f"{type(exc).__name__}: {readable(exc)}")

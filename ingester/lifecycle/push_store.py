@@ -23,6 +23,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from ingester.lifecycle.answers import readable
 from ingester.lifecycle.record import PushRecord
 from persist.store import AlreadyExists, NotFound, ObjectStore, StoreError, StoreRetry, retry
 
@@ -174,7 +175,7 @@ class PushStore:
             PushNotFound: there is none of that id.
         """
         self.newest(push_id)
-        wish = Request(kind=kind, reason=reason, at=now, token=uuid.uuid4().hex)
+        wish = Request(kind=kind, reason=readable(reason), at=now, token=uuid.uuid4().hex)
         folder = f"{_folder(push_id)}requests/"
         number = len(self.requests(push_id)) + 1
         while True:

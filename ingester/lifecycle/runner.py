@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ingester.lifecycle.answers import PROCEED, Answer, Decision
+from ingester.lifecycle.answers import PROCEED, Answer, Decision, readable
 from ingester.lifecycle.asking import HookName
 from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.counts import HookCounts, HookTally, Outcome
@@ -88,7 +88,9 @@ class HookRunner:
         outcome, error = _judged(method, said)
         self._tally.add(hook, method.name, outcome, running - began, ended - running)
         if error is None:
-            return said if isinstance(said, Answer) else PROCEED
+            if not isinstance(said, Answer):
+                return PROCEED
+            return Answer(said.decision, readable(said.reason))
         counts_as = self._counts_as(method)
         if self._tell is not None:
             about = (context.push.push_id, context.region, outcome, error, counts_as)
@@ -166,12 +168,22 @@ def _judged(method: Method, said: object) -> tuple[Outcome, str | None]:
     if isinstance(said, _TimedOut):
         return "timed_out", str(said)
     if isinstance(said, BaseException):
-        return "failed", f"{type(said).__name__}: {said}"
+        return "failed", f"{type(said).__name__}: {readable(said)}"
     if not method.answers and said is None:
         return "proceed", None
     if not isinstance(said, Answer):
-        return "failed", f"{method.name} has returned {said!r}, which is no Answer"
-    if said.decision in method.answers or said.decision is Decision.PROCEED:
-        return said.decision.value, None
+        return "failed", f"{method.name} has returned {_shown(said)}, which is no Answer"
+    decision: object = said.decision  # an answer holds whatever it was made with
+    if not isinstance(decision, Decision):
+        return "failed", f"{method.name} has answered {_shown(decision)}, which is no Decision"
+    if decision in method.answers or decision is Decision.PROCEED:
+        return decision.value, None
     allowed = ", ".join(sorted(each.value for each in method.answers)) or "nothing"
-    return "failed", f"{method.name} may answer {allowed}, and has answered {said.decision.value}"
+    return "failed", f"{method.name} may answer {allowed}, and has answered {decision.value}"
+
+
+def _shown(said: object) -> str:
+    try:
+        return readable(repr(said))
+    except Exception:
+        return f"a {type(said).__name__}"

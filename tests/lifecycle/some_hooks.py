@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,6 +75,36 @@ class SaysWhatItMayNot(LifecycleHooks):
 
     def post_version_swap(self, context: HookContext) -> Any:
         return True
+
+
+class SaysNonsense(LifecycleHooks):
+    """One whose answers, errors and reasons are not what they should be."""
+
+    def pre_version_swap(self, context: HookContext) -> Any:
+        answers: dict[str, Callable[[], Any]] = {
+            "text": lambda: Answer("abort", "x"),  # type: ignore[arg-type]
+            "number": lambda: abort(17),  # type: ignore[arg-type]
+            "nothing": lambda: wait(None),  # type: ignore[arg-type]
+            "error": lambda: 1 / 0,
+            "unshown": Unshown,
+            "raised": lambda: UnshownError(),
+            "no_unicode": lambda: abort("file \udc80 \x1b[31m is bad"),
+            "long": lambda: abort("x" * 2000),
+        }
+        return answers[context.push.table]()
+
+
+class Unshown:
+    """Something that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class UnshownError(Unshown, Exception):
+    """An error that cannot be shown."""
 
 
 class Meets(LifecycleHooks):

@@ -9,9 +9,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from ingester.lifecycle.answers import Answer
+from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.driver import Pace, PushDriver, utc_now
 from ingester.lifecycle.push_store import Deposed, PushStore
 from ingester.lifecycle.record import PushRecord, new_push
+from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.tasks import Rules
 from persist.store import ObjectStore
@@ -136,6 +139,38 @@ def test_a_push_through_a_region_that_nobody_knows_is_refused(
     del world.regions["c"]
     with pytest.raises(ValueError, match="push p1: no region c is known"):
         a_driver(world, store)
+
+
+class Unfit(SimRegion):
+    """A region that refuses for a reason that is no Unicode."""
+
+    def written(self, push: PushRecord) -> bool:
+        raise RegionFailed("file \udc80 is gone")
+
+
+def test_a_reason_that_is_no_unicode_is_kept_readable(world: World, store: ObjectStore) -> None:
+    world.regions["a"] = Unfit(world, "a")
+    record = a_driver(world, store).run(soon_over())
+    assert record.over
+    assert record.region("a").reason == r"written: file \udc80 is gone"
+
+
+class UnfitPanel(ScriptedPanel):
+    """Hooks that raise, which no panel may."""
+
+    def call(self, hook: str, context: HookContext) -> Answer:
+        raise ZeroDivisionError("oh")
+
+
+def test_a_fault_where_none_may_be_ends_the_leader_and_not_its_thread_alone(
+    world: World, store: ObjectStore
+) -> None:
+    now = utc_now()
+    push = new_push("p1", ("shop", "visits"), in_order(), {}, now)
+    held = PushStore(store, ONCE).begin(push, "one", now)
+    driver = PushDriver(held, world.regions, UnfitPanel(), Rules(), SOON)
+    with pytest.raises(ZeroDivisionError):
+        driver.run(soon_over())
 
 
 def test_a_leader_whose_clock_is_behind_waits_for_nothing(world: World, store: ObjectStore) -> None:

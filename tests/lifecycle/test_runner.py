@@ -51,6 +51,25 @@ def about(table: str, method: str = "pre_version_swap") -> HookContext:
     return msgspec.structs.replace(context, push=msgspec.structs.replace(context.push, table=table))
 
 
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("text", "failed: pre_version_swap has answered 'abort', which is no Decision"),
+        ("number", "17"),
+        ("nothing", ""),
+        ("error", "failed: ZeroDivisionError: division by zero"),
+        ("unshown", "failed: pre_version_swap has returned a Unshown, which is no Answer"),
+        ("raised", "failed: UnshownError: a UnshownError that cannot be shown"),
+        ("no_unicode", r"file \udc80 \x1b[31m is bad"),
+        ("long", "x" * 999 + "…"),
+    ],
+)
+def test_whatever_a_hook_says_becomes_an_answer_that_can_be_kept(table: str, reason: str) -> None:
+    answer = a_runner("SaysNonsense").call(f"{HERE}:SaysNonsense", about(table))
+    assert answer.reason == reason
+    assert answer.decision is (Decision.WAIT if table == "nothing" else Decision.ABORT)
+
+
 def test_a_hook_gets_the_configuration_of_its_table_and_lives_for_one_call() -> None:
     runner = a_runner(
         "Gate", config={"gate.open": "no"}, tables={"shop/visits": {"gate.open": "yes"}}
