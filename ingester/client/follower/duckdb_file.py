@@ -124,6 +124,7 @@ class DuckDBFile:
         while True:
             try:
                 with _translated(self.path):
+                    self._make(connection)
                     connection.execute(f"ATTACH '{path}' AS {CATALOG} (TYPE duckdb)")
                     connection.execute(f"USE {CATALOG}")
             except Unavailable as exc:
@@ -140,6 +141,29 @@ class DuckDBFile:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         if told:
             self.waited_s += time.monotonic() - began
+
+    def _make(self, connection: DuckDBPyConnection) -> None:
+        """Make the file where there is none, under another name until it is whole.
+
+        DuckDB writes a new file in steps: a reader may meet each of them, and a kill leave it so.
+        """
+        if self.path.exists():
+            return
+        new = self.path.with_name(f"{self.path.name}.new")
+        quoted = str(new).replace("'", "''")
+        attach = f"ATTACH '{quoted}' AS {CATALOG} (TYPE duckdb)"
+        try:
+            connection.execute(attach)
+        except _duckdb().Error as exc:
+            if "set lock on file" in str(exc) or not new.exists():
+                raise
+            new.unlink(missing_ok=True)  # what a killed process has left
+            connection.execute(attach)
+        connection.execute(f"DETACH {CATALOG}")
+        # Another process was faster; or there are no links here, and the file is made in its place.
+        with contextlib.suppress(OSError):
+            os.link(new, self.path)
+        new.unlink(missing_ok=True)
 
     def _detach(self) -> None:
         if not self._attached or self._connection is None:

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from ingester.client.errors import InvalidRequest, Unavailable
+from ingester.client.follower import open_copy
 from ingester.client.follower.duckdb_file import DuckDBFile
 from tests.crash.worlds import mount, no_small_disk
 
@@ -224,3 +225,30 @@ def test_a_full_disk_keeps_what_was_committed_and_is_gone_on_from(small_disk: Pa
     with file.transaction() as connection:
         assert connection.execute("SELECT count(*) FROM random").fetchall() == [(found + 1,)]
     file.close()
+
+
+def test_a_new_file_is_there_whole_or_not_at_all_for_readers_and_after_a_kill(path: Path) -> None:
+    made(path).close()
+    whole = path.read_bytes()
+    new = path.with_name(f"{path.name}.new")
+    sizes: set[int] = set()
+
+    def look(done: threading.Event) -> None:
+        while not done.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                sizes.add(path.stat().st_size)
+
+    for length in (0, 4096, 12288):
+        path.unlink()
+        new.write_bytes(whole[:length])  # as a process leaves it that is killed in the middle
+        done = threading.Event()
+        looker = threading.Thread(target=look, args=(done,))
+        looker.start()
+        made(path).close()
+        done.set()
+        looker.join()
+        assert [other.name for other in path.parent.iterdir()] == [path.name]
+        with open_copy(path) as reader:
+            assert reader.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+    assert sizes
+    assert min(sizes) >= 12288, "the three headers"
