@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
 
+from ingester.lifecycle.driver import Pace
+from ingester.lifecycle.leading import Leadership
+from ingester.lifecycle.push_config import PushConfig, RegionSettings
+from ingester.lifecycle.status import Status
 from ingester.spark.errors import WriteRefused
 from ingester.spark.push.__main__ import main
 from ingester.spark.push.data_list import DataList, decide, read_data_list
 from ingester.spark.push.job import reason_of
 from ingester.spark.push.keys import each_key_once
 from ingester.spark.push.places import Place, Places
-from ingester.spark.push.task import WriteTask
+from ingester.spark.push.result import PushFailed
+from ingester.spark.push.run import PushRun
+from ingester.spark.push.task import WriteTask, WrittenFile
+from ingester.spark.push.watch import led
 from persist.partitioning import PartitionSpec
 from persist.store import StoreError, StoreRetry, open_store
 from persist.table import TableDefinition
+from tests.drivers.pushing import write_rows
+from tests.lifecycle.realm import in_folders, some_rows
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BEGAN = "2026-11-26T08:00:00+00:00"
 ONCE = StoreRetry(first_s=0.001, cap_s=0.001, attempts=2)
 ROWS = pa.record_batch({"k": pa.array(range(100))})
 DEFINITION = TableDefinition(ROWS.schema, PartitionSpec(), ("k",))
@@ -63,6 +78,41 @@ def test_of_two_drivers_that_have_written_the_first_to_say_so_has(tmp_path: Path
     assert first.written[:2] == (100, 1)
     assert first.complete_in("b")
     assert not first.complete_in("c")
+
+
+def test_a_push_whose_files_are_gone_before_they_are_listed_is_given_up(tmp_path: Path) -> None:
+    realm = in_folders(tmp_path, "ab")
+    held = realm.begin(some_rows(0, 10))
+    record = realm.step(
+        held,
+        lambda record: None,
+        lambda record: all(each.table_version for each in record.regions),
+    )
+    regions = list(realm.regions.values())
+    files = write_rows(regions, record, some_rows(0, 10))
+    definition = regions[0].definition(record)
+    taken = dict.fromkeys("ab", BEGAN)
+    listed = tuple(WrittenFile(file.listed(definition, BEGAN), taken) for file in files)
+    decide(realm.first, "p1", DataList(rows=10, places=dict.fromkeys("ab", "v2"), files=listed))
+    for region in regions:
+        place = region.place(record)
+        place.store.delete(f"{place.root}/{files[0].path}")
+    leadership = Leadership(
+        store=realm.first,
+        controller="c2",
+        regions=lambda: realm.regions,
+        panel=realm.panel,
+        rules=realm.rules,
+        pace=Pace(timedelta(seconds=0.1), timedelta(seconds=0.1)),
+    )
+    config = PushConfig(
+        tuple(RegionSettings(name=name, url=f"file://{tmp_path / name}") for name in "ab")
+    )
+    job = PushRun(cast("DataFrame", None), config, realm.first, 1 << 20)
+    taken_over = realm.pushes.take_over("p1", "c2", realm.now)
+    with led(leadership, taken_over) as watch, pytest.raises(PushFailed, match="is missing"):
+        job.see_through(watch)
+    assert watch.record.status is Status.ABORTED
 
 
 def test_a_key_that_stands_twice_is_found_wherever_batches_end() -> None:

@@ -30,6 +30,9 @@ from ingester.spark.push.places import Place
 from persist.store import StoreError
 from persist.table import TableDefinition
 
+Refusal = RegionFailed | RegionUnreachable
+"""Why a region did not take the data: for good, or this time."""
+
 
 class Targets(NamedTuple):
     """Where the files of a push go.
@@ -82,13 +85,13 @@ def regions_there(record: PushRecord) -> list[str]:
 
 def commit_everywhere(
     regions: Mapping[str, StoreRegion], record: PushRecord, data: DataList
-) -> dict[str, str]:
+) -> dict[str, Refusal | None]:
     """Commit the data in each region that has all of its files.
 
     Where no region has all of them, as each was away for a while, one is completed first.
 
     Returns:
-        What was wrong in each region that was asked; empty where it has the data now.
+        What was wrong in each region that was asked; None where it has the data now.
     """
     there = regions_there(record)
     whole = [name for name in there if data.complete_in(name)]
@@ -101,12 +104,12 @@ def commit_everywhere(
             return {whole[0]: why}
     files = [PushedFile.of(file.add) for file in data.files]
 
-    def commit(name: str) -> str:
+    def commit(name: str) -> Refusal | None:
         try:
             regions[name].commit_data(record, files)
         except (RegionUnreachable, RegionFailed) as exc:
-            return str(exc)
-        return ""
+            return exc
+        return None
 
     with ThreadPoolExecutor(len(whole), thread_name_prefix="push-commit") as pool:
         return dict(zip(whole, pool.map(commit, whole), strict=True))
@@ -114,7 +117,7 @@ def commit_everywhere(
 
 def _complete(
     regions: Mapping[str, StoreRegion], record: PushRecord, data: DataList, name: str
-) -> str | None:
+) -> Refusal | None:
     """Put into a region what it lacks, and return why that could not be done."""
     try:
         target = regions[name].place(record)
@@ -127,6 +130,8 @@ def _complete(
                 files: Sequence[PushedFile] = [PushedFile.of(file.add) for file in taken]
                 while not copy_missing(source, target, files, files_there(*target)):
                     pass
-    except (RegionUnreachable, RegionFailed, StoreError) as exc:
-        return str(exc)
+    except (RegionUnreachable, RegionFailed) as exc:
+        return exc
+    except StoreError as exc:
+        return RegionUnreachable(str(exc))
     return None

@@ -148,7 +148,11 @@ class PushRun:
 
     def _commit(self, record: PushRecord, data: DataList) -> None:
         outcomes = commit_everywhere(self._regions, record, data)
-        self._committed = "" in outcomes.values()
+        self._committed = None in outcomes.values()
+        refused = [(n, why) for n, why in outcomes.items() if isinstance(why, RegionFailed)]
+        if refused and len(refused) == len(outcomes):
+            name, why = refused[0]
+            self._give_up(record, f"region {name} does not take the data: {why}")
         self._commit_at = time.monotonic() + COMMIT_AGAIN_S
 
     def _give_up(self, record: PushRecord, reason: str) -> None:
