@@ -189,7 +189,9 @@ class PushStore:
     def requests(self, push_id: str) -> list[Request]:
         """Return all that was asked for the push, oldest first."""
         folder = f"{_folder(push_id)}requests/"
-        return [self._read(_path(folder, number), _request) for number in self._numbers(folder)]
+        # A listing may pass by one that is created while it goes on, and have the next one.
+        there = [n for place, n in enumerate(self._numbers(folder), 1) if n == place]
+        return [self._read(_path(folder, number), _request) for number in there]
 
     def keep(self, number: int, controller: str, record: PushRecord, now: datetime) -> Saved:
         """Create the object of that number.

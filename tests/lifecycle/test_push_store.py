@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 
@@ -14,7 +16,8 @@ from ingester.lifecycle.push_store import (
     PushStore,
 )
 from ingester.lifecycle.record import PushRecord, decode, encode, new_push, noted
-from persist.store import ObjectStore, StoreUnavailable
+from persist.store import ObjectInfo, ObjectStore, StoreUnavailable
+from tests.drivers.memory_store import MemoryStore
 from tests.lifecycle.world import BEGAN, ONCE
 from tests.persist.manifest.stores import FaultyStore
 
@@ -97,6 +100,31 @@ def test_requests_are_kept_in_their_order(store: ObjectStore) -> None:
     assert [r.kind for r in held.requests()] == ["rollback"]
     with pytest.raises(PushNotFound, match="no push 'p2'"):
         pushes.request("p2", "abort", "?", BEGAN)
+
+
+class PassingBy(MemoryStore):
+    """A store whose listing passes by an object that is created while it goes on."""
+
+    passed_by = ""
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        found = super().list(prefix, start_after)
+        return (info for info in found if info.path != self.passed_by)
+
+
+def test_a_request_that_a_listing_passes_by_is_heard_and_none_twice() -> None:
+    store = PassingBy()
+    pushes = PushStore(store, ONCE)
+    held = pushes.begin(a_push(), "one", BEGAN)
+    pushes.request("p1", "abort", "first", BEGAN)
+    pushes.request("p1", "rollback", "second", BEGAN)
+    heard = []
+    for store.passed_by in (f"_pushes/p1/requests/{1:020d}", ""):
+        there = held.requests()
+        heard += [each.reason for each in there]
+        taken = msgspec.structs.replace(held.record, requests=held.record.requests + len(there))
+        held.save(taken, BEGAN)
+    assert heard == ["first", "second"]
 
 
 def test_all_pushes_are_listed_each_once(store: ObjectStore) -> None:
