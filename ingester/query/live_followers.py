@@ -87,7 +87,11 @@ class LiveFollowers:
         if said is None:
             yield
             return
-        caller = self._callers.setdefault(table, {}).setdefault(said.name, _Caller())
+        callers = self._callers.setdefault(table, {})
+        if said.name not in callers:
+            # Nobody may ever ask for the list, and a follower that begins anew has another name.
+            self._forget(callers)
+        caller = callers.setdefault(said.name, _Caller())
         caller.said, caller.called_at, caller.has_gone = said, self._now(), has_gone
         try:
             yield
@@ -123,8 +127,7 @@ class LiveFollowers:
         """The followers of a table, by name, once all who are there can have called."""
         await trio.sleep(max(0.0, self._begin() + SETTLE_S - self._now()))
         now, callers = self._now(), self._callers.get(table, {})
-        for name in [n for n, each in callers.items() if now - _seen(each, now) > FORGOTTEN_S]:
-            del callers[name]
+        self._forget(callers)
         return [
             FollowerStatus(
                 name,
@@ -134,6 +137,11 @@ class LiveFollowers:
             )
             for name, each in sorted(callers.items())
         ]
+
+    def _forget(self, callers: dict[str, _Caller]) -> None:
+        now = self._now()
+        for name in [n for n, each in callers.items() if now - _seen(each, now) > FORGOTTEN_S]:
+            del callers[name]
 
     def _begin(self) -> float:
         """When the first call came."""

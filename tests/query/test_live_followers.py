@@ -50,6 +50,16 @@ async def _some_follow() -> None:
     assert await registry.listed(("n", "other")) == []
 
 
+def test_those_who_are_gone_are_forgotten_also_where_nobody_asks() -> None:
+    now = 0.0
+    registry = LiveFollowers(lambda: now)
+    for number in range(1000):
+        now += FORGOTTEN_S / 10
+        with registry.calling(KEY, named(f"anew-{number}"), lambda: False):
+            pass
+    assert len(registry._callers[KEY]) == 11
+
+
 def test_the_list_waits_until_those_who_are_there_have_called() -> None:
     trio.run(_one_is_late, clock=MockClock(autojump_threshold=0))
 
