@@ -4,13 +4,15 @@
     region.definition(push) ─▶ files below region.place(push) ─▶ region.commit_data(push, files)
 
 Law of this file: what is there is told by the store alone, so each call may come again, from
-whichever process. It fails for good only where it has changed nothing. One call does not go on for
-minutes: long work is done in slices, and asked for again.
+whichever process. It fails for good only where it has changed nothing; a version whose data is not
+what it should be, or whose swap was refused, is given up. One call does not go on for minutes: long
+work is done in slices, and asked for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ingester.lifecycle.contexts import Comparison
@@ -25,10 +27,10 @@ from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_data import RegionData
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.region_switch import forbid, go_back, swap, version_before
-from ingester.lifecycle.regions import Created, RegionUnreachable
+from ingester.lifecycle.regions import Created, RegionFailed, RegionUnreachable
 from ingester.lifecycle.version_statistics import statistics_of
-from persist.manifest import Manifest, TableNotFound, TableState
-from persist.store import ObjectStore
+from persist.manifest import Manifest, ManifestError, TableNotFound, TableState, may_count
+from persist.store import ObjectStore, StoreError
 from persist.table import TableDefinition
 
 
@@ -124,8 +126,7 @@ class StoreRegion:
 
         Where it is not, but in another region of the push, it is copied from there.
         """
-        with self.home.reached() as store:
-            version = self._version(store, push)
+        with self.home.reached() as store, self._or_given_up(store, push) as version:
             data = self._data.setdefault(push.push_id, RegionData(version, self.slice_s))
             state = version.made()
             rows = version.rows(state)
@@ -188,8 +189,8 @@ class StoreRegion:
 
     def swap(self, push: PushRecord) -> int | None:
         """Make the push's version the current one, and return which one was so before."""
-        with self.home.reached() as store:
-            return swap(self._version(store, push))
+        with self.home.reached() as store, self._or_given_up(store, push) as version:
+            return swap(version)
 
     def roll_back(self, push: PushRecord) -> bool:
         """Make the version current that was so before the push's swap; see ``Region``."""
@@ -202,6 +203,22 @@ class StoreRegion:
         with self.home.reached() as store:
             version = self._version(store, push)
             return version.is_anothers() or not forbid(version)
+
+    @contextmanager
+    def _or_given_up(self, store: ObjectStore, push: PushRecord) -> Iterator[PushedVersion]:
+        """Give the push's version, and give it up where the block fails for good.
+
+        Nobody asks the region for anything any more then: its files would stay for ever.
+        """
+        version = self._version(store, push)
+        try:
+            yield version
+        except RegionFailed:
+            of = store, version.namespace, version.table, version.number
+            with suppress(StoreError, ManifestError):
+                if may_count(*of) and not version.is_anothers():
+                    forbid(version)
+            raise
 
     def _version(self, store: ObjectStore, push: PushRecord) -> PushedVersion:
         return PushedVersion.claimed(store, push, self.name)

@@ -105,6 +105,9 @@ def test_a_damaged_file_fails_its_region_before_anything_is_live(
     assert (record.status, record.region("b").status) == (Status.FAILED, Status.FAILED)
     assert re.search(says, record.region("b").reason)
     assert realm.states() == [(1, 0), (1, 0)]
+    for region in realm.regions.values():
+        kept = [each.version for each in list_versions(region.home.store, *TABLE) if each.kept]
+        assert kept == [1], "what is not live is given up, also where the push has failed"
 
 
 def test_data_comes_from_a_region_that_has_it_whole(tmp_path: Path) -> None:
