@@ -30,6 +30,8 @@ log = structlog.get_logger()
 
 LOOK_EVERY = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(minutes=10)
+PRUNE_FOR_S = 5.0
+"""So long one look deletes; a region that hangs must not keep pushes from being seen."""
 END_WITHIN_S = 10.0
 """The time for those who lead to come to an end, once they are told to."""
 _ONCE = StoreRetry(first_s=0.1, cap_s=0.1, attempts=1)
@@ -224,7 +226,10 @@ class Controller:
             return
         self._pruned_at = now
         store = self._place.store
-        pruned = prune(store, folders, self._keeping.retain, store.now(), self._keeping.forget)
+        keep = self._keeping
+        pruned = prune(store, folders, keep.retain, store.now(), keep.forget, PRUNE_FOR_S)
+        if pruned.more:
+            self._pruned_at = None
         self._count("pruned", len(pruned.pushes))
         if pruned.pushes or pruned.records:
             log.info("pushes pruned", pushes=pruned.pushes, old_records=pruned.records)

@@ -11,6 +11,8 @@ Times are those of the store. A push that is deleted is forgotten: its id may be
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -30,6 +32,8 @@ class Pruned(NamedTuple):
 
     records: int
     pushes: list[str]
+    more: bool = False
+    """Whether there was no time for some."""
 
 
 def prune(
@@ -38,19 +42,24 @@ def prune(
     retain: timedelta,
     now: datetime,
     forget: Callable[[str], None] | None = None,
+    for_s: float = math.inf,
 ) -> Pruned:
     """Delete what is old of the pushes that have ended.
 
     Args:
         now: is the store's.
         forget: is called before a whole push is deleted, with its id.
+        for_s: after so long nothing more is begun; the first one is, always.
 
     Raises:
         StoreError: the rest is deleted another time.
     """
     pushes = PushStore(store)
-    records, gone = 0, []
+    records, gone = 0, list[str]()
+    until = time.monotonic() + for_s
     for folder in folders:
+        if (records or gone) and time.monotonic() >= until:
+            return Pruned(records, gone, more=True)
         age = now - folder.record_at if folder.record_at is not None else None
         if age is not None and age < OLD_RECORDS_AFTER:
             continue

@@ -161,3 +161,15 @@ def test_one_listing_tells_who_is_led_and_is_no_list_of_tables(clocked: ClockedS
     for push_id in ("a", "new"):
         assert found[push_id].abandoned(clocked.now(), heartbeat.gone_after)
     assert list_tables(clocked) == []
+
+
+def test_what_takes_long_is_deleted_a_part_at_a_time(clocked: ClockedStore) -> None:
+    for push_id in ("p1", "p2", "p3"):
+        ended(clocked, push_id)
+    clocked.advance(days=31)
+    told: list[str] = []
+    for count in (1, 2, 3):
+        done = prune(clocked, push_folders(clocked), MONTH, clocked.now(), told.append, 0.0)
+        assert done == Pruned(0, [f"p{count}"], more=count < 3)
+    assert told == ["p1", "p2", "p3"]
+    assert list(clocked.list("")) == []
