@@ -60,7 +60,12 @@ class RegionStore:
             RegionFailed: the block has raised it.
         """
         url = self.store.url
-        if url.startswith(_LOCAL) and not Path(url.removeprefix(_LOCAL)).is_dir():
+        try:
+            there = not url.startswith(_LOCAL) or Path(url.removeprefix(_LOCAL)).is_dir()
+        except OSError as exc:
+            reason = f"the folder of its store is not there: {url}: {exc.strerror}"
+            raise RegionUnreachable(reason) from exc
+        if not there:
             raise RegionUnreachable(f"the folder of its store is not there: {url}")
         try:
             yield self.store

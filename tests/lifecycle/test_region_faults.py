@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from ingester.lifecycle.plans import plan_for, tables_of
+from ingester.lifecycle.push_config import RegionSettings
 from ingester.lifecycle.record import PushPlan, PushRecord
 from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_store import RegionStore
-from ingester.lifecycle.regions import RegionFailed
+from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
 from ingester.lifecycle.shapes import ShapeClash, new_definition, with_schema
 from ingester.lifecycle.stages import RegionStage
 from ingester.lifecycle.status import Status
@@ -75,6 +76,18 @@ def test_a_region_whose_folder_is_gone_is_handled_as_configured(
         away.rename(tmp_path / "b")
     live = {"SERVING": (3, 50)}
     assert realm.states() == [live.get(each, (2, 30)) for each in statuses.split()]
+
+
+def test_a_folder_that_cannot_be_looked_at_is_a_region_that_is_away(tmp_path: Path) -> None:
+    """As one of a file server that is gone: it is an error to ask whether it is there."""
+    cannot = RegionSettings(name="b", url=f"file://{tmp_path}/{'x' * 300}")
+    region = RegionStore.open(cannot)
+    with (
+        pytest.raises(RegionUnreachable, match=r"its store is not there: .*x: .*too long"),
+        region.reached(),
+    ):
+        pass
+    assert tables_of([region], *TABLE) == {}
 
 
 @pytest.mark.parametrize(
