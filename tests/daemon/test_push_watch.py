@@ -167,3 +167,12 @@ def test_a_daemon_shows_the_pushes_of_its_store(shared: Daemon, tmp_path: Path) 
     finally:
         store.delete(status_path("shown"))
         store.delete("_push_status/bad")
+
+
+def test_a_name_that_is_no_unicode_is_told_readable(tmp_path: Path) -> None:
+    """The daemon's status is JSON, which cannot have such a name."""
+    (tmp_path / "_push_status").mkdir()
+    (tmp_path / "_push_status" / os.fsdecode(b"\xff")).write_text("{}")
+    (told,) = PushReader(open_store(f"file://{tmp_path}")).look().told
+    shown = json.loads(msgspec.json.encode(told.content))
+    assert shown["path"] == r"_push_status/\udcff"
