@@ -23,6 +23,7 @@ from persist.manifest import (
     Manifest,
     ManifestError,
     Retention,
+    TableNotFound,
     TableVersion,
     Verification,
     check_kept,
@@ -118,6 +119,8 @@ def print_versions(tables: ChosenTables, as_json: bool) -> None:
 
     def versions(manifest: Manifest) -> dict[str, Any]:
         known = list_versions(manifest.store, manifest.namespace, manifest.table)
+        if not any(each.committed or each.claim for each in known):
+            raise TableNotFound(manifest.namespace, manifest.table)
         facts = [asdict(each) | {"state": _state_of(each)} for each in known]
         return _named(manifest) | {"versions": facts}
 

@@ -3,8 +3,9 @@
     abort, rollback ─▶ a request is written ─▶ somebody leads ─▶ wait for what comes of it
                                              └▶ nobody does   ─▶ lead the push here, to its end
 
-Law of this file: what cannot be is refused before a request is written. A command says what has
-come of the push, or that it does not know yet, and never that it was done before it is.
+Law of this file: what cannot be is refused before a request is written. Hooks that cannot be loaded
+here keep nobody from that, as the push may be led elsewhere. A command says what has come of the
+push, or that it does not know yet, and never that it was done before it is.
 """
 
 import sys
@@ -30,6 +31,7 @@ from .pushes import facts_of
 
 _LEAVE_WITHIN_S = 1.5
 """After a signal, the time to leave the push in order."""
+_WITHOUT_DATA = (Status.STARTED, Status.WRITING)
 T = TypeVar("T")
 
 
@@ -63,6 +65,11 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
                     REFUSED,
                 )
             how, _ = leadership(place, _say_failure)
+            if all(each.status in _WITHOUT_DATA for each in newest.record.regions):
+                _say(
+                    "no region has its data: the job that brings it has to be running, or is"
+                    f" submitted again under the push id {push_id}"
+                )
             record = _in_background(lambda stop: _led(how, push_id, stop, take_over), None)
         else:
             record = newest.record
@@ -88,15 +95,15 @@ def end_push(config: Path, asked: Asked, as_json: bool) -> None:
         except RequestRefused as exc:
             raise CommandFailed(str(exc)) from exc
         leads = led_by(place.store, push_id)
-        # Whoever leads it needs the hooks: what is wrong with them is told before the request.
-        how = None if asked.no_wait else leadership(place, _say_failure)[0]
         number = pushes.request(push_id, asked.kind, asked.reason, utc_now())
         who = "nobody leads it" if leads is None else f"{leads.controller} leads it"
         _say(f"push {push_id} is asked for: {asked.kind}, as request {number}; {who}")
-        if how is None:
+        if asked.no_wait:
             if leads is None:
                 _say(f"a controller will, or `ingester pushes resume {push_id}`")
             return
+        # Whoever leads it needs the hooks. What is wrong with them here must not keep a push going.
+        how, _ = leadership(place, _say_failure)
         if leads is None:
             _say("so it is led here, to its end")
         record = _in_background(lambda stop: _led(how, push_id, stop, False), timeout_s)

@@ -99,9 +99,22 @@ def go_back(version: PushedVersion) -> bool:
 
 
 def forbid(version: PushedVersion) -> bool:
-    """Return whether the version counts; if not, it never will once this has returned."""
+    """Return whether the version counts; if not, the push will not swap once this has returned.
+
+    One that has counted is kept: its push goes in once, and a later one may have to go back to it.
+    """
     of = version.store, version.namespace, version.table
+    if current_version(*of) != version.number and _has_counted(version):
+        return False
     return forbid_switch(*of, version.number, f"push {version.push_id} was given up")
+
+
+def _has_counted(version: PushedVersion) -> bool:
+    """Whether the version has counted by its push's own swap."""
+    return any(
+        (each.switch.push_id, each.switch.why) == (version.push_id, "swap")
+        for each in switches(version.store, version.namespace, version.table)
+    )
 
 
 def _was_left(version: PushedVersion) -> bool:

@@ -300,3 +300,18 @@ def test_what_was_given_up_before_it_was_made_is_never_made() -> None:
     assert not region.roll_back(record)
     assert region.statistics(record) is None
     assert realm.state("a") is None
+
+
+def test_the_version_of_a_push_that_counts_no_more_stays_for_the_way_back_of_a_later_one() -> None:
+    store = MemoryStore()
+    realm = in_stores({"a": store})
+    first, second = realm.push(OLD, "p1"), realm.push(NEW, "p2")
+    region = realm.regions["a"]
+    assert not region.roll_back(first)
+    assert region.discard(first)
+    assert current_version(store, *TABLE) == 3
+    assert [each.kept for each in list_versions(store, *TABLE)] == [True] * 3
+    assert region.roll_back(second)
+    assert current_version(store, *TABLE) == 2
+    with pytest.raises(RegionFailed, match="rolled back"):
+        region.swap(second)

@@ -43,8 +43,10 @@ def frame_columns(frame: DataFrame) -> pa.Schema:
     """Return the columns of a frame, without those that have no type, as they are null throughout.
 
     Raises:
-        PushRefused: A type that no table has, or two columns of one name.
+        PushRefused: No column, a type that no table has, or two columns of one name.
     """
+    if not frame.schema.fields:
+        raise PushRefused("the frame has no columns")
     names = [field.name for field in frame.schema.fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
