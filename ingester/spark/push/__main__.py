@@ -66,6 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as exc:
         print(f"{asked.namespace}/{asked.table}: {exc}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(
+            f"{asked.namespace}/{asked.table}: interrupted. A push that was begun goes on under a"
+            " controller, or by this command with its --push-id; `ingester pushes abort` ends it",
+            file=sys.stderr,
+        )
+        return 130
     finally:
         spark.stop()
     print(json.dumps(as_json(result)) if asked.json else result.text(), flush=True)
