@@ -15,6 +15,8 @@ from tests.drivers.wire import Table, act, http
 ACTIONS = {
     "create_table",
     "describe_table",
+    "followers",
+    "followers_prepare",
     "persist",
     "origins",
     "checkpoint_get",
