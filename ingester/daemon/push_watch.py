@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -38,23 +38,37 @@ SETTLED = timedelta(seconds=2)
 
 
 class Told(NamedTuple):
-    """One object, what is in it, and whether a change of it would be seen in a listing."""
+    """One object, what is in it, and how old that was when it was read.
+
+    Attributes:
+        settled: Whether a change of it would be seen in a listing.
+        age_s: Its age by the store's clock, at ``read_at`` of the monotonic one.
+    """
 
     info: ObjectInfo
     content: PushStatus | UnreadablePush
     settled: bool
+    age_s: float
+    read_at: float
+
+    def told_s(self) -> float:
+        """The seconds since it was told."""
+        return self.age_s + time.monotonic() - self.read_at
 
 
 class Look(NamedTuple):
-    """What one look at the store has found; ``told_s`` are the ages of the objects then."""
+    """What one look at the store has found."""
 
     told: tuple[Told, ...] = ()
-    told_s: tuple[float, ...] = ()
     left_out: int = 0
 
 
 class PushReader:
-    """Reads the statuses of pushes, each once. Not thread-safe; its calls block."""
+    """Reads the statuses of pushes, each once. Not thread-safe; its calls block.
+
+    A store is asked for its time only where there is something to read: that is a request, and
+    with some stores a file that is written. A look at what is known is a listing and no more.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -74,22 +88,22 @@ class PushReader:
             return (info.at, info.path)
 
         newest = heapq.nlargest(SHOWN, self._store.list(f"{FOLDER}/"), key=counted)
-        now = self._store.now()
-        told = tuple(each for info in newest if (each := self._told(info)) is not None)
-        self._known = {each.info.path: each for each in told}
-        ages = tuple(max(0.0, (now - each.info.at).total_seconds()) for each in told)
-        return Look(told, ages, count - len(newest))
+        known = {info.path: self._known.get(info.path) for info in newest}
+        if not all(_is_known(known[info.path], info) for info in newest):
+            now, at = self._store.now(), time.monotonic()
+            for info in newest:
+                if not _is_known(known[info.path], info):
+                    known[info.path] = self._read(info, now, at)
+        self._known = {path: told for path, told in known.items() if told is not None}
+        return Look(tuple(self._known.values()), count - len(newest))
 
-    def _told(self, info: ObjectInfo) -> Told | None:
-        known = self._known.get(info.path)
-        if known is not None and known.settled and known.info == info:
-            return known
-        before = self._store.now()
+    def _read(self, info: ObjectInfo, now: datetime, at: float) -> Told | None:
         try:
             content = self._content(info)
         except NotFound:
             return None  # it was deleted after the listing
-        return Told(info, content, settled=before - info.at > SETTLED)
+        age_s = max(0.0, (now - info.at).total_seconds())
+        return Told(info, content, now - info.at > SETTLED, age_s, at)
 
     def _content(self, info: ObjectInfo) -> PushStatus | UnreadablePush:
         name = info.path.removeprefix(f"{FOLDER}/")
@@ -112,7 +126,6 @@ class PushWatch:
         self._store = store
         self._reader = PushReader(store)
         self._seen = Look()
-        self._seen_at = 0.0
         self._read_at: str | None = None
         self._failure: str | None = None
 
@@ -138,15 +151,13 @@ class PushWatch:
             self._failure = str(exc)
             return
         self._failure = None
-        self._seen_at = time.monotonic()
         self._read_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def pushes(self) -> list[SeenPush]:
         """Return the pushes: those under way first, and the newest of each first."""
-        passed_s = time.monotonic() - self._seen_at
         found = [
-            _seen_push(each.content, told_s + passed_s)
-            for each, told_s in zip(self._seen.told, self._seen.told_s, strict=True)
+            _seen_push(each.content, each.told_s())
+            for each in self._seen.told
             if isinstance(each.content, PushStatus)
         ]
         return sorted(found, key=lambda push: (push.ended_at is None, push.began_at), reverse=True)
@@ -163,6 +174,10 @@ class PushWatch:
 
     def _under_way(self) -> bool:
         return any(push.led for push in self.pushes())
+
+
+def _is_known(told: Told | None, info: ObjectInfo) -> bool:
+    return told is not None and told.settled and told.info == info
 
 
 def _seen_push(status: PushStatus, told_s: float) -> SeenPush:

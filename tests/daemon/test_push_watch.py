@@ -6,6 +6,7 @@ import json
 import os
 import time
 import urllib.request
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,13 @@ class CountingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.read: list[str] = []
+        self.asked: Counter[str] = Counter()
         self.away = False
 
     def __getattr__(self, name: str) -> Any:
         if self.away and name == "list":
             raise StoreUnavailable("the store is away")
+        self.asked[name] += 1
         return getattr(self._inner, name)
 
     def get(self, path: str) -> bytes:
@@ -82,7 +85,7 @@ def test_the_newest_are_read_and_each_again_only_when_it_has_changed(
     look = reader.look()
     assert [each.info.path for each in look.told][:2] == ["_push_status/p051", "_push_status/p050"]
     assert (len(look.told), look.left_out, len(store.read)) == (SHOWN, 2, SHOWN)
-    assert look.told_s[0] == pytest.approx(949, abs=5)
+    assert look.told[0].told_s() == pytest.approx(949, abs=5)
     reader.look()
     assert len(store.read) == SHOWN, "nothing has changed"
     tell(store, a_push("p000", status="WRITING"), tmp_path, age_s=10.0)
@@ -94,6 +97,21 @@ def test_the_newest_are_read_and_each_again_only_when_it_has_changed(
     reader.look()
     reader.look()
     assert store.read == ["_push_status/p001"] * 2, "it may change within the same second"
+
+
+def test_a_look_at_nothing_new_is_one_request(store: CountingStore, tmp_path: Path) -> None:
+    """A daemon looks for ever; to tell the time, some stores write a file and delete it."""
+    reader = PushReader(store)
+    reader.look()
+    assert store.asked == {"list": 1}
+    tell(store, a_push("p1"), tmp_path)
+    tell(store, a_push("p2"), tmp_path)
+    store.asked.clear()
+    reader.look()
+    assert store.asked == {"list": 1, "now": 1}, "one time does for all that have changed"
+    before = [each.told_s() for each in reader.look().told]
+    assert store.asked == {"list": 2, "now": 1}
+    assert min(each.told_s() for each in reader.look().told) > min(before), "they grow older"
 
 
 def test_what_is_no_push_status_is_named_and_hides_nothing(
