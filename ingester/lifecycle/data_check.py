@@ -25,6 +25,10 @@ _READERS = 8
 class FileFault(Exception):
     """A file is missing, or is not what was written; the message names it."""
 
+    def __init__(self, file: PushedFile, what: str) -> None:
+        super().__init__(what)
+        self.file = file
+
 
 def files_there(store: ObjectStore, root: str) -> dict[str, ObjectInfo]:
     """Return the files below the folder of a table version, by their paths below it."""
@@ -69,9 +73,10 @@ def check_size(file: PushedFile, there: Mapping[str, ObjectInfo]) -> None:
     """Raise :class:`FileFault` unless the file is there, as large as it was written."""
     info = there.get(file.path)
     if info is None:
-        raise FileFault(f"file {file.path} is missing")
+        raise FileFault(file, f"file {file.path} is missing")
     if info.bytes != file.bytes:
-        raise FileFault(f"file {file.path} has {info.bytes} bytes, and should have {file.bytes}")
+        what = f"file {file.path} has {info.bytes} bytes, and should have {file.bytes}"
+        raise FileFault(file, what)
 
 
 def _check_footer(store: ObjectStore, root: str, file: PushedFile) -> str:
@@ -80,9 +85,10 @@ def _check_footer(store: ObjectStore, root: str, file: PushedFile) -> str:
         with store.open(path) as source:
             footer = read_footer(source, DataFile(path, file.bytes, file.footer_crc32c))
     except (FileDamaged, NotFound) as exc:
-        raise FileFault(str(exc)) from exc
+        raise FileFault(file, str(exc)) from exc
     if footer.num_rows != file.rows:
-        raise FileFault(f"file {path} has {footer.num_rows} rows, and should have {file.rows}")
+        what = f"file {path} has {footer.num_rows} rows, and should have {file.rows}"
+        raise FileFault(file, what)
     return file.path
 
 

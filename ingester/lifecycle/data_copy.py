@@ -2,13 +2,13 @@
 
 Law of this file: the same bytes under the same path, checked on their way; a file that is there at
 its full size is left alone, so that a copy goes on where another one ended. It goes on for a while
-and no longer.
+and no longer. A file that was found damaged is written anew, over the damaged one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from ingester.lifecycle.data_check import SLICE_S
 from ingester.lifecycle.pushed_files import PushedFile
 from persist.parquet.footer import FileDamaged, footer_checksum
-from persist.store import ObjectInfo, ObjectStore, StoreError
+from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
 
 _COPIERS = 2
 """So many files are in memory at a time, each of some 128 MB."""
@@ -25,6 +25,10 @@ _COPIERS = 2
 
 class SourceFault(Exception):
     """The region that has the data does not give a file as it was written."""
+
+
+class SourceAway(SourceFault):
+    """It does not answer, and may have the file whole."""
 
 
 class Place(NamedTuple):
@@ -63,6 +67,29 @@ def copy_missing(
         return all(list(pool.map(copy, missing)))
 
 
+def fetch_again(sources: Iterable[Place], target: Place, file: PushedFile) -> bool:
+    """Write a file anew from the first source that has it whole; return False where none has.
+
+    Raises:
+        SourceAway: none of those that answer has it whole, and another one may.
+        StoreError: the target does not take it.
+    """
+    away: SourceAway | None = None
+    for source in sources:
+        try:
+            data = _read(source, file)
+        except SourceAway as exc:
+            away = exc
+        except SourceFault:
+            continue
+        else:
+            target.store.put(f"{target.root}/{file.path}", data)
+            return True
+    if away is not None:
+        raise away
+    return False
+
+
 def _is_there(file: PushedFile, there: Mapping[str, ObjectInfo]) -> bool:
     info = there.get(file.path)
     return info is not None and info.bytes == file.bytes
@@ -73,8 +100,10 @@ def _read(source: Place, file: PushedFile) -> bytes:
     try:
         data = source.store.get(path)
         found = footer_checksum(pa.py_buffer(data))
-    except (StoreError, FileDamaged) as exc:
+    except (NotFound, FileDamaged) as exc:
         raise SourceFault(f"{source.store.url}: {exc}") from exc
+    except StoreError as exc:
+        raise SourceAway(f"{source.store.url}: {exc}") from exc
     if len(data) != file.bytes or file.footer_crc32c not in (None, found):
         raise SourceFault(f"{source.store.url}: file {path} is not what was written")
     return data

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ingester.lifecycle.contexts import Comparison
 from ingester.lifecycle.data_check import SLICE_S
-from ingester.lifecycle.data_copy import Place
+from ingester.lifecycle.data_copy import Place, SourceAway
 from ingester.lifecycle.push_config import RegionSettings
 from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.pushed_table import ready_table, replay_version
@@ -124,26 +124,49 @@ class StoreRegion:
     def written(self, push: PushRecord) -> bool:
         """Return whether all of the push's data is there and was checked.
 
-        Where it is not, but in another region of the push, it is copied from there.
+        Where it is not, but in another region of the push, it is copied from there, and so is a
+        file that is damaged here.
         """
         with self.home.reached() as store, self._or_given_up(store, push) as version:
             data = self._data.setdefault(push.push_id, RegionData(version, self.slice_s))
             state = version.made()
             rows = version.rows(state)
             if rows is not None:
-                done = data.is_whole(state, rows)
+                done = data.is_whole(state, rows, self._others(push))
             else:
-                done = any(data.taken(state, *source) for source in self._sources(push))
+                done = any(
+                    data.taken(state, *source, self._others(push)) for source in self._sources(push)
+                )
             if done:
                 del self._data[push.push_id]
             return done
 
+    def _others(self, push: PushRecord) -> Iterator[Place]:
+        """Where the push's files are in other regions, listed or not.
+
+        Raises:
+            RegionUnreachable: at the end, where one that is in the push could not be reached.
+        """
+        away = ""
+        for peer in self._made(push):
+            try:
+                with peer.reached() as store:
+                    root = PushedVersion.claimed(store, push, peer.name).root
+            except RegionUnreachable as exc:
+                away = "" if push.region(peer.name).closed else f"region {peer.name}: {exc}"
+                continue
+            yield Place(store, root)
+        if away:
+            raise SourceAway(away)
+
+    def _made(self, push: PushRecord) -> Iterator[RegionStore]:
+        """The stores of other regions in which the push has made its version."""
+        made = {each.name for each in push.regions if each.table_version is not None}
+        return (peer for peer in self.peers if peer.name in made)
+
     def _sources(self, push: PushRecord) -> Iterator[tuple[PushedVersion, TableState]]:
         """The push's versions in other regions that can be reached and have the data."""
-        made = {each.name for each in push.regions if each.table_version is not None}
-        for peer in self.peers:
-            if peer.name not in made:
-                continue
+        for peer in self._made(push):
             try:
                 with peer.reached() as store:
                     source = PushedVersion.claimed(store, push, peer.name)

@@ -8,13 +8,14 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 from ingester.lifecycle.plans import plan_for, tables_of
 from ingester.lifecycle.push_config import RegionSettings
+from ingester.lifecycle.push_store import HeldPush
 from ingester.lifecycle.record import PushPlan, PushRecord
 from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.region_store import RegionStore
@@ -25,11 +26,12 @@ from ingester.lifecycle.status import Status
 from ingester.lifecycle.store_region import StoreRegion
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, Proposal, commit, current_version, list_versions
-from persist.store import ObjectStore
+from persist.store import ObjectStore, PutInfo
 from persist.table import TableDefinition
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.pushing import PUSHER, PausingStore, write_rows
-from tests.lifecycle.realm import TABLE, Job, copied, in_folders, in_stores, some_rows
+from tests.drivers.waiting import until
+from tests.lifecycle.realm import TABLE, Job, Realm, copied, in_folders, in_stores, some_rows
 
 OLD, NEW = some_rows(0, 30), some_rows(100, 50)
 HOUR = timedelta(hours=1)
@@ -101,26 +103,96 @@ def test_a_folder_that_cannot_be_looked_at_is_a_region_that_is_away(tmp_path: Pa
         ),
     ],
 )
-def test_a_damaged_file_fails_its_region_before_anything_is_live(
+def test_a_damaged_file_is_fetched_again_or_fails_its_region_before_anything_is_live(
     tmp_path: Path, damage: Callable[[Path], object], says: str
 ) -> None:
     realm = in_folders(tmp_path, "ab")
+    realm.push(OLD, "p0")
+    held, path = _damaged_in(realm, tmp_path, "b", damage)
+    assert realm.step(*held).status is Status.SERVING
+    assert realm.states() == [(3, 50)] * 2
+    assert (tmp_path / "b" / path[0]).read_bytes() == (tmp_path / "a" / path[0]).read_bytes()
+
+    held, _ = _damaged_in(realm, tmp_path, "ab", damage, "p2")
+    record = realm.step(*held)
+    assert (record.status, record.region("b").status) == (Status.FAILED, Status.FAILED)
+    assert re.search(says, record.region("b").reason)
+    assert realm.states() == [(3, 50)] * 2
+    for region in realm.regions.values():
+        kept = [each.version for each in list_versions(region.home.store, *TABLE) if each.kept]
+        assert kept == [1, 2, 3], "what is not live is given up, also where the push has failed"
+
+
+Held = tuple[HeldPush, Callable[[PushRecord], None]]
+
+
+def _damaged_in(
+    realm: Realm,
+    path: Path,
+    names: str,
+    damage: Callable[[Path], object],
+    push_id: str = "p1",
+) -> tuple[Held, list[str]]:
+    """A push whose first file is damaged in some regions once it is listed, and the file's path."""
     job, damaged = Job(realm, NEW), list[str]()
 
     def hear(record: PushRecord) -> None:
-        if not damaged:
-            job.hear(record)
-        if job.files and not damaged:
-            damaged.append(job.files[0].path)
-            damage(tmp_path / "b" / "shop" / "visits" / "v2" / damaged[0])
+        if damaged:
+            return
+        job.hear(record)
+        if job.files:
+            version = record.region("a").table_version
+            damaged.append(f"shop/visits/v{version}/{job.files[0].path}")
+            for name in names:
+                damage(path / name / damaged[0])
 
-    record = realm.step(realm.begin(NEW), hear)
-    assert (record.status, record.region("b").status) == (Status.FAILED, Status.FAILED)
-    assert re.search(says, record.region("b").reason)
-    assert realm.states() == [(1, 0), (1, 0)]
-    for region in realm.regions.values():
-        kept = [each.version for each in list_versions(region.home.store, *TABLE) if each.kept]
-        assert kept == [1], "what is not live is given up, also where the push has failed"
+    return (realm.begin(NEW, push_id), hear), damaged
+
+
+def test_a_region_with_a_damaged_file_waits_for_the_one_that_may_have_it(tmp_path: Path) -> None:
+    realm = in_folders(tmp_path, "abc")
+    record = realm.step(realm.begin(NEW), lambda record: None, _all_made)
+    a, b, _ = realm.regions.values()
+    files = write_rows([a, b], record, NEW)
+    a.commit_data(record, files)
+    lost = tmp_path / "a" / "shop" / "visits" / "v2" / files[0].path
+    lost.unlink()
+    (tmp_path / "b").rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        RegionUnreachable, match="is missing, and who may have it is away: region b"
+    ):
+        a.written(record)
+    (tmp_path / "elsewhere").rename(tmp_path / "b")
+    until(lambda: a.written(record), "it is fetched from b, which has not listed it yet")
+    other = tmp_path / "b" / "shop" / "visits" / "v2" / files[0].path
+    assert lost.read_bytes() == other.read_bytes()
+
+
+def test_a_store_that_damages_what_it_is_given_is_given_it_once_more_and_no_more() -> None:
+    bad = DamagingStore()
+    realm = in_stores({"a": MemoryStore(), "b": bad})
+    record = realm.step(realm.begin(NEW), lambda record: None, _all_made)
+    regions = list(realm.regions.values())
+    files = write_rows(regions, record, NEW)
+    bad.damaged = f"shop/visits/v2/{files[0].path}"
+    bad.put(bad.damaged, bad.get(bad.damaged))
+    for region in regions:
+        region.commit_data(record, files)
+    assert not regions[1].written(record)
+    with pytest.raises(RegionFailed, match="has the checksum"):
+        regions[1].written(record)
+
+
+class DamagingStore(MemoryStore):
+    """A store that changes the footer of one file when it is put."""
+
+    damaged = ""
+
+    def put(self, path: str, data: Any) -> PutInfo:
+        data = bytes(data)
+        if path == self.damaged:
+            data = data[:-20] + bytes(12) + data[-8:-4] + b"PAR1"
+        return super().put(path, data)
 
 
 def test_data_comes_from_a_region_that_has_it_whole(tmp_path: Path) -> None:
@@ -139,8 +211,7 @@ def test_data_comes_from_a_region_that_has_it_whole(tmp_path: Path) -> None:
     c.slice_s = 20.0
     c._data.clear()
     assert c.written(record)
-    with pytest.raises(RegionFailed, match="is missing"):
-        a.written(record)
+    until(lambda: a.written(record), "what it has lost comes from another one")
     b.commit_data(record, files[:1])
     assert Manifest(b.home.store, *TABLE, 2).load().rows == 50, "listed once"
 
