@@ -4,8 +4,10 @@
 
 Law of this file: nothing here outlives the process, and nobody is asked: followers say what they
 have with every call, and whoever pushes a version names it again. A daemon that has just started
-knows nobody, so that the list waits until all who are there have called. A follower that is left
-out all the same is late and not wrong: it copies the version once the table is at it.
+knows nobody, so that the list waits until all who are there have called; their time begins with the
+first call of any table, or the first version that is coming: long before a swap asks for the list.
+A follower that is left out all the same is late and not wrong: it copies the version once the table
+is at it.
 """
 
 from __future__ import annotations
@@ -114,6 +116,7 @@ class LiveFollowers:
             raise InvalidRequest(
                 "followers_prepare: expected a table_version from 1 on, and the push_id of its push"
             )
+        self._begin()
         others = [each for each in self.coming(table) if each != version]
         self._coming[table] = (*others, version)[-MOST_COMING:]
 
@@ -144,7 +147,7 @@ class LiveFollowers:
             del callers[name]
 
     def _begin(self) -> float:
-        """When the first call came."""
+        """When the first call came; it may be this one."""
         if self._first_call is None:
             self._first_call = self._now()
         return self._first_call

@@ -83,6 +83,19 @@ async def _one_is_late() -> None:
     assert trio.current_time() == began, "and once alone"
 
 
+def test_a_version_that_is_coming_begins_their_time() -> None:
+    trio.run(_told_before, clock=MockClock(autojump_threshold=0))
+
+
+async def _told_before() -> None:
+    registry = LiveFollowers(trio.current_time)
+    registry.prepare(("n", "other"), Coming(2, "p"))
+    await trio.sleep(SETTLE_S - 1)
+    began = trio.current_time()
+    await registry.listed(KEY)
+    assert trio.current_time() - began == pytest.approx(1), "the rest alone, whatever the table"
+
+
 def test_what_is_coming_is_kept_until_the_table_is_there_and_is_bounded() -> None:
     registry = LiveFollowers()
     for number in [*range(2, 30), 29]:
