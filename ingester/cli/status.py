@@ -128,6 +128,20 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     ]
     if tables:
         print_table(["namespace", "table", "version", "in buffer", "in files"], tables, "\ntables")
+    followers = [
+        (
+            each.get("namespace"),
+            each.get("table"),
+            each.get("name"),
+            "yes" if each.get("alive") else "no",
+            f"v{shown(each.get('table_version'))}",
+            [f"v{version}" for version in each.get("prepared") or []],
+        )
+        for each in _list(status, "followers")
+    ]
+    if followers:
+        headings = ["namespace", "table", "follower", "alive", "shows", "has prepared"]
+        print_table(headings, followers, "\nfollowers")
     _print_pushes(status)
     problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
     if problems:

@@ -24,6 +24,7 @@ from ingester.observability.logs import Problem
 from ingester.observability.status import (
     Admission,
     CheckpointStatus,
+    FollowerStatus,
     Identity,
     LogStatus,
     Memory,
@@ -92,6 +93,7 @@ class StatusReport:
             origins=runtime.known_origins.statistics(),
             checkpoints=_checkpoints(runtime.tree.checkpoints.statistics()),
             streams=runtime.queries.statistics(),
+            followers=_followers(runtime),
             clean_up=runtime.garbage_collector.statistics(),
             transform=runtime.transforms.statistics(),
             pushes=runtime.push_watch.pushes(),
@@ -186,6 +188,20 @@ def _persists(runtime: Runtime) -> PersistStatus:
 def _table(runtime: Runtime, table: TableBuffer) -> TableStatus:
     checkpoints = _checkpoints(runtime.tree.checkpoints.statistics(table.key))
     return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
+
+
+def _followers(runtime: Runtime) -> list[FollowerStatus]:
+    return [
+        FollowerStatus(
+            namespace=namespace,
+            table=table,
+            name=each.name,
+            alive=each.alive,
+            table_version=each.table_version,
+            prepared=list(each.prepared),
+        )
+        for (namespace, table), each in runtime.live.followers.known()
+    ]
 
 
 def _checkpoints(totals: CheckpointTotals) -> CheckpointStatus:

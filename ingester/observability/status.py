@@ -211,6 +211,20 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
 
 
+class FollowerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A follower of a table, by what its calls to this daemon say."""
+
+    namespace: str
+    table: str
+    name: str
+    alive: bool
+    """Whether it calls, or has called within the last half minute."""
+    table_version: int
+    """The version that its readers see."""
+    prepared: list[int] = []
+    """Other versions of which it has a copy."""
+
+
 class SeenPush(PushStatus, frozen=True, kw_only=True):
     """A push as its leader has told of it last."""
 
@@ -250,6 +264,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     origins: list[OriginStatus]
     checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
+    followers: list[FollowerStatus] = []
+    """The followers of tables here, by table and name; one that is gone is kept for ten minutes."""
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []

@@ -129,8 +129,21 @@ class LiveFollowers:
     async def listed(self, table: TableKey) -> list[FollowerStatus]:
         """The followers of a table, by name, once all who are there can have called."""
         await trio.sleep(max(0.0, self._begin() + SETTLE_S - self._now()))
-        now, callers = self._now(), self._callers.get(table, {})
+        callers = self._callers.get(table, {})
         self._forget(callers)
+        return self._told(callers)
+
+    def known(self) -> Iterator[tuple[TableKey, FollowerStatus]]:
+        """Yield those who have called by now, and are not forgotten, by table and name."""
+        for table, callers in sorted(self._callers.items()):
+            self._forget(callers)
+            if not callers:
+                del self._callers[table]
+            for each in self._told(callers):
+                yield table, each
+
+    def _told(self, callers: dict[str, _Caller]) -> list[FollowerStatus]:
+        now = self._now()
         return [
             FollowerStatus(
                 name,

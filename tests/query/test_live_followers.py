@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -13,6 +15,7 @@ from trio.testing import MockClock
 from ingester.query import live_followers
 from ingester.query.live_followers import ALIVE_S, FORGOTTEN_S, SETTLE_S, Coming, LiveFollowers
 from ingester.query.ticket import AskedBy
+from tests.cli.conftest import run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.following import Parked, live
 from tests.drivers.waiting import until
@@ -96,6 +99,22 @@ async def _told_before() -> None:
     assert trio.current_time() - began == pytest.approx(1), "the rest alone, whatever the table"
 
 
+def test_those_who_are_known_are_told_without_waiting() -> None:
+    now = 0.0
+    registry = LiveFollowers(lambda: now)
+    for table in (("n", "u"), KEY):
+        for name in ("b", "a"):
+            with registry.calling(table, named(name, 2), lambda: False):
+                pass
+    told = [(table, each.name, each.alive) for table, each in registry.known()]
+    assert told == [(t, n, True) for t in (KEY, ("n", "u")) for n in ("a", "b")]
+    now += ALIVE_S
+    assert {each.alive for _, each in registry.known()} == {False}
+    now += FORGOTTEN_S
+    assert list(registry.known()) == []
+    assert registry._callers == {}, "nothing is kept of tables that nobody follows"
+
+
 def test_what_is_coming_is_kept_until_the_table_is_there_and_is_bounded() -> None:
     registry = LiveFollowers()
     for number in [*range(2, 30), 29]:
@@ -107,7 +126,7 @@ def test_what_is_coming_is_kept_until_the_table_is_there_and_is_bounded() -> Non
 
 
 def test_followers_hear_what_is_coming_and_are_listed_with_what_they_say(
-    shared: Daemon, client: fl.FlightClient, table: Table
+    shared: Daemon, client: fl.FlightClient, table: Table, tmp_path: Path
 ) -> None:
     def listed() -> list[Json]:
         return act(client, "followers", namespace=table[0], table=table[1])
@@ -127,6 +146,12 @@ def test_followers_hear_what_is_coming_and_are_listed_with_what_they_say(
     assert json.loads(answer.metadata["coming"]) == [coming]
     live(client, table, wait_s=0, follower={**ours, "prepared": [2]})
     assert listed() == [{**ours, "alive": True, "prepared": [2]}]
+    with urllib.request.urlopen(f"{shared.http}/api/status", timeout=10) as answer:
+        followers = json.loads(answer.read())["followers"]
+    assert {**body, **ours, "alive": True, "prepared": [2]} in followers
+    printed = run_command("status", cwd=tmp_path, endpoint=shared.flight).stdout.decode()
+    (line,) = [each for each in printed.splitlines() if table[1] in each and "reports" in each]
+    assert line.split()[-4:] == ["reports", "yes", "v1", "v2"]
     act(client, "followers_prepare", **body, table_version=1, push_id="what counts")
     assert json.loads(live(client, table).metadata["coming"]) == [coming]
 

@@ -104,3 +104,18 @@ def test_a_daemon_without_pushes_and_an_older_one_have_no_card_of_them() -> None
     assert "push" not in shown(status).get("pushes", "")
     del status["pushes"], status["push_reading"]
     assert shown(status)["lost"] == ""
+
+
+def test_followers_are_shown_with_what_they_show_and_have_prepared() -> None:
+    one: dict[str, Any] = {"namespace": "shop", "table": "visits", "table_version": 7}
+    followers = [
+        {**one, "name": "<b>lost</b>", "alive": False, "prepared": []},
+        {**one, "name": "reports", "alive": True, "prepared": [8, 9]},
+    ]
+    page = shown(example(followers=followers))["followers"]
+    assert "shop.visits reports yes v7 v8, v9 shop.visits <b>lost</b> no v7" in page
+    many = [{**followers[1], "name": f"f{number}"} for number in range(103)]
+    assert "3 more in /api/status." in shown(example(followers=many))["followers"]
+    status = example()
+    del status["followers"]
+    assert shown(status)["lost"] == "", "an older daemon says nothing of them"
