@@ -34,8 +34,8 @@ region to region they go by ``data_copy``. ``region_switch`` takes the version l
 
 **Who leads.** ``leading`` is heard of as a push's leader, and takes over what nobody leads;
 ``push_folders`` tells from one listing who that is. ``controller`` does so for all pushes of a
-store; ``push_log`` and ``push_metrics`` say what it does, and ``pruning`` deletes what ended long
-ago.
+store; ``push_log`` and ``push_metrics`` say what it does, ``leftovers`` are given up by regions
+that were away, and ``pruning`` deletes what ended long ago.
 
 A controller may be killed between any two steps, and another one goes on from what was kept: hooks
 are called at least once, and regions asked at least once. This room writes no rows and is no part

@@ -2,6 +2,7 @@
 
     every 5 s    list ``_pushes/`` ─▶ not over, or asked for something, and abandoned ─▶ lead it
     every 10 min                   ─▶ ended long ago ─▶ delete it
+                                   ─▶ ended, but for a region ─▶ have that give its version up
 
 Law of this file: any number of controllers may look after one store. Two that take the same push
 over at once are told so by its records, and one of them stops. A store that is away, a push that
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import structlog
 
 from ingester.lifecycle.leading import Leadership, lead, needs_leading
+from ingester.lifecycle.leftovers import Leftover, clean_up, leftovers
 from ingester.lifecycle.pruning import prune
 from ingester.lifecycle.push_folders import PushFolder, push_folders
 from ingester.lifecycle.push_log import PushLog
@@ -78,6 +80,7 @@ class Controller:
         self._lock = threading.Lock()
         self._led: dict[str, threading.Thread] = {}
         self._counts: Counter[str] = Counter()
+        self._cleaner: threading.Thread | None = None
         # The rest belongs to the thread that looks.
         self._heads: dict[str, Saved] = {}
         self._refused: dict[str, int] = {}
@@ -103,7 +106,7 @@ class Controller:
         """
         try:
             self.look()
-            while not stop.is_set() and self._still_led():
+            while not stop.is_set() and (self._still_led() or self._cleaning()):
                 stop.wait(0.05)
         finally:
             self._end()
@@ -227,12 +230,32 @@ class Controller:
         self._pruned_at = now
         store = self._place.store
         keep = self._keeping
+        self._clean_up(leftovers(folders, self._heads))
         pruned = prune(store, folders, keep.retain, store.now(), keep.forget, PRUNE_FOR_S)
         if pruned.more:
             self._pruned_at = None
         self._count("pruned", len(pruned.pushes))
         if pruned.pushes or pruned.records:
             log.info("pushes pruned", pushes=pruned.pushes, old_records=pruned.records)
+
+    def _clean_up(self, found: list[Leftover]) -> None:
+        """Have leftovers given up, in a thread, as a region that hangs holds up nothing else."""
+        if not found or self._cleaning():
+            return
+
+        def work() -> None:
+            try:
+                clean_up(self._place, found)
+            except StoreError as exc:
+                log.warning("leftovers stay", error=str(exc), runbook="store-away")
+            except Exception:
+                log.exception("leftovers stay", runbook="internal-error")
+
+        self._cleaner = threading.Thread(target=work, daemon=True, name="push-leftovers")
+        self._cleaner.start()
+
+    def _cleaning(self) -> bool:
+        return self._cleaner is not None and self._cleaner.is_alive()
 
     def _count(self, what: str, by: int = 1) -> None:
         with self._lock:

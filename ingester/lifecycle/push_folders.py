@@ -16,6 +16,7 @@ from ingester.lifecycle.push_store import FOLDER, PUSH_ID
 from persist.store import ObjectInfo, ObjectStore
 
 LEADER = "leader"
+LEFT = "left"
 _NUMBERED = re.compile(r"(requests/)?([0-9]{20})")
 
 
@@ -33,6 +34,8 @@ class PushFolder(msgspec.Struct, kw_only=True):
     """When the highest record was kept."""
     leader_at: datetime | None = None
     """When its leader was last heard of."""
+    left: set[str] = set()
+    """The regions in which what it had left behind was cleaned up after its end."""
 
     @property
     def highest(self) -> int:
@@ -70,6 +73,8 @@ def folders_of(objects: Iterable[ObjectInfo]) -> list[PushFolder]:
         numbered = _NUMBERED.fullmatch(inside)
         if inside == LEADER:
             folder.leader_at = info.at
+        elif inside.startswith(f"{LEFT}/"):
+            folder.left.add(inside.removeprefix(f"{LEFT}/"))
         elif numbered and numbered[1]:
             folder.requests += 1
         elif numbered:
