@@ -212,8 +212,8 @@ class VersionsSettings(_Section, frozen=True, kw_only=True):
     """What is kept of a table's versions as a whole, as pushes make them."""
 
     keep: Annotated[int, Range(0, 1000)] = 2
-    """So many versions of a table stay that counted before the present one, to go back to; older
-    ones go ``manifest.orphan_grace`` after they are found."""
+    """So many versions of a table stay that counted before the present one, and as many to go back
+    to where some were rolled back; older ones go ``manifest.orphan_grace`` after they are found."""
 
 
 class OriginsSettings(_Section, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ def roll_back(
     current = done[-1].switch if done else Switch(table_version=1)
     if version not in (None, current.table_version):
         return current
-    before = _versions_before([each.switch for each in done])
+    before = versions_before([each.switch for each in done])
     if not before:
         raise SwitchRefused(namespace, table, 0, "no version counted before the present one")
     check_kept(store, namespace, table, before[-1])
@@ -170,10 +170,10 @@ def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
 def rollback_target(store: ObjectStore, namespace: str, table: str) -> int | None:
     """The version that :func:`roll_back` would go to; None where there is none."""
     done = [each.switch for each in switches(store, namespace, table)]
-    return next(iter(reversed(_versions_before(done))), None)
+    return next(iter(reversed(versions_before(done))), None)
 
 
-def _versions_before(done: Sequence[Switch]) -> list[int]:
+def versions_before(done: Sequence[Switch]) -> list[int]:
     """The versions that counted before the present one and were not rolled back, the last last."""
     stack = [done[0].previous if done else 1]
     for switch in done:

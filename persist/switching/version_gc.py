@@ -1,6 +1,7 @@
 """Clean-up of a table's versions: those that will never count again go, with all that is in them.
 
-    marked      not the one that counts, nor one of the last ``keep`` that did before it
+    marked      not the one that counts, nor one of the last ``keep`` that did before it, nor one
+                of the ``keep`` that rollbacks would go to
     deleted     marked, or given up, longer than the grace period ago
 
 Law of this file: a version that is marked cannot be switched to any more, and its objects go only a
@@ -31,6 +32,7 @@ from persist.manifest.table_versions import (
 )
 from persist.store import ObjectInfo, ObjectStore
 from persist.switching.forbidding import forbid_switch
+from persist.switching.switch import versions_before
 
 KEEP = 2
 """So many versions stay that counted before the present one."""
@@ -113,7 +115,10 @@ def _all_versions(store: ObjectStore, namespace: str, table: str) -> list[TableV
 def _kept(
     store: ObjectStore, namespace: str, table: str, done: Sequence[Switch], keep: int
 ) -> set[int]:
-    """The version that counts, the one that a seal names, and the last that counted before."""
+    """The version that counts, the one that a seal names, and the last that counted before.
+
+    Of those that were rolled back none is on the way back: they do not stand in its place.
+    """
     number, last = last_switch(store, namespace, table)
     kept = {last.table_version}
     try:
@@ -124,7 +129,7 @@ def _kept(
         kept.add(sealed.next)
     history = [done[0].previous, *(each.table_version for each in done)] if done else []
     before = [version for version in dict.fromkeys(reversed(history)) if version not in kept]
-    return kept | set(before[:keep])
+    return kept | set(before[:keep]) | set(versions_before(done)[::-1][:keep])
 
 
 def is_commit(path: str) -> bool:

@@ -75,6 +75,26 @@ def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: Obje
 
 
 @LOCAL_ONLY
+def test_versions_that_were_rolled_back_do_not_take_the_place_of_the_way_back(
+    real_store: ObjectStore,
+) -> None:
+    store = ClockedStore(real_store)
+    for version in (1, 2, 3):
+        make(store, version)
+        if version > 1:
+            switch_version(store, *TABLE, version)
+    for bad in (4, 5, 6):
+        make(store, bad)
+        switch_version(store, *TABLE, bad)
+        assert roll_back(store, *TABLE).table_version == 3
+        clean(store)
+        store.advance(seconds=3601)
+        clean(store)
+    assert kept(store) == [1, 2, 3, 5, 6]
+    assert [roll_back(store, *TABLE).table_version for _ in range(2)] == [2, 1]
+
+
+@LOCAL_ONLY
 def test_a_push_that_was_given_up_goes_and_one_under_way_stays(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     make(store, 1)
