@@ -38,6 +38,7 @@ from persist.manifest import (
     WriterIdentity,
     claim_version,
     commit,
+    push_mark,
     rebase,
     version_folder,
 )
@@ -176,4 +177,4 @@ class PushedVersion:
         commit(self.manifest, state, Proposal([*adds, mark]), pusher(), rule, patience=PATIENCE)
 
     def _mark(self, name: str) -> str:
-        return f"_push/{self.push_id}/{name}"
+        return push_mark(self.push_id, name)

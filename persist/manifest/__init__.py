@@ -62,6 +62,7 @@ from persist.manifest.actions import Unsealed as Unsealed
 from persist.manifest.actions import Values as Values
 from persist.manifest.actions import Writer as Writer
 from persist.manifest.actions import WriterIdentity as WriterIdentity
+from persist.manifest.actions import push_mark as push_mark
 from persist.manifest.claims import claim_epoch as claim_epoch
 from persist.manifest.committing import Proposal as Proposal
 from persist.manifest.committing import commit as commit

@@ -254,6 +254,19 @@ class Txn(_Action, frozen=True, tag="txn"):
     version: int
 
 
+_PUSHES = "_push/"
+
+
+def push_mark(push_id: str, name: str) -> str:
+    """The ``app_id`` under which a push says something of the table version that it makes."""
+    return f"{_PUSHES}{push_id}/{name}"
+
+
+def is_push_mark(app_id: str) -> bool:
+    """Whether a :class:`Txn` says something of its table version alone."""
+    return app_id.startswith(_PUSHES)
+
+
 Why = Literal["swap", "rollback"]
 
 

@@ -21,6 +21,7 @@ from persist.manifest.actions import (
     Properties,
     Sealed,
     Txn,
+    is_push_mark,
 )
 from persist.manifest.errors import MomentNotKept, VersionNotKept
 from persist.manifest.head import read_floor
@@ -72,7 +73,8 @@ def imported_actions(old: TableState, new: TableState) -> Iterator[Action]:
     yield from (one for name, one in old.shared_states.items() if name in needed)
     yield from changed
     for app_id, version in old.txns.items():
-        if new.txns.get(app_id, -1) < version:
+        # What pushes say of the old version stays with it, and goes with it.
+        if not is_push_mark(app_id) and new.txns.get(app_id, -1) < version:
             yield Txn(app_id=app_id, version=version)
 
 

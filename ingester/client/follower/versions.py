@@ -24,7 +24,14 @@ from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.follower.errors import TableReplaced, table_made_anew
 from ingester.client.follower.feed import Coming, Registration
 from ingester.client.follower.version_copy import VersionCopies, VersionCopy
-from persist.manifest import ManifestError, TableNotFound, known_versions, may_count, switches
+from persist.manifest import (
+    ManifestError,
+    TableNotFound,
+    known_versions,
+    may_count,
+    push_mark,
+    switches,
+)
 from persist.parquet.footer import FileDamaged
 from persist.store import StoreError
 
@@ -36,9 +43,6 @@ TRY_AGAIN_S = 10.0
 """The pause after a version could not be prepared."""
 DROP_AFTER_S = 10.0
 """The time after a switch that a former copy stays: readers of a Parquet folder may be in it."""
-DATA = "_push/{}/data"
-"""The transaction that says that a push's data is all there."""
-
 FAILURES = (ClientError, StoreError, ManifestError, FileDamaged)
 """What a copy may fail with."""
 
@@ -202,7 +206,7 @@ class FollowedVersions:
             state = self._copies.manifest(coming.table_version).load()
         except TableNotFound:
             return False
-        return DATA.format(coming.push_id) in state.txns
+        return push_mark(coming.push_id, "data") in state.txns
 
     def _give_up(self, main: VersionCopy, version: int, beside: _Beside) -> None:
         """Drop what there is of a version that will not come."""

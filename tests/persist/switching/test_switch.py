@@ -40,6 +40,7 @@ from persist.manifest import (
     list_tables,
     list_versions,
     plan_clean_up,
+    push_mark,
     write_snapshot,
 )
 from persist.store import ObjectStore, PutInfo
@@ -51,7 +52,7 @@ from persist.switching import (
     version_at,
 )
 from tests.drivers.pushing import Killed, KillingStore
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import IN_MEMORY, LOCAL_ONLY
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
@@ -204,6 +205,22 @@ def test_a_switch_shows_the_new_version_and_keeps_what_is_known_of_writers(
     assert list_tables(real_store) == [TABLE]
     again = switch_version(real_store, *TABLE, version, push_id="push-1")
     assert again == switch and len(list(real_store.list(CURRENT))) == 1
+
+
+@IN_MEMORY
+def test_what_a_push_says_of_its_version_stays_there(real_store: ObjectStore) -> None:
+    """Else each version has the marks of all pushes before it, for ever."""
+    commit_to(real_store, 1, *DEFINITION)
+    commit_to(real_store, 1, Txn("spark", 3))
+    for number in range(2, 6):
+        version = claim_version(real_store, *TABLE, f"push-{number}")
+        push(real_store, version)
+        mark = push_mark(f"push-{number}", "data")
+        commit_to(real_store, version, Txn(mark, 10), writer=OTHER)
+        switch_version(real_store, *TABLE, version)
+        assert dict(manifest_of(real_store).load().txns) == {"spark": 3, mark: 10}
+    roll_back(real_store, *TABLE)
+    assert dict(manifest_of(real_store).load().txns) == {"spark": 3, "_push/push-4/data": 10}
 
 
 @LOCAL_ONLY
