@@ -12,9 +12,10 @@ A copy goes through ``follower`` (which starts) ─▶ ``following`` (a table's 
 with its sink) ─▶ ``opening`` (from a state, or where to seek) ─▶ ``table_copy``, which knows three
 steps: fill from a version's ``files`` (``filling``), resync with what they lack, and then live from
 the ``feed``. ``applying`` does to the sink what a step took, and ``keeping`` keeps the state with
-it. When the manifest has a later version, ``fold`` says what that means for the copy: mostly
-nothing, as its rows are here from the tail. ``state`` is what a copy knows of itself, opaque to
-whoever keeps it: the sink in its own store, beside its rows, or the daemon (``daemon_states``).
+it. When the manifest has a later version than the ``copied_version``, ``fold`` says what that means
+for the copy: mostly nothing, as its rows are here from the tail. ``state`` is what a copy knows of
+itself, opaque to whoever keeps it: the sink in its own store, beside its rows, or the daemon
+(``daemon_states``).
 
 ``sink`` is the interface of what keeps the rows; ``guard`` calls one, ``batches`` makes what it is
 given. ``channel`` and ``asking`` are the ways between threads, ``progress`` counts, ``errors`` says

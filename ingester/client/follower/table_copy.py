@@ -14,28 +14,22 @@ version are all there. A step that raised is done again from the state that is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ingester.client.errors import Unavailable
 from ingester.client.follower.applying import Applying, Resync
-from ingester.client.follower.errors import StateOfAnother, TableReplaced, table_made_anew
+from ingester.client.follower.copied_version import CopiedVersion
+from ingester.client.follower.errors import StateOfAnother
 from ingester.client.follower.feed import Feed, LiveAnswer
 from ingester.client.follower.files import Files
 from ingester.client.follower.filling import BESIDE_BYTES, FILL_BYTES, Filling
-from ingester.client.follower.fold import Fold, fold_appended, fold_keyed
 from ingester.client.follower.keeping import BuildAnew, Keeping, Place
 from ingester.client.follower.progress import Progress
 from ingester.client.follower.sink import FollowedTable
-from ingester.client.follower.state import (
-    FollowState,
-    Ledger,
-    Position,
-    Selection,
-    part_name,
-)
-from persist.manifest import PartitionKey, TableState, VersionNotKept
+from ingester.client.follower.state import FollowState, Ledger, Position, Selection, part_name
+from persist.manifest import TableState
 from persist.store import NotFound as FileGone
 
 TAKE_BYTES = 32 << 20
@@ -65,7 +59,7 @@ class TableCopy:
         self._files, self._feed, self._sink = source.files, source.feed, place.sink
         self._keeping = Keeping(place, table.key(place.name), state, ledger)
         self._applying = Applying(table, self._files, self._sink, self._keeping, self.progress)
-        self._version: TableState | None = None
+        self._version = CopiedVersion(table, self._files, self._applying, self._keeping)
         self._filling = Filling(
             self._files, self._sink, self._applying, self._keeping, self.progress
         )
@@ -101,7 +95,7 @@ class TableCopy:
 
     def _advance(self, wait_s: float) -> None:
         if self.state.filled is not None:
-            self._filling.step(self._state_of_version(), FILL_BYTES)
+            self._filling.step(self._version.state(), FILL_BYTES)
         elif self._resyncs or self.state.position is None or not self.state.complete:
             self._resync()
         else:
@@ -109,18 +103,18 @@ class TableCopy:
 
     def _prepare(self) -> None:
         if self.state.filled is not None:
-            self._filling.step(self._state_of_version(), BESIDE_BYTES)
+            self._filling.step(self._version.state(), BESIDE_BYTES)
             return
-        now = self._files.newest(self._state_of_version())
+        now = self._files.newest(self._version.state())
         if now.version != self.state.version:
             with self._keeping.transaction():
-                self._fold(now, ())
+                self._version.fold(now, ())
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Do a step, from the state that is kept where the last one failed."""
         try:
             if self._unsure:
-                self._version = None
+                self._version.forget()
                 self._filling.forget()
                 self._keeping.read()
             self._unsure = True
@@ -141,7 +135,7 @@ class TableCopy:
         self._unsure = True
         self._filling.forget()
         now, was = self._files.newest(), self.state
-        self._version = now
+        self._version.begin(now)
         parts = sorted(part_name(partition) for partition in now.partitions)
         replaces = was.complete or was.replaces
         with self._keeping.transaction():
@@ -161,7 +155,7 @@ class TableCopy:
 
     def begin_behind(self, version: TableState, position: Position | None) -> None:
         """Begin the copy without what is in a version's files, or before a position."""
-        self._version = version
+        self._version.begin(version)
         with self._keeping.transaction():
             self._sink.start_version((), not self.state.replaces)
             if position is not None:
@@ -188,7 +182,7 @@ class TableCopy:
         Raises:
             BuildAnew, TableReplaced: The state's version is none.
         """
-        self._state_of_version()
+        self._version.state()
         with self._keeping.transaction():
             self._sink.recovery()
             self._keeping.set()
@@ -207,7 +201,7 @@ class TableCopy:
         with self._keeping.transaction():
             emptied = self._applying.take_out_groups()
             self._keeping.set(position=None)
-            self._fold(now, emptied)
+            self._version.fold(now, emptied)
             self._applying.take([answer], now)
             while answer.more:
                 answer = self._ask(self.state.position, now.version, 0.0)
@@ -236,9 +230,9 @@ class TableCopy:
         moved = moved and not last.more
         if any(each.batches for each in answers) or moved or not self._is_passed(last.position):
             with self._keeping.transaction():
-                self._applying.take(answers, self._state_of_version())
+                self._applying.take(answers, self._version.state())
                 if moved:
-                    self._fold(self._files.version(last.version, self._state_of_version()))
+                    self._version.fold(self._files.version(last.version, self._version.state()))
         if not last.more:
             self.progress.caught_up(last, asked_at)
 
@@ -251,7 +245,7 @@ class TableCopy:
 
         Then files have rows that come before those that the feed tells.
         """
-        before = self._state_of_version()
+        before = self._version.state()
         if self._files.version(version, before).imports != before.imports:
             raise Resync
 
@@ -270,14 +264,14 @@ class TableCopy:
         if stale.details.get("anew", True) or not isinstance(version, int):
             raise Resync
         with self._keeping.transaction():
-            self._fold(self._files.version(version, self._state_of_version()))
+            self._version.fold(self._files.version(version, self._version.state()))
 
     # ------------------------------------------------------------------------------ what they do
 
     def _version_with_tail(self) -> tuple[TableState, LiveAnswer]:
         """The newest version, and the first answer to what it lacks."""
         for attempt in range(1, TRIES + 1):
-            now = self._files.newest(self._state_of_version())
+            now = self._files.newest(self._version.state())
             try:
                 return now, self._ask(None, now.version, 0.0)
             except Unavailable as exc:
@@ -291,65 +285,6 @@ class TableCopy:
             raise other_daemon(self.state, answer.ingester_id)
         self.progress.answered(answer)
         return answer
-
-    def _fold(self, now: TableState, emptied: Collection[PartitionKey] | None = None) -> None:
-        """Take a later version's files in.
-
-        Args:
-            emptied: Where all groups were taken out before: partitions of a keyed table that have
-                to be read anew for that.
-        """
-        before = self._state_of_version()
-        plan = self._plan(before, now) if now.version != before.version else Fold()
-        if emptied is not None:
-            plan.reloads = list(dict.fromkeys([*plan.reloads, *emptied]))
-            plan.diffs = [partition for partition in plan.diffs if partition not in emptied]
-        elif plan.resync:
-            raise Resync
-        self._applying.carry_out(plan, before, now)
-        self._version = now
-        self._keeping.set(version=now.version, uid=now.uid)
-
-    def _plan(self, before: TableState, now: TableState) -> Fold:
-        if now.version < before.version:
-            raise self._made_anew(before.version)
-        try:
-            changes = self._files.changes(before.version, now.version)
-        except VersionNotKept as exc:
-            raise BuildAnew from exc
-        if self.table.keyed:
-            return fold_keyed(self._keeping.ledger, self._keeping.seen, before, now, changes)
-        return fold_appended(
-            self._keeping.ledger,
-            self._keeping.seen,
-            before,
-            now,
-            changes,
-            lambda add: self._files.count(now, add),
-        )
-
-    def _state_of_version(self) -> TableState:
-        """The manifest's state at the version that the copy has.
-
-        Raises:
-            BuildAnew: It is not kept any more.
-            TableReplaced: It is of another table of the same name.
-        """
-        if self._version is None or self._version.version != self.state.version:
-            try:
-                found = self._files.version(self.state.version)
-            except VersionNotKept as exc:
-                if exc.newest < self.state.version:
-                    raise self._made_anew(self.state.version) from exc
-                raise BuildAnew from exc
-            if found.uid != self.state.uid:
-                raise self._made_anew(self.state.version)
-            self._version = found
-            self._applying.learn_columns(found)
-        return self._version
-
-    def _made_anew(self, version: int) -> TableReplaced:
-        return table_made_anew(self.table.namespace, self.table.table, version)
 
 
 def other_daemon(state: FollowState, found: str) -> StateOfAnother:
