@@ -20,7 +20,7 @@ from ingester.lifecycle.leading import Leadership, lead, led_by, needs_leading, 
 from ingester.lifecycle.push_store import Deposed
 from ingester.lifecycle.record import PushRecord, new_events
 from ingester.lifecycle.rollout import RequestRefused, requested
-from ingester.lifecycle.runner import HookFailure
+from ingester.lifecycle.runner import HookFailure, HookRunner
 from ingester.lifecycle.status import Status
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
@@ -64,13 +64,14 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
                     " --watch` shows it, --take-over takes it from there",
                     REFUSED,
                 )
-            how, _ = leadership(place, _say_failure)
+            how, hooks = leadership(place, _say_failure)
             if all(each.status in _WITHOUT_DATA for each in newest.record.regions):
                 _say(
                     "no region has its data: the job that brings it has to be running, or is"
                     f" submitted again under the push id {push_id}"
                 )
             record = _in_background(lambda stop: _led(how, push_id, stop, take_over), None)
+            _say_counts(hooks)
         else:
             record = newest.record
     _conclude(place, record, as_json, record.status is Status.SERVING)
@@ -103,10 +104,11 @@ def end_push(config: Path, asked: Asked, as_json: bool) -> None:
                 _say(f"a controller will, or `ingester pushes resume {push_id}`")
             return
         # Whoever leads it needs the hooks. What is wrong with them here must not keep a push going.
-        how, _ = leadership(place, _say_failure)
+        how, hooks = leadership(place, _say_failure)
         if leads is None:
             _say("so it is led here, to its end")
         record = _in_background(lambda stop: _led(how, push_id, stop, False), timeout_s)
+        _say_counts(hooks)
     refusal = f"request {number} refused: "
     for event in record.history:
         if event.what.startswith(refusal):
@@ -189,8 +191,9 @@ def _say(text: str) -> None:
 
 
 def _say_failure(failure: HookFailure) -> None:
-    where = f" in region {failure.region}" if failure.region else ""
-    _say(
-        f"hook {failure.hook}: {failure.method}{where}: {failure.error};"
-        f" counts as {failure.counts_as.value}"
-    )
+    _say(failure.text())
+
+
+def _say_counts(hooks: HookRunner) -> None:
+    for each in hooks.statistics():
+        _say(each.text())

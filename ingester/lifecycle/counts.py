@@ -25,6 +25,14 @@ class HookCounts(msgspec.Struct, frozen=True, kw_only=True):
     queued_s: float
     running_s: float
 
+    def text(self) -> str:
+        """Return the counts as a line."""
+        ends = ", ".join(f"{count} {ended}" for ended, count in sorted(self.outcomes.items()))
+        return (
+            f"hook {self.hook}: {self.method}: {self.calls} calls ({ends}),"
+            f" {self.queued_s:.3f} s in the queue, {self.running_s:.3f} s running"
+        )
+
 
 class HookTally:
     """Counts the calls of hooks."""

@@ -40,6 +40,14 @@ class HookFailure(NamedTuple):
     error: str
     counts_as: Decision
 
+    def text(self) -> str:
+        """Return what has failed, and what comes of it, as a sentence."""
+        where = f" in region {self.region}" if self.region else ""
+        return (
+            f"hook {self.hook}: {self.method}{where}: {self.error};"
+            f" counts as {self.counts_as.value}"
+        )
+
 
 Tell = Callable[[HookFailure], None]
 

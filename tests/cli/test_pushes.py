@@ -188,6 +188,10 @@ def test_a_request_is_kept_while_nobody_leads_and_heard_by_who_resumes(place: Pl
     assert resumed.returncode == 0, said(resumed)
     assert json.loads(resumed.stdout)["status"] == "SERVING"
     assert re.search(r"ingester: \d{4}-.* Z region b: SERVING", resumed.stderr.decode())
+    counted = (
+        r"ingester: hook \S+: pre_version_swap: 3 calls \(3 proceed\), \d+\.\d+ s in the queue"
+    )
+    assert re.search(counted, resumed.stderr.decode())
     assert place.run("pushes", "resume", "p2").returncode == 0  # it has ended well already
 
 

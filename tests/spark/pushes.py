@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from ingester.lifecycle import PROCEED, Answer, HookContext, LifecycleHooks
+from ingester.lifecycle import PROCEED, Answer, HookContext, LifecycleHooks, wait
 from ingester.lifecycle.push_config import PushConfig, push_config
 from ingester.lifecycle.push_store import PushStore
 from ingester.lifecycle.record import PushRecord
@@ -137,3 +137,15 @@ class KillOnce(LifecycleHooks):
             done.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return PROCEED
+
+
+class FailsAfterwards(LifecycleHooks):
+    """Waits once before the swap of b, and fails after each swap."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        """Say wait to the first call of b."""
+        return wait("a moment") if (context.region, context.call) == ("b", 1) else PROCEED
+
+    def post_version_swap(self, context: HookContext) -> Answer:
+        """Fail."""
+        raise OSError("the disk is full")

@@ -390,3 +390,22 @@ def test_somebody_else_may_lead_a_push_whose_data_is_written_here(
     history = pushes_of(config).newest("led").record.history
     swaps = [event.region for event in history if event.region and event.what == "SERVING"]
     assert swaps == ["a", "b", "c"]
+
+
+def test_hooks_that_fail_are_logged_and_what_all_have_said_is_in_the_result(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = regions_in(
+        tmp_path, classes=["tests.spark.pushes:FailsAfterwards"], wait_interval="1s"
+    )
+    result = push(spark.range(3), *TABLE, config=config, push_id="p")
+    assert result.live, "what fails after a step counts as proceed"
+    asked = {each.method: each for each in result.hooks}
+    assert (asked["post_version_swap"].calls, asked["pre_version_swap"].calls) == (3, 4)
+    assert asked["post_version_swap"].outcomes == {"failed": 3}
+    assert asked["pre_version_swap"].outcomes == {"proceed": 3, "wait": 1}
+    assert asked["pre_version_swap"].running_s > 0
+    told = [each.getMessage() for each in caplog.records if each.name == "ingester.push"]
+    assert len(told) == 3
+    assert all("FailsAfterwards: post_version_swap in region" in each for each in told)
+    assert all(each.endswith("the disk is full; counts as proceed") for each in told)

@@ -118,6 +118,9 @@ def test_a_killed_driver_whose_tasks_failed_at_first_is_followed_by_the_job_of_t
     result = json.loads(second.stdout)
     assert (result["status"], result["rows"], len(result["regions"])) == ("SERVING", ROWS, 3)
     assert result["files"] == len(listed)
+    asked = {each["method"]: each["outcomes"] for each in result["hooks"]}
+    assert asked["post_version_swap"] == {"proceed": 2}, "what a was told is kept"
+    assert f"hook {hook}: post_version_swap: 2 calls (2 proceed)" in second.stderr
     assert "b: SERVING" in second.stderr
     assert {Path(path).name for path in assert_same_files(config, TABLE)} == listed
     assert sorted(plain_rows(config.regions[2], TABLE).column("id").to_pylist()) == [*range(ROWS)]

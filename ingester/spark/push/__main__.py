@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ingester.lifecycle.push_config import PushConfig, PushConfigError, read_push_config
 from ingester.lifecycle.push_store import PushDamaged
 from ingester.lifecycle.settings import HookConfigError
@@ -75,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     finally:
         spark.stop()
+    for counts in result.hooks:
+        print(counts.text(), file=sys.stderr, flush=True)
     print(json.dumps(as_json(result)) if asked.json else result.text(), flush=True)
     return 0 if result.live else 1
 
@@ -93,6 +97,7 @@ def as_json(result: PushResult) -> dict[str, object]:
         "files": result.files,
         "bytes": result.bytes,
         "seconds": result.seconds,
+        "hooks": [msgspec.to_builtins(each) for each in result.hooks],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from ingester.lifecycle.pushed_table import replay_start
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
 from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionUnreachable
-from ingester.lifecycle.runner import HookRunner
+from ingester.lifecycle.runner import HookFailure, HookRunner
 from ingester.spark.errors import require_pyspark
 from ingester.spark.push.result import Progress, PushProgress, PushRefused, PushResult
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ingester.spark.push.watch import Watch
+
+PUSH_LOG = logging.getLogger("ingester.push")
+"""Calls of hooks that have failed, where this process leads the push; standard error by default."""
 
 
 # Its length is what its users read.
@@ -168,7 +172,8 @@ class _Asked:
             return run.result(held)
         watch: AbstractContextManager[Watch]
         if lead:
-            panel = HookRunner(self.config.hooks, hooks)
+            panel = HookRunner(self.config.hooks, hooks, _log_failure)
+            run.hooks = panel.statistics
             spark = self.frame.sparkSession
             watch = led(leadership_of(self.config, store, name, panel, spark), held)
         else:
@@ -230,6 +235,10 @@ class _Asked:
                 f" {', '.join(self.regions)}"
             )
         check_fits(columns, record.plan)
+
+
+def _log_failure(failure: HookFailure) -> None:
+    PUSH_LOG.warning("push %s: %s", failure.push_id, failure.text())
 
 
 def _by_default() -> Progress | None:

@@ -5,11 +5,12 @@ Law of this file: values alone; no PySpark.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from ingester.lifecycle.counts import HookCounts
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.status import Status
 
@@ -53,6 +54,8 @@ class PushResult:
         reason: Why it was given up or undone; empty where it was not.
         rows, files, bytes: What was written, once for all regions; 0 where nothing was.
         seconds: From its beginning to its end, however many drivers it took.
+        hooks: What this process has asked its hooks, and how often each answer came, by class and
+            method; empty where it has not led the push.
     """
 
     push_id: str
@@ -65,6 +68,7 @@ class PushResult:
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    hooks: tuple[HookCounts, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -110,7 +114,11 @@ class PushProgress(NamedTuple):
 Progress = Callable[[PushProgress], None]
 
 
-def result_of(record: PushRecord, written: tuple[int, int, int] = (0, 0, 0)) -> PushResult:
+def result_of(
+    record: PushRecord,
+    written: tuple[int, int, int] = (0, 0, 0),
+    hooks: Sequence[HookCounts] = (),
+) -> PushResult:
     """Return the result of a push that is over; ``written`` are rows, files and bytes."""
     rows, files, nbytes = written
     ended = record.ended_at or record.since
@@ -128,4 +136,5 @@ def result_of(record: PushRecord, written: tuple[int, int, int] = (0, 0, 0)) -> 
         files=files,
         bytes=nbytes,
         seconds=(ended - record.began_at).total_seconds(),
+        hooks=tuple(hooks),
     )

@@ -10,10 +10,12 @@ it, and tells a push whose data cannot be written to end. A push that ends early
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
+from ingester.lifecycle.counts import HookCounts
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.push_config import PushConfig
 from ingester.lifecycle.push_store import PushStore
@@ -47,6 +49,7 @@ class PushRun:
 
     Attributes:
         store: Where the push is kept.
+        hooks: Says what was counted of the hooks that this driver has called, where it leads.
     """
 
     frame: DataFrame
@@ -55,6 +58,7 @@ class PushRun:
     target_bytes: int
     expected_rows: int | None = None
     progress: Progress | None = None
+    hooks: Callable[[], Sequence[HookCounts]] = tuple
     _regions: dict[str, StoreRegion] = field(init=False)
     _data: DataList | None = None
     _job: WriteJob | None = None
@@ -86,7 +90,7 @@ class PushRun:
     def result(self, record: PushRecord) -> PushResult:
         """Return the result of a push that is over, or raise :class:`PushFailed`."""
         data = self._data or read_data_list(self.store, record.push_id)
-        result = result_of(record, (0, 0, 0) if data is None else data.written)
+        result = result_of(record, (0, 0, 0) if data is None else data.written, self.hooks())
         if not result.live:
             raise PushFailed(result)
         return result
