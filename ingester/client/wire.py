@@ -121,11 +121,15 @@ class TableSummary(msgspec.Struct, frozen=True):
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """A table whose rows, acknowledged before the call, are all in this version or an earlier."""
+    """A table whose rows, acknowledged before the call, are all in this version or an earlier.
+
+    ``table_version`` is the version of the table whose manifest is meant.
+    """
 
     namespace: str
     table: str
     manifest_version: int | None = None
+    table_version: int | None = None
 
 
 class OriginState(msgspec.Struct, frozen=True):

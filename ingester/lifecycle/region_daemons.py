@@ -52,11 +52,13 @@ class RegionDaemons:
 
     endpoints: Sequence[str]
 
-    def persist(self, namespace: str, table: str) -> int | None:
+    def persist(self, namespace: str, table: str) -> Mapping[int, int]:
         """Have each daemon put into files what it has acknowledged of the table.
 
         Returns:
-            The version of the table's manifest that has all of that; None where nobody says.
+            The version of the manifest that has all of that, by the version of the table whose
+            manifest it is. A daemon that nobody has asked for the table since it was switched may
+            still be at the version before.
         """
 
         def call(client: Client) -> list[Persisted]:
@@ -64,7 +66,12 @@ class RegionDaemons:
 
         none: list[Persisted] = []
         told = [each for at in self.endpoints for each in _asked(at, call, none)]
-        return max((each.manifest_version or 0 for each in told), default=0) or None
+        newest: dict[int, int] = {}
+        for each in told:
+            if each.manifest_version and each.table_version:
+                before = newest.get(each.table_version, 0)
+                newest[each.table_version] = max(before, each.manifest_version)
+        return newest
 
     def prepare(self, namespace: str, table: str, version: int, push_id: str) -> None:
         """Tell the followers of the table that a version of it is on its way."""

@@ -90,13 +90,13 @@ class StoreRegion:
             return Created(version.number, version_before(version))
 
     def _create(self, store: ObjectStore, push: PushRecord, version: PushedVersion) -> None:
-        before = state = ready_table(store, push)
-        newest = None
+        state = ready_table(store, push)
+        newest = state.version
         if push.plan.replay_since == "start":
-            newest = self.daemons.persist(push.namespace, push.table)
+            told = self.daemons.persist(push.namespace, push.table)
             state = ready_table(store, push)
-        if newest is None or newest > state.version or state.table_version != before.table_version:
-            newest = state.version
+            # Of another version of the table it says nothing: what came by then is in this state.
+            newest = min(told.get(state.table_version, state.version), state.version)
         version.create(state, replay_version(store, push, state, newest))
 
     def definition(self, push: PushRecord) -> TableDefinition:

@@ -168,6 +168,23 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
         assert at_a.shown == at_b.shown == ["old", "new", "old"]
 
 
+def test_rows_since_the_start_are_those_of_the_version_that_counts_where_daemons_are_behind(
+    tmp_path: Path,
+) -> None:
+    """A daemon that nobody has asked since the switch tells a version of the manifest before."""
+    with Daemon.start(tmp_path / "a", manifest__refresh="1h") as daemon:
+        with fl.connect(daemon.flight) as client:
+            put(client, TABLE, OLD)
+            persist(client, TABLE)
+        region = {"url": f"file://{tmp_path / 'a' / 'store'}", "endpoints": [daemon.flight]}
+        realm = Realm(open_regions(push_config({"regions": {"a": region}}).regions))
+        assert realm.push(NEW).status is Status.SERVING
+        assert RegionDaemons((daemon.flight,)).persist(*TABLE).keys() == {1}
+        held = realm.begin(NEW, "p2", PushPlan(replay_since="start"))
+        assert realm.lead(held, Job(realm, NEW).hear).status is Status.SERVING
+        assert realm.states() == [(3, len(NEW))]
+
+
 def _ask_for_followers(flight: str) -> None:
     with fl.connect(flight) as client:
         assert act(client, "followers", namespace=TABLE[0], table=TABLE[1]) == []

@@ -117,7 +117,12 @@ async def _persist(services: Services, body: PersistBody) -> Objects:
         raise InvalidRequest(f"persist: timeout_s {body.timeout_s} is not between 0 and 86400")
     tables = await services.persist(body.namespace, body.table, body.timeout_s)
     return [
-        {"namespace": t.namespace, "table": t.name, "manifest_version": t.state.version}
+        {
+            "namespace": t.namespace,
+            "table": t.name,
+            "manifest_version": t.state.version,
+            "table_version": t.state.table_version,
+        }
         for t in tables
     ]
 
