@@ -82,20 +82,23 @@ def go_back(version: PushedVersion) -> bool:
     """Make the version count that did so before the push's; return whether that is, or was, done.
 
     Raises:
-        RegionFailed: there is no way back, as the message says.
+        RegionFailed: there is no way back, as the message says; or a later version counts, which
+            has to be rolled back before: ask again then.
     """
     of = version.store, version.namespace, version.table
     with suppress(TableNotFound):
         load_current(*of)  # a way back that was begun is ended
     if current_version(*of) != version.number and _was_left(version):
         return True
-    if not forbid(version):
-        return _was_left(version)
-    try:
-        _settled(version, lambda: roll_back(*of, version.number, push_id=version.push_id))
-    except (SwitchRefused, TableVersionNotKept) as exc:
-        raise RegionFailed(str(exc)) from exc
-    return _was_left(version)
+    if forbid(version):
+        try:
+            _settled(version, lambda: roll_back(*of, version.number, push_id=version.push_id))
+        except (SwitchRefused, TableVersionNotKept) as exc:
+            raise RegionFailed(str(exc)) from exc
+    left = _was_left(version)
+    if not left and _has_counted(version):
+        raise RegionFailed(f"version {version.number} {_replaced(version)}")
+    return left
 
 
 def forbid(version: PushedVersion) -> bool:
@@ -107,6 +110,16 @@ def forbid(version: PushedVersion) -> bool:
     if current_version(*of) != version.number and _has_counted(version):
         return False
     return forbid_switch(*of, version.number, f"push {version.push_id} was given up")
+
+
+def _replaced(version: PushedVersion) -> str:
+    """What took the place of a version that has counted, and would make way for it again."""
+    done = switches(version.store, version.namespace, version.table)
+    after = [each.switch for each in done if each.switch.previous == version.number]
+    if not after:
+        return "counts no more"
+    by = f" of push {after[-1].push_id}" if after[-1].push_id else ""
+    return f"was replaced by version {after[-1].table_version}{by}: roll that one back first"
 
 
 def _has_counted(version: PushedVersion) -> bool:

@@ -71,6 +71,9 @@ class Region(Protocol):
         Returns:
             Whether the push's version was current, now or before an earlier call of this. If not,
             nothing changes, but no swap takes effect any more.
+
+        Raises:
+            RegionFailed: It was current, and a later version is: that one would make way for it.
         """
         ...
 

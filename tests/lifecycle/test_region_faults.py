@@ -378,7 +378,8 @@ def test_the_version_of_a_push_that_counts_no_more_stays_for_the_way_back_of_a_l
     realm = in_stores({"a": store})
     first, second = realm.push(OLD, "p1"), realm.push(NEW, "p2")
     region = realm.regions["a"]
-    assert not region.roll_back(first)
+    with pytest.raises(RegionFailed, match="replaced by version 3 of push p2: roll that one back"):
+        region.roll_back(first)
     assert region.discard(first)
     assert current_version(store, *TABLE) == 3
     assert [each.kept for each in list_versions(store, *TABLE)] == [True] * 3
@@ -386,3 +387,23 @@ def test_the_version_of_a_push_that_counts_no_more_stays_for_the_way_back_of_a_l
     assert current_version(store, *TABLE) == 2
     with pytest.raises(RegionFailed, match="rolled back"):
         region.swap(second)
+
+
+def test_a_push_is_not_said_to_be_rolled_back_while_its_version_may_count_again() -> None:
+    realm = in_stores({"a": MemoryStore(), "b": MemoryStore()})
+    for push_id, rows in (("good", OLD), ("bad", NEW), ("worse", NEW)):
+        realm.push(rows, push_id)
+
+    def rolled_back(push_id: str) -> PushRecord:
+        realm.pushes.request(push_id, "rollback", "it is bad", realm.now)
+        return realm.lead(realm.pushes.take_over(push_id, "c2", realm.now))
+
+    record = rolled_back("bad")
+    assert record.status is Status.FAILED
+    assert [each.status for each in record.regions] == [Status.FAILED] * 2
+    assert all("version 4 of push worse: roll that" in each.reason for each in record.regions)
+    assert realm.states() == [(4, len(NEW))] * 2
+    assert rolled_back("worse").status is Status.ROLLED_BACK
+    assert realm.states() == [(3, len(NEW))] * 2, "the bad one is live again"
+    assert rolled_back("bad").status is Status.ROLLED_BACK
+    assert realm.states() == [(2, len(OLD))] * 2
