@@ -8,7 +8,6 @@ goes up under a fresh name for every attempt, so an upload that arrives late can
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,8 +26,8 @@ from persist.parquet.copy_on_write import (
     stretch_of,
 )
 from persist.parquet.encode import EncodedFile, encode_ordered
+from persist.parquet.put import FileOrigin, put_file
 from persist.parquet.sparse_rows import SparseRows, concatenated
-from persist.partitioning import folder_of
 from persist.store import ObjectStore, StoreError
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
@@ -154,56 +153,28 @@ class FileWriter:
             CannotEncode: no file could be made of them.
         """
         flushed, definition = ordered.flushed, ordered.definition
-        spec_id, values = flushed.partition
-        folder = folder_of(definition.spec_of(spec_id), values)
+        epoch, partition = flushed.epoch, flushed.partition
+        seqs = ordered.first_seq, flushed.last_seq
+        origin = FileOrigin("persist", self.writer.ingester_id, definition, partition, epoch, *seqs)
         of_table = flushed.folder_of(ordered.state)
-        facts = self._facts(ordered, folder)
         adds: list[Add] = []
         arrivals = []
-        for file in _encoded(ordered.stretches, facts):
-            name = f"{uuid.uuid4().hex}.parquet"
-            path = "/".join(part for part in ("data", folder, name) if part)
-            put = self._store.put(f"{of_table}/{path}", file.data)
+        for file in _encoded(ordered.stretches, self._facts(origin)):
+            adds.append(put_file(self._store, of_table, file, origin))
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
-            adds.append(self._add(ordered, file, path, put.at.isoformat()))
         files = PersistedFiles(tuple(adds), tuple(arrivals), ordered.state.table_version)
-        applied = Applied(self.writer.ingester_id, flushed.epoch, spec_id, values, flushed.last_seq)
+        applied = Applied(self.writer.ingester_id, epoch, *partition, flushed.last_seq)
         return Upload(files, ordered.replaced, applied, ordered.state)
 
-    def _facts(self, ordered: Ordered, folder: str) -> dict[str, str]:
+    def _facts(self, origin: FileOrigin) -> dict[str, str]:
         """The metadata in a file's footer."""
-        flushed = ordered.flushed
-        return {
-            "ingester_id": self.writer.ingester_id,
+        return origin.facts() | {
             "incarnation": self.writer.incarnation,
-            "epoch": str(flushed.epoch),
-            "spec_id": str(flushed.partition[0]),
-            "partition": folder,
-            "last_seq": str(flushed.last_seq),
-            "schema_id": str(ordered.definition.schema_id),
-            "first_seq": str(ordered.first_seq),
+            "epoch": str(origin.epoch),
+            "first_seq": str(origin.first_seq),
+            "last_seq": str(origin.last_seq),
         }
-
-    def _add(self, ordered: Ordered, file: EncodedFile, path: str, at: str) -> Add:
-        flushed = ordered.flushed
-        spec_id, values = flushed.partition
-        return Add(
-            path=path,
-            kind="persist",
-            rows=file.rows,
-            bytes=file.data.size,
-            spec_id=spec_id,
-            values=values,
-            stats=file.stats,
-            writer=self.writer.ingester_id,
-            epoch=flushed.epoch,
-            first_seq=ordered.first_seq,
-            last_seq=flushed.last_seq,
-            schema_id=ordered.definition.schema_id,
-            at=at,
-            footer_crc32c=file.footer_crc32c,
-        )
 
 
 @contextmanager

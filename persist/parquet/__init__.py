@@ -4,9 +4,10 @@
 columns, and drops replaced ones; ``take`` picks them in that order, block by block, without a
 second copy of the table. ``sparse_rows`` are rows of which each batch has only the columns it
 needs. ``encode`` makes the bytes, as ``pages`` says; ``leaf_stats`` says which leaves may have
-statistics, and ``stats`` makes the bounds that the manifest records.
+statistics, and ``stats`` makes the bounds that the manifest records. ``put`` has the file taken by
+the store, and says of it what a commit has to list.
 
-    rows ─▶ ``sort`` ─▶ ``take`` ─▶ ``encode`` ─▶ bytes, and a footer's checksum
+    rows ─▶ ``sort`` ─▶ ``take`` ─▶ ``encode`` ─▶ bytes, and a footer's checksum ─▶ ``put``
                                        └ ``stats``, ``leaf_stats``
 
 **Reading.** ``footer`` checks a file's end before Arrow sees it, ``row_group_stats`` reads bounds
@@ -17,5 +18,5 @@ which new rows go with which of them. ``copy_on_write`` goes through them group 
 ``same_values`` tells which rows of two tables are the same.
 
 No bound is tighter than the values, no row is lost, and nothing here touches a store but
-``key_overlap``, which reads. Start reading at ``encode``.
+``put``, and ``key_overlap``, which reads. Start reading at ``encode``.
 """

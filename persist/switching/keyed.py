@@ -9,7 +9,6 @@ part make anew was listed nowhere, and is deleted at once. Blocks.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,9 +20,9 @@ from persist.parquet.copy_on_write import (
     Stretch,
     stretch_of,
 )
-from persist.parquet.encode import EncodedFile, encode_ordered
+from persist.parquet.encode import encode_ordered
+from persist.parquet.put import FileOrigin, put_file
 from persist.parquet.sparse_rows import SparseRows
-from persist.partitioning import folder_of
 from persist.switching.key_changes import FileChanges, KeyChanges
 from persist.table import TableDefinition
 
@@ -100,36 +99,7 @@ class _Partition:
         yield from (add for add in self.files if add.path not in state.files)
 
     def _put(self, stretch: Stretch) -> Iterator[Add]:
-        spec_id, values = self.key
-        folder = folder_of(self.definition.spec_of(spec_id), values)
-        facts = {
-            "ingester_id": WRITER,
-            "spec_id": str(spec_id),
-            "partition": folder,
-            "schema_id": str(self.definition.schema_id),
-        }
+        origin = FileOrigin("rewrite", WRITER, self.definition, self.key)
         rows, order, files = stretch
-        for file in encode_ordered(rows, order, metadata=facts, files=files):
-            name = f"{uuid.uuid4().hex}.parquet"
-            path = "/".join(part for part in ("data", folder, name) if part)
-            put = self.target.store.put(self.target.object_path(path), file.data)
-            yield self._add(file, path, put.at.isoformat())
-
-    def _add(self, file: EncodedFile, path: str, at: str) -> Add:
-        spec_id, values = self.key
-        return Add(
-            path=path,
-            kind="rewrite",
-            rows=file.rows,
-            bytes=file.data.size,
-            spec_id=spec_id,
-            values=values,
-            stats=file.stats,
-            writer=WRITER,
-            epoch=0,
-            first_seq=0,
-            last_seq=0,
-            schema_id=self.definition.schema_id,
-            at=at,
-            footer_crc32c=file.footer_crc32c,
-        )
+        for file in encode_ordered(rows, order, metadata=origin.facts(), files=files):
+            yield put_file(self.target.store, self.target.root, file, origin)

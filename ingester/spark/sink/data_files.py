@@ -9,11 +9,9 @@ there are. Runs on executors.
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,29 +21,20 @@ from ingester.spark.sink.columns import table_rows
 from persist.manifest import Add
 from persist.parquet.encode import EncodedFile, encode_ordered, encode_sorted
 from persist.parquet.pages import ZSTD, Compression
+from persist.parquet.put import FileKind, FileOrigin, FileStore, put_file
 from persist.parquet.sort import sort_rows
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import (
     PartitionValues,
     PartitionValueTooLong,
-    folder_of,
     split_batch,
     with_columns,
 )
-from persist.store import PutInfo
 from persist.table import TableDefinition
 
 TARGET_FILE_BYTES = 128 << 20
 HELD_BYTES = 256 << 20
 """Rows that a task has in memory before it writes the largest partition's."""
-
-
-class FileStore(Protocol):
-    """A place that takes files: a store, or several at once."""
-
-    def put(self, path: str, data: pa.Buffer) -> PutInfo:
-        """Put a file there, and return its size and its time by the store's clock."""
-        ...
 
 
 @dataclass(slots=True)
@@ -63,7 +52,7 @@ class FileSink:
     store: FileStore
     root: str
     definition: TableDefinition
-    kind: str
+    kind: FileKind
     writer: str
     target_bytes: int = TARGET_FILE_BYTES
     compression: Compression = ZSTD
@@ -127,19 +116,10 @@ class FileSink:
         Raises:
             StoreError: The store does not take one of them.
         """
-        folder = folder_of(self.definition.spec, values)
-        facts = {
-            "ingester_id": self.writer,
-            "spec_id": str(self.definition.spec_id),
-            "partition": folder,
-            "schema_id": str(self.definition.schema_id),
-        }
-        for file in self._encoded(rows, facts, files):
-            name = f"{uuid.uuid4().hex}.parquet"
-            path = "/".join(part for part in ("data", folder, name) if part)
-            whole = f"{self.root}/{path}" if self.root else path
-            at = self.store.put(whole, file.data).at.isoformat()
-            self.adds.append(self._add(file, path, values, at))
+        partition = (self.definition.spec_id, values)
+        origin = FileOrigin(self.kind, self.writer, self.definition, partition)
+        for file in self._encoded(rows, origin.facts(), files):
+            self.adds.append(put_file(self.store, self.root, file, origin))
 
     def _encoded(
         self, rows: SparseRows, facts: dict[str, str], files: int | None
@@ -150,22 +130,4 @@ class FileSink:
         ordered = sort_rows(rows, self.definition)
         return encode_ordered(
             rows, ordered, metadata=facts, files=files, compression=self.compression
-        )
-
-    def _add(self, file: EncodedFile, path: str, values: PartitionValues, at: str) -> Add:
-        return Add(
-            path=path,
-            kind=self.kind,  # type: ignore[arg-type]
-            rows=file.rows,
-            bytes=file.data.size,
-            spec_id=self.definition.spec_id,
-            values=values,
-            stats=file.stats,
-            writer=self.writer,
-            epoch=0,
-            first_seq=0,
-            last_seq=0,
-            schema_id=self.definition.schema_id,
-            at=at,
-            footer_crc32c=file.footer_crc32c,
         )
