@@ -34,6 +34,7 @@ from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs.queue import PersistQueue
 from persist.manifest import Action, Add, TableState
+from persist.switching import held_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +71,7 @@ class Flusher:
         """The event that buffers are released: it is set, and made anew."""
         self._hooks = hooks
         self._ledger = ledger
-        ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes)
+        ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes + held_bytes())
         self._commits = catalog.commits
         # Kept: a flush outlives the worker that has uploaded it, and ends with `run`.
         self._nursery: trio.Nursery | None = None

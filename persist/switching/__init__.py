@@ -7,6 +7,7 @@
     version_at(manifest, moment)          from where on rows go along that came since a moment
     counts_since(store, …)                not before that do rows go along
     forbid_switch(store, …, version)      from now on no switch goes there
+    held_bytes()                          rows that keyed switches hold in memory
     clean_up_versions(store, …)           delete those that will not count again
 
 ``switch`` has the three steps, of which anyone may do the rest: ``sealing`` is the first, where a
@@ -24,6 +25,7 @@ neither the log nor the daemon. Start reading at ``switch``.
 
 from persist.switching.forbidding import forbid_switch as forbid_switch
 from persist.switching.importing import version_at as version_at
+from persist.switching.keyed import held_bytes as held_bytes
 from persist.switching.sealing import counts_since as counts_since
 from persist.switching.switch import finish_switch as finish_switch
 from persist.switching.switch import load_current as load_current

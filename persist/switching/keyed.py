@@ -4,7 +4,8 @@
 
 Law of this file: what comes out is the removals and additions of one commit; nothing is listed
 before that. Each change replaces what is there of its key, once. A file that changes of a later
-part make anew was listed nowhere, and is deleted at once. Blocks.
+part make anew was listed nowhere, and is deleted at once. What is held of rows is counted, before
+it is read. Blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from persist.parquet.copy_on_write import (
 from persist.parquet.encode import encode_ordered
 from persist.parquet.put import FileOrigin, put_file
 from persist.parquet.sparse_rows import SparseRows
-from persist.switching.key_changes import FileChanges, KeyChanges
+from persist.switching.key_changes import ENCODED_TO, FileChanges, KeyChanges
 from persist.table import TableDefinition
 
 WRITER = "_table_versions"
@@ -51,10 +52,23 @@ def apply_changes(
     done = {}
     for key, files in changed.items():
         there = _Partition(target, key, definition, limits, list(state.partitions.get(key, ())))
-        for changes in there.changes_of(source, files).batches():
-            there.apply(changes)
+        with limits.older.counted() as hold:
+            hold(_most_held(files, limits))
+            for changes in there.changes_of(source, files).batches():
+                there.apply(changes)
         done[key] = tuple(there.actions(state))
     return done
+
+
+def held_bytes() -> int:
+    """The bytes of rows that switches hold in this process now, of either kind. Any thread."""
+    return LIMITS.older.nbytes
+
+
+def _most_held(files: FileChanges, limits: RewriteLimits) -> int:
+    """The bytes of changes that are held at most: reckoned before any is read."""
+    encoded = sum(add.bytes for add in (*files.went, *files.came))
+    return min(limits.group_bytes, ENCODED_TO * encoded)
 
 
 @dataclass(slots=True)

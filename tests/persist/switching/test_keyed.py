@@ -33,7 +33,7 @@ from persist.manifest import (
 from persist.parquet.copy_on_write import RewriteLimits
 from persist.parquet.footer import FileDamaged
 from persist.partitioning import UNPARTITIONED, PartitionSpec
-from persist.switching import finish_switch, roll_back, switch_version
+from persist.switching import finish_switch, held_bytes, roll_back, switch_version
 from persist.switching.key_changes import changed_partitions
 from persist.switching.keyed import apply_changes
 from persist.table import TableDefinition
@@ -319,3 +319,28 @@ def test_a_damaged_file_is_met_before_anything_is_sealed() -> None:
     assert world.manifest(1).load().sealed is None
     world.write()
     world.check()
+
+
+def test_what_a_switch_holds_of_rows_is_counted() -> None:
+    """A daemon that finishes one has them in its memory."""
+    world = World(Random(1))
+    for _ in range(3):
+        world.write()
+    manifest = world.manifest(2)
+    keys: Content = {("a", k): (0,) for k in range(10)}
+    pushed = add_file(manifest, DEFINITION, (1, ("a",)), keys, "push")
+    commit(manifest, None, Proposal([*DEFINITION.actions(), pushed]), OTHER)
+    held: list[int] = []
+
+    class Watched(PausingStore):
+        """Sees what is held while files are read."""
+
+        def open(self, path: str) -> Any:
+            held.append(held_bytes())
+            return self._inner.open(path)
+
+    store: Any = Watched(world.store, 1 << 30, lambda: None)
+    switch_version(store, *TABLE, 2, since=0)
+    streamed = sum(add.bytes for add in world.manifest(1).load().files.values())
+    assert held and min(held) > 0 and max(held) > streamed
+    assert held_bytes() == 0
