@@ -8,9 +8,9 @@
 ``contexts`` what they are told, ``methods`` which of them may say what.
 
 **The machine**, all of it pure. ``status`` has the two tables of transitions, ``stages`` the way of
-a push and of each region, ``orders`` who goes before whom. ``record`` is all that is kept of it.
-``asking`` are the rounds of questions of one step, ``tasks`` what can be due, ``ending`` how a push
-is given up or undone.
+a push and of each region, ``orders`` who goes before whom. ``record`` is all that is kept of it, as
+``kept_json``. ``asking`` are the rounds of questions of one step, ``tasks`` what can be due,
+``ending`` how a push is given up or undone.
 
 **Configuration.** ``push_config`` reads the file that names the regions, ``settings`` are those of
 hooks, ``loading`` finds the classes and has them check their configuration. ``runner`` calls them

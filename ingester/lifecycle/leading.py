@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from ingester.lifecycle.driver import PACE, HookPanel, Pace, PushDriver, utc_now
+from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.push_folders import LEADER
 from ingester.lifecycle.push_status import Leader
 from ingester.lifecycle.push_store import FOLDER, Deposed, HeldPush, PushStore, Saved
@@ -91,10 +92,10 @@ def leader_of(store: ObjectStore, push_id: str) -> Lead | None:
     if found is None:
         return None
     try:
-        name = _decoder.decode(store.get(path)).controller
+        name = decoded(_decoder, store.get(path)).controller
     except NotFound:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ValueError:
         name = "somebody"
     return Lead(name, store.now() - found.at)
 

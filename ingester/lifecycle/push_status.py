@@ -17,6 +17,7 @@ import msgspec
 
 from ingester.lifecycle.answers import Decision
 from ingester.lifecycle.asking import HookStep
+from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.record import Ending, PushRecord, RegionRecord
 
 FOLDER = "_push_status"
@@ -197,7 +198,4 @@ def decode_push_status(data: bytes) -> PushStatus:
     Raises:
         ValueError: these are no bytes of a status.
     """
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ValueError(str(exc)) from exc
+    return decoded(_decoder, data)

@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from ingester.lifecycle.answers import readable
+from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.record import PushRecord
 from persist.store import AlreadyExists, NotFound, ObjectStore, StoreError, StoreRetry, retry
 
@@ -259,8 +260,8 @@ class PushStore:
 
     def _read(self, path: str, decoder: msgspec.json.Decoder[T]) -> T:
         try:
-            return decoder.decode(retry(lambda: self._store.get(path), self._policy))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotFound) as exc:
+            return decoded(decoder, retry(lambda: self._store.get(path), self._policy))
+        except (ValueError, NotFound) as exc:
             raise PushDamaged(f"{self._store.url}/{path}: {exc}") from exc
 
 

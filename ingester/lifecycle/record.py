@@ -21,6 +21,7 @@ import msgspec
 
 from ingester.lifecycle.asking import HookStep
 from ingester.lifecycle.contexts import PushView, RegionView
+from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.stages import PushStage, RegionStage
 from ingester.lifecycle.status import PUSH_STEPS, REGION_STEPS, Status, check_step
@@ -179,10 +180,7 @@ def decode(data: bytes) -> PushRecord:
     Raises:
         ValueError: these are no bytes of a record.
     """
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ValueError(str(exc)) from exc
+    return decoded(_decoder, data)
 
 
 def with_region(record: PushRecord, region: RegionRecord) -> PushRecord:

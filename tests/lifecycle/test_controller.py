@@ -17,7 +17,14 @@ from ingester.lifecycle.asking import HookName, Patience
 from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.controller import Controller, Keeping
 from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.leading import Heartbeat, Leadership, lead, led_by, see_through
+from ingester.lifecycle.leading import (
+    Heartbeat,
+    Leadership,
+    lead,
+    leader_of,
+    led_by,
+    see_through,
+)
 from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.push_log import log_hook_failure
@@ -267,6 +274,16 @@ def test_a_push_that_cannot_be_led_here_is_told_once_and_left_as_it_is(
     assert f"_pushes/damaged/{3:020d}" in refused["damaged"]
     assert pushes.newest("elsewhere").number == 2
     assert controller.statistics().unreadable == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b'{"a": ' + b"[" * 100_000])
+def test_a_leader_file_that_is_none_is_somebodys_until_it_is_old(
+    store: ObjectStore, data: bytes
+) -> None:
+    """One push's file must not keep a controller from seeing all others."""
+    store.put("_pushes/p1/leader", data)
+    lead = leader_of(store, "p1")
+    assert lead is not None and lead.controller == "somebody"
 
 
 def test_a_fault_in_leading_ends_no_controller_and_is_tried_again(

@@ -21,6 +21,7 @@ import msgspec
 from ingester.lifecycle.answers import PROCEED, Answer, Decision, wait
 from ingester.lifecycle.contexts import ConfigContext, HookContext, context_to_json
 from ingester.lifecycle.hooks import LifecycleHooks
+from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.shipped.http_calls import HttpAnswer, NoAnswer, call, checked_url
 from ingester.lifecycle.shipped.options import checked, choice, duration, required
 from ingester.lifecycle.shipped.webhook import key_of
@@ -37,6 +38,9 @@ METHODS = (
 class _Said(msgspec.Struct):
     answer: Decision
     reason: str = ""
+
+
+_said = msgspec.json.Decoder(_Said)
 
 
 class Remote(LifecycleHooks):
@@ -124,7 +128,7 @@ def _read_answer(answer: HttpAnswer) -> Answer:
     if answer.status != 200:
         raise ValueError(f"the remote hook has answered {answer.status}: {answer.body[:200]!r}")
     try:
-        said = msgspec.json.decode(answer.body, type=_Said)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        said = decoded(_said, answer.body)
+    except ValueError as exc:
         raise ValueError(f"the remote hook has said {answer.body[:200]!r}: {exc}") from exc
     return Answer(said.answer, said.reason)
