@@ -25,12 +25,7 @@ kept so that two controllers cannot both act, ``driver`` does what is due in thr
 ``push_status`` is what the daemons of every region are told of a push, and ``status_publisher``
 tells it.
 
-**Regions that are real.** ``store_region`` is one, ``region_store`` its store and
-``region_daemons`` its daemons. ``shapes`` decides whether rows and tables go together, ``plans``
-what a push brings to all of them;
-``pushed_table`` makes the table fit, ``pushed_version`` the version of it that a push fills.
-``pushed_files`` are listed by ``region_data``, once ``data_check`` has found them whole; from
-region to region they go by ``data_copy``. ``region_switch`` takes the version live, and back.
+**Regions that are real** have a room of their own, :mod:`.store_region`: stores, and daemons.
 
 **Who leads.** ``leading`` is heard of as a push's leader, and takes over what nobody leads;
 ``push_folders`` tells from one listing who that is. ``controller`` does so for all pushes of a

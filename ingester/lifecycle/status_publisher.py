@@ -24,9 +24,9 @@ from ingester.lifecycle.push_status import (
     status_path,
 )
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import Region, RegionUnreachable
-from ingester.lifecycle.store_region import StoreRegion
+from ingester.lifecycle.store_region.region import StoreRegion
+from ingester.lifecycle.store_region.store import RegionStore
 from persist.store import ObjectStore
 
 _LAST_S = 3.0

@@ -17,15 +17,15 @@ import pyarrow as pa
 from ingester.lifecycle.driver import Pace, PushDriver, utc_now
 from ingester.lifecycle.leading import Leadership, lead_held
 from ingester.lifecycle.orders import Order
-from ingester.lifecycle.plans import plan_for, tables_of
 from ingester.lifecycle.push_config import push_config
 from ingester.lifecycle.push_store import HeldPush, PushStore
-from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
-from ingester.lifecycle.region_daemons import RegionDaemons
-from ingester.lifecycle.region_store import RegionStore
-from ingester.lifecycle.shapes import with_schema
-from ingester.lifecycle.store_region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.daemons import RegionDaemons
+from ingester.lifecycle.store_region.plans import plan_for, tables_of
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.shapes import with_schema
+from ingester.lifecycle.store_region.store import RegionStore
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, TableNotFound
 from persist.store import ObjectStore

@@ -13,17 +13,17 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from ingester.lifecycle.plans import plan_for, tables_of
 from ingester.lifecycle.push_config import RegionSettings
 from ingester.lifecycle.push_store import HeldPush
 from ingester.lifecycle.record import PushPlan, PushRecord
-from ingester.lifecycle.region_daemons import RegionDaemons
-from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
-from ingester.lifecycle.shapes import ShapeClash, new_definition, with_schema
 from ingester.lifecycle.stages import RegionStage
 from ingester.lifecycle.status import Status
-from ingester.lifecycle.store_region import StoreRegion
+from ingester.lifecycle.store_region.daemons import RegionDaemons
+from ingester.lifecycle.store_region.plans import plan_for, tables_of
+from ingester.lifecycle.store_region.region import StoreRegion
+from ingester.lifecycle.store_region.shapes import ShapeClash, new_definition, with_schema
+from ingester.lifecycle.store_region.store import RegionStore
 from ingester.lifecycle.tasks import Rules
 from persist.manifest import Manifest, Proposal, commit, current_version, list_versions
 from persist.store import ObjectStore, PutInfo

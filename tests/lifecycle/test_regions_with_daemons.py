@@ -14,10 +14,10 @@ import pytest
 
 from ingester.lifecycle.push_config import push_config
 from ingester.lifecycle.record import PushPlan, PushRecord
-from ingester.lifecycle.region_daemons import RegionDaemons
 from ingester.lifecycle.regions import RegionUnreachable
 from ingester.lifecycle.status import Status
-from ingester.lifecycle.store_region import open_regions
+from ingester.lifecycle.store_region.daemons import RegionDaemons
+from ingester.lifecycle.store_region.region import open_regions
 from persist.manifest import Manifest
 from tests.drivers.daemon import Daemon
 from tests.drivers.s3_server import S3Server

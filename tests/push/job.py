@@ -15,10 +15,10 @@ from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import controller_name
 from ingester.lifecycle.push_config import PushConfig, read_push_config
 from ingester.lifecycle.push_store import PushExists, PushStore
-from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
 from ingester.lifecycle.regions import RegionUnreachable
-from ingester.lifecycle.store_region import StoreRegion
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.region import StoreRegion
 from ingester.spark.sink.data_files import FileSink
 from persist.store import ObjectStore
 from tests.push.dying import Death

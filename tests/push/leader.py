@@ -17,9 +17,9 @@ from ingester.lifecycle.leading import Heartbeat, Leadership, controller_name
 from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.push_config import PushConfig, read_push_config
 from ingester.lifecycle.push_store import PushStore
-from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.runner import HookRunner
-from ingester.lifecycle.store_region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.store import RegionStore
 from ingester.observability.logs import configure_logs
 from tests.push.dying import Death, DyingStore
 

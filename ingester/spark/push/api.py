@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import controller_name
 from ingester.lifecycle.loading import load_hooks
-from ingester.lifecycle.plans import tables_of
 from ingester.lifecycle.push_config import PushConfig, RegionSettings, read_push_config
 from ingester.lifecycle.push_store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
-from ingester.lifecycle.pushed_table import replay_start
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
-from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionUnreachable
 from ingester.lifecycle.runner import HookFailure, HookRunner
+from ingester.lifecycle.store_region.plans import tables_of
+from ingester.lifecycle.store_region.pushed_table import replay_start
+from ingester.lifecycle.store_region.store import RegionStore
 from ingester.spark.errors import require_pyspark
 from ingester.spark.push.result import Progress, PushProgress, PushRefused, PushResult
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES

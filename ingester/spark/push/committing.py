@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.lifecycle.data_check import files_there
-from ingester.lifecycle.data_copy import SourceFault, copy_missing
 from ingester.lifecycle.push_config import RegionSettings
-from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
-from ingester.lifecycle.shapes import clash
-from ingester.lifecycle.store_region import StoreRegion
+from ingester.lifecycle.store_region.data_check import files_there
+from ingester.lifecycle.store_region.data_copy import SourceFault, copy_missing
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.region import StoreRegion
+from ingester.lifecycle.store_region.shapes import clash
 from ingester.spark.push.data_list import DataList
 from ingester.spark.push.places import Place
 from persist.store import StoreError

@@ -16,7 +16,7 @@ from ingester.lifecycle.driver import HookPanel
 from ingester.lifecycle.leading import Leadership
 from ingester.lifecycle.push_config import PushConfig, RegionSettings
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.store_region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.region import StoreRegion, open_regions
 from ingester.lifecycle.version_statistics import statistics_of
 from ingester.spark.push.null_counts import NullCounter
 from persist.manifest import Manifest

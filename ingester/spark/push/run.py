@@ -22,7 +22,7 @@ from ingester.lifecycle.push_store import PushStore
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
-from ingester.lifecycle.store_region import StoreRegion, open_regions
+from ingester.lifecycle.store_region.region import StoreRegion, open_regions
 from ingester.spark.push.committing import commit_everywhere, regions_there, targets_of
 from ingester.spark.push.data_list import DataList, decide, read_data_list
 from ingester.spark.push.job import WriteJob

@@ -4,7 +4,7 @@
     regions ─▶ ``lifecycle.plans``: what is there ─────┴▶ ``plan_of``: what the push brings
 
 Law of this file: it reads only, and refuses by name what no table has a type for; what clashes with
-the tables that there are is refused by `ingester.lifecycle.plans`.
+the tables that there are is refused by `ingester.lifecycle.store_region.plans`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from ingester.lifecycle.plans import Tables, plan_for, without_folders
 from ingester.lifecycle.record import PushPlan
-from ingester.lifecycle.shapes import ShapeClash, plan_schema, with_schema
+from ingester.lifecycle.store_region.plans import Tables, plan_for, without_folders
+from ingester.lifecycle.store_region.shapes import ShapeClash, plan_schema, with_schema
 from ingester.schema.carried import takes
 from ingester.spark.push.result import PushRefused
 from ingester.spark.versions import arrow_schema

@@ -16,18 +16,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ingester.lifecycle.contexts import Comparison
-from ingester.lifecycle.data_check import SLICE_S
-from ingester.lifecycle.data_copy import Place, SourceAway
 from ingester.lifecycle.push_config import RegionSettings
-from ingester.lifecycle.pushed_files import PushedFile
-from ingester.lifecycle.pushed_table import ready_table, replay_version
-from ingester.lifecycle.pushed_version import PushedVersion
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.region_daemons import RegionDaemons
-from ingester.lifecycle.region_data import RegionData
-from ingester.lifecycle.region_store import RegionStore
-from ingester.lifecycle.region_switch import forbid, go_back, swap, version_before
 from ingester.lifecycle.regions import Created, RegionFailed, RegionUnreachable
+from ingester.lifecycle.store_region.daemons import RegionDaemons
+from ingester.lifecycle.store_region.data import RegionData
+from ingester.lifecycle.store_region.data_check import SLICE_S
+from ingester.lifecycle.store_region.data_copy import Place, SourceAway
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.pushed_table import ready_table, replay_version
+from ingester.lifecycle.store_region.pushed_version import PushedVersion
+from ingester.lifecycle.store_region.store import RegionStore
+from ingester.lifecycle.store_region.switch import forbid, go_back, swap, version_before
 from ingester.lifecycle.version_statistics import statistics_of
 from persist.manifest import Manifest, ManifestError, TableNotFound, TableState, may_count
 from persist.store import ObjectStore, StoreError

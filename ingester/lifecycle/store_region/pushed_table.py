@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ingester.lifecycle.pushed_version import pusher
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.region_store import PATIENCE
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
-from ingester.lifecycle.shapes import ShapeClash, new_definition, widened_by
+from ingester.lifecycle.store_region.pushed_version import pusher
+from ingester.lifecycle.store_region.shapes import ShapeClash, new_definition, widened_by
+from ingester.lifecycle.store_region.store import PATIENCE
 from persist.manifest import (
     Action,
     Manifest,

@@ -16,11 +16,10 @@ from itertools import combinations
 
 import pyarrow as pa
 
-from ingester.lifecycle.pushed_table import table_state
 from ingester.lifecycle.record import PushPlan
-from ingester.lifecycle.region_store import RegionStore
 from ingester.lifecycle.regions import RegionUnreachable
-from ingester.lifecycle.shapes import (
+from ingester.lifecycle.store_region.pushed_table import table_state
+from ingester.lifecycle.store_region.shapes import (
     ShapeClash,
     check_brings,
     clash,
@@ -30,6 +29,7 @@ from ingester.lifecycle.shapes import (
     widened_by,
     with_schema,
 )
+from ingester.lifecycle.store_region.store import RegionStore
 from persist.partitioning import InvalidPartitionSpec, PartitionSpec
 from persist.table import TableDefinition
 

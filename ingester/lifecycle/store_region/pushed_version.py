@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ingester.lifecycle.pushed_files import PushedFile
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.region_store import PATIENCE
 from ingester.lifecycle.regions import RegionFailed
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.store import PATIENCE
 from persist.manifest import (
     Action,
     Add,

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ingester.lifecycle.pushed_version import PushedVersion
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
+from ingester.lifecycle.store_region.pushed_version import PushedVersion
 from persist.manifest import (
     Switch,
     SwitchedMeanwhile,

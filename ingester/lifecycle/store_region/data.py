@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ingester.lifecycle.data_check import DataCheck, FileFault, check_size, files_there
-from ingester.lifecycle.data_copy import (
+from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
+from ingester.lifecycle.store_region.data_check import DataCheck, FileFault, check_size, files_there
+from ingester.lifecycle.store_region.data_copy import (
     Place,
     SourceAway,
     SourceFault,
     copy_missing,
     fetch_again,
 )
-from ingester.lifecycle.pushed_files import PushedFile
-from ingester.lifecycle.pushed_version import PushedVersion
-from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
-from ingester.lifecycle.shapes import ShapeClash, clash
+from ingester.lifecycle.store_region.pushed_files import PushedFile
+from ingester.lifecycle.store_region.pushed_version import PushedVersion
+from ingester.lifecycle.store_region.shapes import ShapeClash, clash
 from persist.manifest import TableState
 from persist.table import TableDefinition
 

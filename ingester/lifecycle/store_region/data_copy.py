@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.lifecycle.data_check import SLICE_S
-from ingester.lifecycle.pushed_files import PushedFile
+from ingester.lifecycle.store_region.data_check import SLICE_S
+from ingester.lifecycle.store_region.pushed_files import PushedFile
 from persist.parquet.footer import FileDamaged, footer_checksum
 from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
 

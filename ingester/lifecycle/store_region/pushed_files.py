@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from ingester.lifecycle.shapes import ShapeClash
+from ingester.lifecycle.store_region.shapes import ShapeClash
 from persist.manifest import Add, ColumnStats
 from persist.manifest.actions import Values
 from persist.table import TableDefinition

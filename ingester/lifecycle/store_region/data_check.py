@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ingester.lifecycle.pushed_files import PushedFile
+from ingester.lifecycle.store_region.pushed_files import PushedFile
 from persist.parquet.footer import DataFile, FileDamaged, read_footer
 from persist.store import NotFound, ObjectInfo, ObjectStore
 
