@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ingester.spark.push.run
-from ingester.lifecycle.leading import see_through
+import ingester.spark.push.watch
+from ingester.lifecycle.leading import HEARTBEAT, see_through
+from ingester.lifecycle.push_folders import push_folders
 from ingester.lifecycle.runner import HookRunner
 from ingester.lifecycle.settings import HookConfigError
 from ingester.lifecycle.status import Status
@@ -25,6 +27,7 @@ from ingester.spark.push import PushConfig, PushFailed, PushRefused, PushResult,
 from ingester.spark.push.arrange import partition_column
 from ingester.spark.push.leadership import leadership_of
 from ingester.spark.push.places import Place
+from ingester.spark.push.result import PushProgress
 from ingester.spark.push.task import WriteTask
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit, current_version
 from persist.partitioning import PartitionSpec, partition_values
@@ -374,18 +377,31 @@ def test_a_region_that_is_away_meanwhile_gets_the_same_files_when_it_is_back(
 
 
 def test_somebody_else_may_lead_a_push_whose_data_is_written_here(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As long as nobody does the job says so."""
+    monkeypatch.setattr(ingester.spark.push.watch, "UNLED_AFTER_S", 1.0)
+    monkeypatch.setattr(ingester.spark.push.watch, "UNLED_AGAIN_S", 0.5)
     config = regions_in(tmp_path, order="in_order")
     panel = HookRunner(config.hooks, [])
     store = open_store(config.regions[0].url)
     leadership = leadership_of(config, store, "another", panel, spark)
     over = threading.Event()
     leader = threading.Thread(target=lambda: see_through(leadership, "led", over))
-    begun = on("push began", lambda record: leader.start())
+    unled: list[str] = []
+
+    def hear(progress: PushProgress) -> None:
+        if progress.what.startswith("nobody leads this push"):
+            unled.append(progress.what)
+            if len(unled) == 2:
+                (folder,) = push_folders(store)
+                assert folder.abandoned(store.now(), HEARTBEAT.gone_after), "a controller leads it"
+                leader.start()
+
     frame = visits(spark, 100)
-    result = push(frame, *TABLE, config=config, push_id="led", lead=False, progress=begun)
+    result = push(frame, *TABLE, config=config, push_id="led", lead=False, progress=hear)
     leader.join(60)
+    assert "`ingester pushes resume led`" in unled[0]
     assert result.live
     history = pushes_of(config).newest("led").record.history
     swaps = [event.region for event in history if event.region and event.what == "SERVING"]

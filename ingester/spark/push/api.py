@@ -167,9 +167,9 @@ class _Asked:
             raise PushRefused(f"region {kept_in.name}, where pushes are kept: {exc}") from exc
         run = PushRun(self.frame, self.config, store, target_bytes, expected_rows, progress)
         pushes, name = PushStore(store), controller_name()
-        held = self._held(pushes, name, columns)
-        if isinstance(held, PushRecord):
-            return run.result(held)
+        held = self._held(pushes, name, columns, lead)
+        if held.record.over:
+            return run.result(held.record)
         watch: AbstractContextManager[Watch]
         if lead:
             panel = HookRunner(self.config.hooks, hooks, _log_failure)
@@ -177,7 +177,7 @@ class _Asked:
             spark = self.frame.sparkSession
             watch = led(leadership_of(self.config, store, name, panel, spark), held)
         else:
-            watch = followed(pushes, held.record)
+            watch = followed(store, held.record)
         with watch as there:
             if progress is not None:
                 first = held.record.history[-1]
@@ -199,20 +199,25 @@ class _Asked:
         if not hasattr(self.frame, "_jdf"):
             raise PushRefused("a frame of Spark Connect cannot be pushed: use a classic session")
 
-    def _held(self, pushes: PushStore, name: str, columns: pa.Schema) -> HeldPush | PushRecord:
-        """The push, which this process holds from now on; its record alone, where it is over."""
+    def _held(self, pushes: PushStore, name: str, columns: pa.Schema, lead: bool) -> HeldPush:
+        """The push, which this process holds from now on, unless it is over or others lead it."""
         while True:
             try:
-                newest = pushes.newest(self.push_id).record
+                newest = pushes.newest(self.push_id)
             except PushNotFound:
                 record = self._new(columns)
                 try:
-                    return pushes.begin(record, name, record.began_at)
+                    begun = pushes.begin(record, name, record.began_at)
                 except PushExists:
                     continue  # somebody was faster
-            self._check_same(newest, columns)
-            if newest.over:
-                return newest
+                if lead:
+                    return begun
+                # A second record says that it is not the one who has just begun it that leads:
+                # controllers need not wait for that one to be heard of.
+                return pushes.take_over(self.push_id, name, utc_now())
+            self._check_same(newest.record, columns)
+            if newest.record.over or not lead:
+                return HeldPush(pushes, name, newest)
             return pushes.take_over(self.push_id, name, utc_now())
 
     def _new(self, columns: pa.Schema) -> PushRecord:

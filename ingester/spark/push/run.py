@@ -9,6 +9,7 @@ it, and tells a push whose data cannot be written to end. A push that ends early
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,10 @@ from ingester.spark.push.data_list import DataList, decide, read_data_list
 from ingester.spark.push.job import WriteJob
 from ingester.spark.push.result import Progress, PushFailed, PushProgress, PushResult, result_of
 from ingester.spark.push.task import WriteTask
-from ingester.spark.push.watch import Watch
+from ingester.spark.push.watch import UNLED, Watch
 from persist.store import ObjectStore
+
+_LOG = logging.getLogger("ingester.push")
 
 OTHERS_S = 10.0
 """So long after the first version others are waited for, whose regions are away, or whose hooks say
@@ -80,12 +83,17 @@ class PushRun:
         try:
             while not watch.record.over:
                 for event, record in watch.wait(STEP_S):
-                    if self.progress is not None:
-                        self.progress(PushProgress(event.at, event.region, event.what, record))
+                    self._tell(PushProgress(event.at, event.region, event.what, record))
                 self._step(watch.record)
         finally:
             self._end_job()
         return self.result(watch.record)
+
+    def _tell(self, progress: PushProgress) -> None:
+        if self.progress is not None:
+            self.progress(progress)
+        elif progress.what.startswith(UNLED):
+            _LOG.warning(progress.text())
 
     def result(self, record: PushRecord) -> PushResult:
         """Return the result of a push that is over, or raise :class:`PushFailed`."""
