@@ -48,7 +48,10 @@ def region_answered(
     if isinstance(result, Unreachable):
         return _unreachable(record, region, result.reason, rules, now)
     if isinstance(result, Failed):
-        record = fail(record, region, f"{task.action.value}: {result.reason}", now)
+        said = f"{task.action.value}: {result.reason}"
+        if task.action is Action.ROLL_BACK:
+            said = f"{_stays(region)}: {said}; roll the push back again once that is mended"
+        record = fail(record, region, said, now)
         why = (Cause.FAILURE, f"region {region.name}: {task.action.value}: {result.reason}")
         return record if record.ending else end(record, rules.on_failure, why, now)
     reached = region
@@ -119,8 +122,16 @@ def _unreachable(
         return record
     why = f"unreachable since {since.isoformat()}: {reason}"
     if record.ending is not None or rules.on_unreachable == "skip":
+        if goes_back(region):
+            why = f"{_stays(region)}: {why}; a rollback, asked for when it is there, takes it back"
         return fail(record, region, why, now)
     return end(record, rules.on_unreachable, (Cause.FAILURE, f"region {region.name} is {why}"), now)
+
+
+def _stays(region: RegionRecord) -> str:
+    """Say what is left live in a region that does not go back."""
+    live = "is still live" if region.status is Status.SERVING else "may be live"
+    return f"version {region.table_version} {live}"
 
 
 def _followers(

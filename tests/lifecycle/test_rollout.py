@@ -257,12 +257,32 @@ def test_a_rollback_passes_by_a_region_that_is_away_and_says_so(
     assert record.status is Status.FAILED
     assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
     assert world.current() == [OLD, NEW, OLD, OLD]
+    assert record.region("b").reason.startswith("version 2 is still live: unreachable since")
     # It is known as one that may serve, and goes back when somebody asks again.
     world.regions["b"].away = False
     life.pushes.request("p1", "rollback", "it is back", world.now)
     life.resume()
     assert life.run().status is Status.ROLLED_BACK
     assert world.current() == [OLD] * 4
+
+
+def test_a_region_whose_way_back_fails_says_so_and_goes_back_when_that_is_mended(
+    life: Life, world: World, panel: ScriptedPanel
+) -> None:
+    world.regions["b"].refuses.add("roll_back")
+    panel.say("post_version_swap", rollback("bad"), region="c")
+    life.begin(in_order())
+    assert life.run().status is Status.FAILED
+    assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
+    assert world.current() == [OLD, NEW, OLD, OLD]
+    says = "version 2 is still live: roll_back: it was told to refuse; roll the push back again"
+    assert life.record.region("b").reason.startswith(says)
+    world.regions["b"].refuses.clear()
+    life.pushes.request("p1", "rollback", "mended", world.now)
+    life.resume()
+    assert life.run().status is Status.ROLLED_BACK
+    assert world.current() == [OLD] * 4
+    assert life.record.region("b").reason == ""
 
 
 def test_a_region_that_fails_for_good_ends_the_push(life: Life, world: World) -> None:
