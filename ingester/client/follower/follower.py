@@ -21,7 +21,7 @@ from ingester.client.errors import InvalidRequest, TimedOut
 from ingester.client.follower.asking import Closing
 from ingester.client.follower.following import Following, Status
 from ingester.client.follower.opening import Seek
-from ingester.client.follower.version_copy import FollowOptions, MakeSink, Wish
+from ingester.client.follower.version_copy import FollowOptions, MakeSink, VersionCopies, Wish
 from ingester.client.retry import NEVER, RetryPolicy
 from ingester.client.wire import Filter
 from persist.store import StoreError, open_store
@@ -95,8 +95,9 @@ class Follower:
         store = self._open_store()
         connection = Connection(self._endpoint, 30.0, NEVER)
         self._connection = connection
+        places = connection, store
         self._threads = [
-            Following(wish, self._make_sink, (connection, store), self._options, self._closing)
+            Following(VersionCopies(wish, self._make_sink, places, self._options, self._closing))
             for wish in self._wishes
         ]
         for thread in self._threads:

@@ -11,18 +11,16 @@ import random
 import threading
 from dataclasses import dataclass, field
 
-from ingester.client.connection import Connection
 from ingester.client.errors import ClientError, NotFound
-from ingester.client.follower.asking import Closing
 from ingester.client.follower.errors import FollowerError, TableReplaced
 from ingester.client.follower.guard import Closed
 from ingester.client.follower.progress import Progress
-from ingester.client.follower.version_copy import FollowOptions, MakeSink, VersionCopies, Wish
+from ingester.client.follower.version_copy import VersionCopies
 from ingester.client.follower.versions import FAILURES, FollowedVersions
 from ingester.client.retry import is_retryable
 from persist.backoff import Backoff
 from persist.manifest import TableNotFound
-from persist.store import ObjectStore, StoreUnavailable
+from persist.store import StoreUnavailable
 
 _PASSING = frozenset({"stale", "owner", "superseded"})
 """Codes of refusals that pass, beside those that any call is repeated after."""
@@ -51,22 +49,15 @@ class Status:
 class Following(threading.Thread):
     """The thread of one table."""
 
-    def __init__(
-        self,
-        wish: Wish,
-        make_sink: MakeSink,
-        places: tuple[Connection, ObjectStore],
-        options: FollowOptions,
-        closing: Closing,
-    ) -> None:
+    def __init__(self, copies: VersionCopies) -> None:
+        wish, options = copies.wish, copies.options
         super().__init__(name=f"follow {wish.namespace}/{wish.table}", daemon=True)
         self.status = Status(wish.namespace, wish.table)
         self.error: BaseException | None = None
         self._wait_s = options.wait_s
-        self._closing = closing
-        copies = VersionCopies(wish, make_sink, places, options, closing)
+        self._closing = copies.closing
         self._versions = FollowedVersions(copies, options.name)
-        self._store_url = places[1].url
+        self._store_url = copies.store.url
 
     def run(self) -> None:
         """Follow until the end. The error, if there is one, is kept."""

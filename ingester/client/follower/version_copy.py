@@ -118,7 +118,7 @@ class VersionCopies:
         self.connection, self.store = places
         self.closing = closing
         self._make_sink = make_sink
-        self._options = options
+        self.options = options
         self._sinks: dict[int, Guard] = {}
         self._sought = False
 
@@ -143,7 +143,7 @@ class VersionCopies:
         Raises:
             ClientError, StoreError, ManifestError: To be called again where that may pass.
         """
-        wish, options = self.wish, self._options
+        wish, options = self.wish, self.options
         manifest = self.manifest(version)
         filter_ = None if wish.filter is None else encode_filter(wish.filter)
         feed = DaemonFeed(self.connection, (wish.namespace, wish.table), wish.columns, filter_)
@@ -183,7 +183,7 @@ class VersionCopies:
     def _place(self, table: FollowedTable) -> Place:
         sink = self._sinks.get(table.table_version)
         if sink is None:
-            observer = self._options.observer
+            observer = self.options.observer
 
             def observed(call: str, seconds: float, error: BaseException | None) -> None:
                 observer(table, call, seconds, error)
@@ -191,8 +191,8 @@ class VersionCopies:
             sink = Guard(self._made_sink(table), observed, self.closing)
             self._sinks[table.table_version] = sink
         own = sink.own_store()
-        states = DaemonStates(self.connection, self._options.name) if own is None else own
-        return Place(sink, states, own is not None, self._options.name)
+        states = DaemonStates(self.connection, self.options.name) if own is None else own
+        return Place(sink, states, own is not None, self.options.name)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
         try:

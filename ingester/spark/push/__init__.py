@@ -1,6 +1,6 @@
 """A frame as the next version of a table, in every region: ``push``, and the job of that name.
 
-    ``api`` ─▶ ``shape``, ``tables``: does it go together? ─▶ the push is begun
+    ``api`` ─▶ ``shape``: does it go together with the tables? ─▶ the push is begun
        │
        ├─▶ ``watch``: a thread leads it (``leadership``), or looks at what its leader keeps
        └─▶ ``run`` ─▶ ``job`` ─▶ ``arrange``, then on executors ``task``: ``keys``, ``places``
