@@ -25,7 +25,8 @@ decides whether the proposal still holds. ``claims`` gives each start its epoch.
 shorter ways to read.
 
 **Versions of a table.** Each has a manifest of its own. ``table_versions`` says which there are and
-which counts; ``persist.switching`` goes from one to another and back.
+which counts, from objects that never change (``read_once``); ``persist.switching`` goes from one to
+another and back.
 
 **Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
 that is kept. ``errors`` are sorted by who has to act.

@@ -21,6 +21,7 @@ import posixpath
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -37,7 +38,8 @@ from persist.manifest.paths import (
     parse_number,
     version_folder,
 )
-from persist.store import AlreadyExists, NotFound, ObjectStore
+from persist.manifest.read_once import read_once
+from persist.store import AlreadyExists, NotFound, ObjectInfo, ObjectStore
 
 _T = TypeVar("_T")
 
@@ -112,13 +114,17 @@ def switches(store: ObjectStore, namespace: str, table: str) -> list[NumberedSwi
     Raises:
         ManifestDamaged: An object there is no switch, or cannot be read.
     """
-    found = []
+    found: dict[int, ObjectInfo] = {}
     for info in store.list(current_folder(namespace, table)):
         number = parse_number(posixpath.basename(info.path))
         if number is None:
             raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
-        found.append(NumberedSwitch(number, read_switch(store, info.path), info.at))
-    return found
+        found[number] = info
+    read = read_once(store, list(found.values()), read_switch)
+    return [
+        NumberedSwitch(number, switch, info.at)
+        for (number, info), switch in zip(found.items(), read, strict=True)
+    ]
 
 
 def read_switch(store: ObjectStore, path: str) -> Switch:
@@ -139,15 +145,15 @@ def last_switch(store: ObjectStore, namespace: str, table: str) -> tuple[int, Sw
     Raises:
         ManifestDamaged: As :func:`switches`; older ones are not read.
     """
-    number, path = 0, ""
+    number, last = 0, None
     for info in store.list(current_folder(namespace, table)):
         found = parse_number(posixpath.basename(info.path))
         if found is None:
             raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
-        number, path = found, info.path
-    if not path:
+        number, last = found, info
+    if last is None:
         return 0, Switch(table_version=1)
-    return number, read_switch(store, path)
+    return number, read_once(store, [last], read_switch)[0]
 
 
 def current_version(store: ObjectStore, namespace: str, table: str) -> int:
@@ -301,15 +307,16 @@ def read_gone(
 
 
 def _claims(store: ObjectStore, folder: str) -> dict[int, Claim]:
-    claims = {}
+    found: dict[int, ObjectInfo] = {}
     for info in store.list(folder):
         name = posixpath.basename(info.path)
         number = parse_number(name)
         if number is not None:
-            claims[number] = _read(store, info.path, Claim)
+            found[number] = info
         elif parse_gone(name) is None:
             raise ManifestDamaged(info.path, 0, "", "it is no claim of a table version; move it")
-    return claims
+    read = read_once(store, list(found.values()), partial(_read, kind=Claim))
+    return dict(zip(found, read, strict=True))
 
 
 def _made(store: ObjectStore, namespace: str, table: str, known: int) -> Sequence[int]:
