@@ -25,7 +25,7 @@ kept so that two controllers cannot both act, ``driver`` does what is due in thr
 ``push_status`` is what the daemons of every region are told of a push, and ``status_publisher``
 tells it.
 
-**Regions that are real** have a room of their own, :mod:`.store_region`: stores, and daemons.
+**Regions that are real** have a room of their own, ``store_region``: stores, and daemons.
 
 **Who leads.** ``leading`` is heard of as a push's leader, and takes over what nobody leads;
 ``push_folders`` tells from one listing who that is. ``controller`` does so for all pushes of a
