@@ -44,10 +44,10 @@ class PutJob:
     rows: int
     streams: int
     seconds: float
-    max_rows: int
+    max_rows: int = 1 << 50
     """Per stream; whatever ends first."""
-    pipelined: bool
-    seed: int
+    pipelined: bool = True
+    seed: int = 0
     per_s: float = 0.0
     """Batches a second and stream that are due; 0 for as many as the server takes."""
     hours: int = 0

@@ -1,7 +1,7 @@
 """What a frame has and what the tables of all regions are, before anything is begun.
 
     frame ─▶ ``frame_columns``: what a table can have ─┐
-    regions ─▶ ``lifecycle.plans``: what is there ─────┴▶ ``plan_of``: what the push brings
+    regions ─▶ ``store_region.plans``: what is there ──┴▶ ``plan_of``: what the push brings
 
 Law of this file: it reads only, and refuses by name what no table has a type for; what clashes with
 the tables that there are is refused by `ingester.lifecycle.store_region.plans`.

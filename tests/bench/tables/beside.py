@@ -87,9 +87,6 @@ def _latencies(daemon: Daemon, clients: Clients, writing_s: float, act: Act) -> 
         rows=_ROWS,
         streams=_WRITERS,
         seconds=max(writing_s, 3 / _PER_S),
-        max_rows=1 << 50,
-        pipelined=True,
-        seed=0,
         per_s=_PER_S,
     )
     times: list[float] = []

@@ -41,8 +41,6 @@ def run(bench: Bench) -> list[Table]:
                             streams=writers,
                             seconds=effort.cell_s,
                             max_rows=effort.cell_bytes // ROW_BYTES,
-                            pipelined=True,
-                            seed=0,
                             origin=f"source-{rows}-{writers}-{state_bytes}",
                             state_bytes=state_bytes,
                         )

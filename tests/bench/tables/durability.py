@@ -39,7 +39,6 @@ def run(bench: Bench) -> list[Table]:
                         seconds=effort.cell_s,
                         max_rows=effort.cell_bytes // ROW_BYTES,
                         pipelined=pipelined,
-                        seed=0,
                     )
                     found[mode, name].append(clients.write(job))
     return [_table(found)]

@@ -123,7 +123,6 @@ def _drive(bench: Bench, clients: Clients, flight: str, pid: int, cell: Cell) ->
         seconds=_seconds(bench, cell),
         max_rows=bench.effort.cell_bytes // ROW_BYTES,
         pipelined=cell.pipelined,
-        seed=0,
     )
     before = cpu_seconds(pid)
     written = clients.write(job)

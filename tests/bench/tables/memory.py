@@ -53,8 +53,6 @@ def _add_buffered(bench: Bench, table: Table, batch_rows: int) -> None:
             streams=4,
             seconds=bench.effort.memory_fill_s,
             max_rows=share // (batch.nbytes // batch_rows),
-            pipelined=True,
-            seed=0,
         )
         rows = clients.write(job).rows
         arrow = rows * batch.nbytes / batch_rows

@@ -76,8 +76,6 @@ def _job(bench: Bench, flight: str, case: _Case) -> PutJob:
         streams=_WRITERS,
         seconds=bench.effort.cell_s,
         max_rows=bench.effort.cell_bytes // ROW_BYTES,
-        pipelined=True,
-        seed=0,
         hours=case.hours,
     )
 

@@ -130,7 +130,6 @@ class _Parties:
                 seconds=seconds,
                 max_rows=max_rows,
                 pipelined=cell.pipelined,
-                seed=0,
             )
         )
 

@@ -143,9 +143,6 @@ def measure_swaps(bench: Bench) -> Table:
                 rows=_ROWS,
                 streams=_WRITERS,
                 seconds=seconds,
-                max_rows=1 << 50,
-                pipelined=True,
-                seed=0,
                 per_s=_PER_S,
             )
             with _asking(daemon) as asked:

@@ -89,9 +89,6 @@ def _beside(
                 rows=_BATCH_ROWS,
                 streams=_WRITERS,
                 seconds=0.5,
-                max_rows=1 << 50,
-                pipelined=True,
-                seed=0,
                 per_s=_WRITES_PER_S,
             )
             written.append(writing.write(put))

@@ -117,9 +117,6 @@ def _load(bench: Bench, daemon: Daemon, clients: Clients, per_s: float) -> _Load
         rows=_ROWS,
         streams=_WRITERS,
         seconds=seconds,
-        max_rows=1 << 50,
-        pipelined=True,
-        seed=0,
         per_s=per_s,
         patient=True,
     )
