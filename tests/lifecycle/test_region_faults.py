@@ -407,3 +407,24 @@ def test_a_push_is_not_said_to_be_rolled_back_while_its_version_may_count_again(
     assert realm.states() == [(3, len(NEW))] * 2, "the bad one is live again"
     assert rolled_back("bad").status is Status.ROLLED_BACK
     assert realm.states() == [(2, len(OLD))] * 2
+
+
+class IgnoresConditions(MemoryStore):
+    """As a server that takes If-None-Match and does not look at it."""
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        return self.put(path, data)
+
+
+def test_a_store_in_which_two_pushes_could_own_one_version_is_refused_before_it_is_filled() -> None:
+    unsafe = IgnoresConditions()
+    realm = in_stores({"a": MemoryStore(), "b": unsafe})
+    record = realm.push(OLD)
+    assert record.status is Status.FAILED
+    assert "ignores the condition of a conditional create" in record.region("b").reason
+    assert realm.states() == [(1, 0), None]
+    assert {info.path.split("/")[0] for info in unsafe.list("")} <= {"_push_status"}
+    held = in_stores({"a": unsafe}).push(OLD)
+    assert held.status is Status.FAILED
+    assert held.ending is not None
+    assert "ignores the condition" in held.ending.reason

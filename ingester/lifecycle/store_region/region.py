@@ -76,11 +76,14 @@ class StoreRegion:
 
     def register_schema(self, push: PushRecord) -> None:
         """Check the push's columns against the table's, and add those that it lacks."""
+        self.home.check()
         with self.home.reached() as store:
             ready_table(store, push)
 
     def create_version(self, push: PushRecord) -> Created:
         """Make the push's version, empty and not current; where there is no table, make that."""
+        if push.region(self.name).table_version is None:
+            self.home.check()
         with self.home.reached() as store:
             version = self._version(store, push)
             version.check_not_given_up()

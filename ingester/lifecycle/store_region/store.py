@@ -19,7 +19,14 @@ from ingester.client.errors import ClientError
 from ingester.lifecycle.push_config import PushConfigError, RegionSettings
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
 from persist.manifest import ManifestError
-from persist.store import ObjectStore, StoreError, StoreRetry, StoreUnsuitable, open_store
+from persist.store import (
+    ObjectStore,
+    StoreError,
+    StoreRetry,
+    StoreUnsuitable,
+    check_store,
+    open_store,
+)
 
 QUICK: dict[str, float] = {"connect_timeout_s": 5.0, "read_timeout_s": 10.0}
 """How long one call of an S3 server may take, unless the region's options say otherwise: a region
@@ -50,6 +57,20 @@ class RegionStore:
             return cls(settings.name, open_store(settings.url, **options))
         except (ValueError, StoreUnsuitable) as exc:
             raise PushConfigError(f"regions.{settings.name}: {exc}") from exc
+
+    def check(self) -> None:
+        """Find out whether a table's versions can be entrusted to the store, which is written to.
+
+        Raises:
+            RegionUnreachable: it is away.
+            RegionFailed: it takes a conditional create for a put, or loses what was put: two pushes
+                could both own one version.
+        """
+        with self.reached() as store:
+            try:
+                check_store(store)
+            except StoreUnsuitable as exc:
+                raise RegionFailed(str(exc)) from exc
 
     @contextmanager
     def reached(self) -> Iterator[ObjectStore]:

@@ -17,7 +17,7 @@ from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.push_config import PushConfig, RegionSettings, read_push_config
 from ingester.lifecycle.push_store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
 from ingester.lifecycle.record import PushPlan, PushRecord, new_push
-from ingester.lifecycle.regions import RegionUnreachable
+from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
 from ingester.lifecycle.runner import HookFailure, HookRunner
 from ingester.lifecycle.store_region.plans import tables_of
 from ingester.lifecycle.store_region.pushed_table import replay_start
@@ -161,10 +161,10 @@ class _Asked:
         kept_in = self.config.regions[0]
         home = RegionStore.open(kept_in)
         try:
-            with home.reached() as store:
-                pass
-        except RegionUnreachable as exc:
+            home.check()
+        except (RegionFailed, RegionUnreachable) as exc:
             raise PushRefused(f"region {kept_in.name}, where pushes are kept: {exc}") from exc
+        store = home.store
         run = PushRun(self.frame, self.config, store, target_bytes, expected_rows, progress)
         pushes, name = PushStore(store), controller_name()
         held = self._held(pushes, name, columns, lead)
