@@ -214,6 +214,19 @@ def _translated(path: Path) -> Iterator[None]:
         raise _ours(path, str(exc)) from exc
 
 
+@contextlib.contextmanager
+def full_disk_told(path: Path) -> Iterator[None]:
+    """Turn a full disk into :class:`Unavailable`, as it passes; leave any other error as it is."""
+    duckdb = _duckdb()
+    try:
+        yield
+    except duckdb.Error as exc:
+        ours = _ours(path, str(exc))
+        if isinstance(ours, Unavailable) and ours.code == "disk_full":
+            raise ours from exc
+        raise
+
+
 def _ours(path: Path, text: str) -> InvalidRequest | Unavailable:
     if "set lock on file" in text or "already attached by" in text:
         return Unavailable(f"{path}: somebody else has it open: {_first(text)}", code="locked")

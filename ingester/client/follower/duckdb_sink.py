@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ingester.client.follower import duckdb_catalog as catalog
 from ingester.client.follower import duckdb_rows as rows_of
-from ingester.client.follower.duckdb_file import DuckDBFile
+from ingester.client.follower.duckdb_file import DuckDBFile, full_disk_told
 from ingester.client.follower.duckdb_types import columns_sql, is_read_alike
 from ingester.client.follower.errors import FollowerError
 from ingester.client.follower.sink import (
@@ -158,7 +158,9 @@ class DuckDBSink(FollowerSink):
         if self._table.keyed:
             keys = rows.batch.select(self._table.primary_key)
             rows_of.delete_keys(self.connection, copy, keys)
-        rows_of.insert(self.connection, copy, self._numbered(rows))
+        # What is large goes to the disk at once, and not with the transaction's end.
+        with full_disk_told(self._database.file.path):
+            rows_of.insert(self.connection, copy, self._numbered(rows))
 
     def delete(self, keys: pa.Table) -> None:
         """Remove the rows of these keys."""
@@ -195,7 +197,8 @@ class DuckDBSink(FollowerSink):
             paths = pa.table(
                 {"path": [file.path for file in group], "part": pa.array(parts, pa.int32())}
             )
-            rows_of.insert_files(self.connection, copy, paths, columns, key)
+            with full_disk_told(self._database.file.path):
+                rows_of.insert_files(self.connection, copy, paths, columns, key)
 
     @property
     def connection(self) -> DuckDBPyConnection:

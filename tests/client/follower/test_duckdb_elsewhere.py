@@ -19,17 +19,21 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ingester.client.errors import Unavailable
 from ingester.client.follower.duckdb_file import RENEW_AFTER
 from ingester.client.follower.duckdb_sink import DuckDBDatabase
-from ingester.client.follower.sink import FollowedTable, Rows, Run
+from ingester.client.follower.guard import Guard
+from ingester.client.follower.sink import FileRows, FollowedTable, Rows, Run
 from tests.client.follower.test_duckdb_file import small_disk
 from tests.client.follower.test_duckdb_sink import KEYED, begun, rows, seen
 from tests.crash.worlds import FILE_SYSTEM_BYTES
@@ -202,3 +206,24 @@ def test_deletes_come_before_the_rows_of_their_transaction(tmp_path: Path, also:
         sink.put(rows([2], host=["back"], late=[1]) if also else rows([2], host=["back"]))
     assert seen(path, "SELECT id, host FROM visits") == [(2, "back")]
     database.close()
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_call_is_waited_for(small_disk: Path) -> None:
+    table = FollowedTable("shop", "visits", 1, pa.schema([("h", pa.uint64())]))
+    sink = begun(DuckDBDatabase(small_disk / "f.duckdb"), table)
+    guard = Guard(sink, lambda call, seconds, error: None)
+    (small_disk / "filler").write_bytes(bytes(FILE_SYSTEM_BYTES - (16 << 20)))
+    many = 4_000_000  # DuckDB does not keep so many until the transaction ends
+    hashes = np.random.default_rng(1).integers(0, 1 << 63, many, np.uint64)
+    sent = Rows(pa.table({"h": hashes}), (Run("p", 1, many),))
+    pq.write_table(sent.batch, small_disk.with_name("rows.parquet"), compression="none")
+    file = FileRows(str(small_disk.with_name("rows.parquet")), "p", many, ("h",))
+    puts: list[Callable[[], None]] = [partial(guard.put, sent), partial(guard.put_files, [file])]
+    for put in puts:
+        with pytest.raises(Unavailable, match="the disk is full") as refused, guard.transaction():
+            put()
+        assert refused.value.code == "disk_full"
+    subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
+    with guard.transaction():
+        guard.put_files([file])
+    assert seen(small_disk / "f.duckdb", "SELECT count(*) FROM visits") == [(many,)]
