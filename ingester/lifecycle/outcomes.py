@@ -68,7 +68,14 @@ def fail(record: PushRecord, region: RegionRecord, reason: str, now: datetime) -
     record = noted(record, region.name, f"FAILED: {reason}", now)
     since = region.since if region.status is Status.FAILED else now
     failed = _replace(
-        region, status=Status.FAILED, since=since, closed=True, reason=reason, step=None
+        region,
+        status=Status.FAILED,
+        since=since,
+        closed=True,
+        reason=reason,
+        step=None,
+        # Whoever asks it again, for a way back, waits for it as long as the first time.
+        unreachable_since=None,
     )
     return with_region(record, failed)
 

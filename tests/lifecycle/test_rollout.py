@@ -258,10 +258,12 @@ def test_a_rollback_passes_by_a_region_that_is_away_and_says_so(
     assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
     assert world.current() == [OLD, NEW, OLD, OLD]
     assert record.region("b").reason.startswith("version 2 is still live: unreachable since")
-    # It is known as one that may serve, and goes back when somebody asks again.
-    world.regions["b"].away = False
+    # It is known as one that may serve, and goes back when somebody asks again, be it too early.
     life.pushes.request("p1", "rollback", "it is back", world.now)
     life.resume()
+    life.run(until=lambda: life.record.region("b").unreachable_since is not None)
+    assert not life.record.region("b").closed
+    world.regions["b"].away = False
     assert life.run().status is Status.ROLLED_BACK
     assert world.current() == [OLD] * 4
 
