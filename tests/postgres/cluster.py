@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.peers.debian import Program
 from tests.bench.peers.installing import Installation
 from tests.bench.peers.server import Server, unprivileged_user
+from tests.postgres.versions import unpack_version
 
 SETTINGS = {
     "listen_addresses": "",
     "wal_level": "logical",
-    "max_wal_senders": "4",
-    "max_replication_slots": "4",
+    "max_wal_senders": "10",
+    "max_replication_slots": "10",
+    "max_prepared_transactions": "10",
     "fsync": "off",
-    "synchronous_commit": "off",
     "shared_buffers": "128MB",
-    "max_connections": "20",
+    "max_connections": "50",
     "lc_messages": "C",
     "timezone": "Asia/Kolkata",
     "datestyle": "german",
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """A running server."""
 
-    dsn: str
-    programs: Path
-    """Where ``pgbench`` and the like are."""
-    environment: dict[str, str]
+    def __init__(
+        self, dsn: str, programs: Path, environment: dict[str, str], start: Callable[[], Server]
+    ) -> None:
+        """Start it. ``programs`` is where ``pgbench`` and the like are."""
+        self.dsn = dsn
+        self.programs = programs
+        self.environment = environment
+        self._start = start
+        self._server = start()
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """What the last statement answers; each is a transaction."""
@@ -61,44 +67,76 @@ class Cluster:
             stderr=subprocess.STDOUT,
         )
 
+    def restart(self) -> None:
+        """End it at once, as in a crash, and start it again: all commits are there."""
+        self._server.end()
+        self._server = self._start()
+
+    def end(self) -> None:
+        """End it at once."""
+        self._server.end()
+
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Cluster]:
+def serve(
+    folder: Path, version: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """A cluster in a folder.
+
+    Args:
+        folder: where programs are installed, if that has to be.
+        version: one of :mod:`tests.postgres.versions`; Debian's, where none is said.
+        settings: further ones of ``postgres``, or others than :data:`SETTINGS`.
 
     Raises:
         Missing: there is no PostgreSQL here, and none can be had.
     """
-    import os
-
-    installation = Installation(folder / "installed", installs=True, say=lambda text: None)
-    program = installation.debian("postgresql", "postgres", "usr/lib/postgresql/*/bin/postgres")
     user = unprivileged_user()
     place = Path(tempfile.mkdtemp(prefix="pg-"))  # Its sockets' paths may have 107 bytes.
-    environment = {**os.environ, **program.environment}
     try:
         if user is not None:
             shutil.chown(place, user)
-        made = subprocess.run(
-            [
-                *(str(program.path.with_name("initdb")), "-D", str(place / "data")),
-                *("-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"),
-            ],
-            env=environment,
-            cwd="/",
-            user=user,
-            extra_groups=None if user is None else [],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert made.returncode == 0, made.stderr
-        settings = {**SETTINGS, "unix_socket_directories": str(place)}
-        arguments = [part for pair in settings.items() for part in ("-c", "=".join(pair))]
+        program = _program(folder, place, version)
+        environment = {**os.environ, **program.environment}
+        _make(program, place / "data", environment, user)
+        said = {**SETTINGS, "unix_socket_directories": str(place), **(settings or {})}
+        arguments = [part for pair in said.items() for part in ("-c", "=".join(pair))]
         command: list[str | Path] = [program.path, "-D", place / "data", *arguments]
-        ready = "ready to accept connections"
-        with Server(command, ready, environment=program.environment, user=user):
-            dsn = f"host={place} user=bench dbname=postgres"
-            yield Cluster(dsn, program.path.parent, environment)
+
+        def start() -> Server:
+            ready = "ready to accept connections"
+            return Server(command, ready, environment=program.environment, user=user)
+
+        dsn = f"host={place} user=bench dbname=postgres"
+        cluster = Cluster(dsn, program.path.parent, environment, start)
+        try:
+            yield cluster
+        finally:
+            cluster.end()
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _program(folder: Path, place: Path, version: str | None) -> Program:
+    if version is not None:
+        return Program(unpack_version(version, place / "programs"))
+    installation = Installation(folder / "installed", installs=True, say=lambda text: None)
+    return installation.debian("postgresql", "postgres", "usr/lib/postgresql/*/bin/postgres")
+
+
+def _make(program: Program, data: Path, environment: dict[str, str], user: str | None) -> None:
+    """Initialise a data directory."""
+    made = subprocess.run(
+        [
+            *(str(program.path.with_name("initdb")), "-D", str(data)),
+            *("-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"),
+        ],
+        env=environment,
+        cwd="/",
+        user=user,
+        extra_groups=None if user is None else [],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
