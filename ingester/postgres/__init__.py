@@ -4,6 +4,7 @@
            ▲                                             └ ``types``                          │
            └───────────────── the slot advances by durable sequences ◀────────────────────────┘
 
+``catalog`` reads from the source's catalogues what its tables are, as the values of ``facts``.
 ``replicator`` drives it: ``initial_copy`` first, then change by change, a transaction at a time. It
 keeps no state of its own: the daemon's origin says how far it has come. Start reading at
 ``replicator``.
