@@ -59,6 +59,7 @@ from ingester.replication.commit import TransactionCommit
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
 from ingester.replication.point_lookup import PointLookup
+from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -299,6 +300,7 @@ class Runtime:
         self.replication = Replication(
             self.catalog, self.known_origins, self.admission, commit, self.open_transactions
         )
+        self.reports = ReplicationReports()
         self.ledger.gauge("transactions", lambda: self.open_transactions.nbytes)
 
     def _observed(self, inner: DmlSink) -> DmlSink:
@@ -320,6 +322,7 @@ class Runtime:
             catalog=self.catalog,
             writes=self.writes,
             replication=self.replication,
+            reports=self.reports,
             queries=self.queries,
             live=self.live,
             known_origins=self.known_origins,

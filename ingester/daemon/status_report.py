@@ -94,6 +94,7 @@ class StatusReport:
             checkpoints=_checkpoints(runtime.tree.checkpoints.statistics()),
             streams=runtime.queries.statistics(),
             followers=_followers(runtime),
+            replications=list(runtime.reports.known()),
             clean_up=runtime.garbage_collector.statistics(),
             transform=runtime.transforms.statistics(),
             pushes=runtime.push_watch.pushes(),
@@ -142,6 +143,7 @@ def _gauges(runtime: Runtime) -> Gauges:
         streams=runtime.queries.statistics(),
         ready=runtime.state == "ready",
         accepts_writes=admission.accepts_writes,
+        replications=list(runtime.reports.known()),
     )
 
 

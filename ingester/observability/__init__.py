@@ -3,6 +3,7 @@
     every write ─▶ ``counters`` ─┐
     a scrape    ─▶ ``gauges``   ─┴▶ ``metrics`` ─▶ /metrics
     each call of a transformer ─▶ ``transformer_metrics`` ─▶ /metrics
+    what replicators report ─▶ ``replication_metrics`` ─▶ ``gauges``
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
     ``logs``: events in the past tense, one line each, on standard error
 

@@ -5,7 +5,7 @@ one ``Gauges`` per scrape, so that they agree with each other; it is made on the
 what it reads. Imports trio: part of the daemon.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -13,7 +13,15 @@ import trio
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingester.observability.status import Buffered, LogStatus, Memory, PersistStatus, StreamStatus
+from ingester.observability.replication_metrics import replication_metrics
+from ingester.observability.status import (
+    Buffered,
+    LogStatus,
+    Memory,
+    PersistStatus,
+    ReplicationStatus,
+    StreamStatus,
+)
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +35,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     """Whether queries are answered."""
     accepts_writes: bool
+    replications: Sequence[ReplicationStatus] = ()
 
 
 _GAUGES = {
@@ -91,3 +100,4 @@ def _families(gauges: Gauges | None) -> Iterator[Metric]:
         for kind, used in gauges.memory.by_kind.items():
             memory.add_metric([kind], used)
     yield memory
+    yield from replication_metrics(() if gauges is None else gauges.replications)

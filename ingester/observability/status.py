@@ -14,6 +14,7 @@ import msgspec
 
 from ingester.lifecycle.push_status import PushStatus
 from ingester.observability.logs import Problem
+from ingester.postgres.report import Phase, ReplicationReport
 
 State = Literal["starting", "ready", "stopping", "fenced", "failed"]
 
@@ -252,6 +253,20 @@ class PushReading(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: list[UnreadablePush] = []
 
 
+class ReplicationStatus(ReplicationReport, frozen=True, kw_only=True):
+    """A replication into this daemon, by the last report of its replicator."""
+
+    phases: dict[Phase, int]
+    """The number of tables in each phase, with those that are not named."""
+    alive: bool
+    """Whether it has reported within the last half minute, and has not ended."""
+    heard_at: str
+    heard_s: float
+    """The seconds since it was heard; lags are those of then."""
+    rivals: int = 0
+    """Other replicators that report the same origin at the same time."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -266,6 +281,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamStatus
     followers: list[FollowerStatus] = []
     """The followers of tables here, by table and name; one that is gone is kept for ten minutes."""
+    replications: list[ReplicationStatus] = []
+    """The replications into this daemon, by namespace and origin; one that has ended for a day."""
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []

@@ -9,5 +9,8 @@
 keeps no state of its own: the daemon's origin says how far it has come. Start reading at
 ``replicator``.
 
+``report`` is what it tells the daemon about itself, for people to see, and ``report_sender`` sends
+that without ever standing in its way.
+
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.
 """

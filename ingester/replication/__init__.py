@@ -8,5 +8,6 @@
 
 An open transaction is in memory alone: it ends with the process, and its client sends it again from
 its first message on. The room speaks no protocol, and writes nothing but through the log's sink.
+``reports`` keeps what replicators tell of themselves, for people alone.
 Start reading at ``service``.
 """

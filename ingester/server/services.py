@@ -15,6 +15,7 @@ from ingester.observability.status import Status
 from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
+from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
@@ -31,6 +32,7 @@ class Services:
     catalog: Catalog
     writes: Writes
     replication: Replication
+    reports: ReplicationReports
     queries: Queries
     live: LiveFeed
     known_origins: KnownOrigins

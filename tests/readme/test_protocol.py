@@ -174,7 +174,11 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert json.loads(told[b"coming"]) == one("The field coming of a live answer's metadata")
     sent, shown = EXAMPLES["followers"]
     assert act(client, "followers", sent) == [shown]
+    sent, shown = EXAMPLES["replication_report"]
+    assert act(client, "replication_report", sent) == [shown]
     (by_action,) = act(client, "status", one("status"))
+    (told,) = by_action["replications"]
+    assert (told["origin"], told["alive"], told["rivals"]) == (sent["origin"], True, 0)
     assert by_action.keys() == one("GET /api/status").keys()
 
 

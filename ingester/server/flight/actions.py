@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, NotAvailable
 from ingester.observability.status import OriginStatus
+from ingester.postgres.report import ReplicationReport
 from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
@@ -218,6 +219,11 @@ async def _prepare_followers(services: Services, body: FollowersPrepareBody) -> 
     return [msgspec.structs.asdict(each) for each in services.live.followers.coming(table.key)]
 
 
+async def _report_replication(services: Services, body: ReplicationReport) -> Objects:
+    kept = services.reports.take(body)
+    return [{"tables": len(kept.tables), "left_out": sum(kept.left_out.values())}]
+
+
 ACTIONS: dict[str, Action] = {
     "create_table": Action("Create a table", CreateTableBody, _create_table),
     "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
@@ -232,6 +238,9 @@ ACTIONS: dict[str, Action] = {
     "followers": Action("Who follows a table, and what of it", FollowersBody, _followers),
     "followers_prepare": Action(
         "Have followers prepare a version that is coming", FollowersPrepareBody, _prepare_followers
+    ),
+    "replication_report": Action(
+        "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
     "status": Action("What /api/status has", EmptyBody, _status),
 }

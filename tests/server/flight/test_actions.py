@@ -23,6 +23,7 @@ ACTIONS = {
     "checkpoint_put",
     "checkpoint_delete",
     "checkpoints",
+    "replication_report",
     "status",
 }
 

@@ -1,0 +1,189 @@
+"""What a replicator tells the daemon about itself, about once a second, for people to see.
+
+    waiting ─▶ copying ─▶ catching_up ─▶ following
+       ▲          ▲                          │
+       └──── set_aside ◀── a reason that somebody has to see to
+
+Law of this file: pure. A report is for people and decides nothing; the tables' states do
+(:mod:`ingester.postgres.states`). It has bounds, whoever made it: names and reasons are cut, what a
+terminal or a page would take for an order is shown by its number, and of very many tables those
+that follow are counted and not named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeVar, get_args
+
+import msgspec
+
+Phase = Literal["set_aside", "copying", "catching_up", "waiting", "following"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""All phases, in the order in which people want to see their tables."""
+State = Literal["running", "trying_again", "ended"]
+MOST_TABLES = 2_000
+"""So many tables are named in a report; the others are counted."""
+MAX_REPORT_BYTES = 1 << 20
+"""The limit of a report's JSON; tables that would go beyond it are counted."""
+MOST_TEXTS = 5
+"""So many helps, and so many notes, a table has."""
+_NAME, _TEXT = 255, 600
+"""The most characters of a name, and of a sentence."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Number = TypeVar("_Number", int, float)
+
+
+class TableReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of a replication. What is not known is null.
+
+    Attributes:
+        table: Its name here.
+        source: Its name at the source, as ``public.orders``.
+        reason: Why it is in this phase; of one that is set aside, what was wrong.
+        since: When the phase began, ISO 8601 in UTC.
+        helps: What somebody can do about it, a sentence or a command each.
+        rows_done: Rows that the copy under way has taken.
+        rows_total: Rows that it will have, as the source estimates them.
+        bytes_done: Bytes that it has taken.
+        lag_bytes: Bytes of the source's log that the table lacks.
+        lag_s: Age of the table: seconds by which it is behind the source.
+        rows: Changes of rows that were applied to it since the replicator began.
+        notes: What is not as at the source, as a generated column that is left out.
+    """
+
+    table: str
+    source: str
+    phase: Phase
+    reason: str = ""
+    since: str = ""
+    helps: tuple[str, ...] = ()
+    rows_done: Count | None = None
+    rows_total: Count | None = None
+    bytes_done: Count | None = None
+    lag_bytes: Count | None = None
+    lag_s: Seconds | None = None
+    rows: Count | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replicator: what it follows, and where each table stands.
+
+    Attributes:
+        source: The server and the database, without secrets.
+        state: Whether it has a session at the source, tries to get one, or has ended.
+        reason: Why it tries again, or has ended.
+        position: The place in the source's log up to which all is durable here, as ``0/16B3748``.
+        lag_bytes: Bytes of the source's log that were not applied yet.
+        lag_s: Age of the copy: seconds by which it is behind the source.
+        slot_bytes: Bytes of its log that the source keeps for the slot.
+        retries: Sessions that have failed since the replicator began.
+        reporter: Tells two replicators of one origin apart; whoever sends the report fills it in.
+        left_out: Tables that are not named, by phase.
+    """
+
+    origin: str
+    namespace: str
+    source: str
+    slot: str
+    state: State = "running"
+    reason: str = ""
+    position: str | None = None
+    lag_bytes: Count | None = None
+    lag_s: Seconds | None = None
+    slot_bytes: Count | None = None
+    retries: Count = 0
+    reporter: str = ""
+    tables: tuple[TableReport, ...] = ()
+    left_out: dict[Phase, Count] = {}
+
+    def count_phases(self) -> dict[Phase, int]:
+        """Count the tables of each phase, those that are not named among them."""
+        counts = {phase: self.left_out.get(phase, 0) for phase in PHASES}
+        for table in self.tables:
+            counts[table.phase] += 1
+        return counts
+
+
+def bounded(report: ReplicationReport) -> ReplicationReport:
+    """Return the report within its bounds, tables that do not follow first, by name in each phase.
+
+    Twice gives what once gives.
+    """
+    order = {phase: number for number, phase in enumerate(PHASES)}
+    tables = sorted(report.tables, key=lambda each: (order[each.phase], each.table, each.source))
+    head = msgspec.structs.replace(
+        report,
+        origin=plain(report.origin, _NAME),
+        namespace=plain(report.namespace, _NAME),
+        source=plain(report.source, _NAME),
+        slot=plain(report.slot, _NAME),
+        reason=plain(report.reason),
+        position=None if report.position is None else plain(report.position, _NAME),
+        lag_bytes=_counted(report.lag_bytes),
+        lag_s=_counted(report.lag_s),
+        slot_bytes=_counted(report.slot_bytes),
+        reporter=plain(report.reporter, _NAME),
+        tables=(),
+    )
+    left = MAX_REPORT_BYTES - len(msgspec.json.encode(head)) - 100  # counts of those left out
+    kept: list[TableReport] = []
+    left_out = dict(report.left_out)
+    for table in tables:
+        if left > 0 and len(kept) < MOST_TABLES:
+            small = _bounded_table(table)
+            left -= len(msgspec.json.encode(small)) + 1
+            if left >= 0:
+                kept.append(small)
+                continue
+        left_out[table.phase] = left_out.get(table.phase, 0) + 1
+    return msgspec.structs.replace(head, tables=tuple(kept), left_out=left_out)
+
+
+def plain(text: str, most: int = _TEXT) -> str:
+    """Return a text in one line, with what does not print by its number, of at most ``most`` + 1.
+
+    Ends of lines and tabs become spaces.
+    """
+    if not text.isprintable():
+        text = " ".join(text[: 2 * most].split())
+        text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return text if len(text) <= most + 1 else f"{text[:most]}…"
+
+
+def _bounded_table(table: TableReport) -> TableReport:
+    return TableReport(
+        table=plain(table.table, _NAME),
+        source=plain(table.source, _NAME),
+        phase=table.phase,
+        reason=plain(table.reason),
+        since=plain(table.since, _NAME),
+        helps=_texts(table.helps),
+        rows_done=_counted(table.rows_done),
+        rows_total=_counted(table.rows_total),
+        bytes_done=_counted(table.bytes_done),
+        lag_bytes=_counted(table.lag_bytes),
+        lag_s=_counted(table.lag_s),
+        rows=_counted(table.rows),
+        notes=_texts(table.notes),
+    )
+
+
+def _texts(texts: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(texts)
+    shown = tuple(plain(each) for each in found[:MOST_TEXTS])
+    return (
+        shown
+        if len(found) <= MOST_TEXTS
+        else (*shown[:-1], f"and {len(found) - MOST_TEXTS + 1} more")
+    )
+
+
+def _counted(number: _Number | None) -> _Number | None:
+    """Nothing is behind by less than nothing: the clocks of two machines may say so."""
+    if number is None or not math.isfinite(number):
+        return None
+    return min(max(number, type(number)(0)), type(number)(2**63 - 1))

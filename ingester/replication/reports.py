@@ -1,0 +1,128 @@
+"""What replicators tell of themselves: the last report of each origin, and who is there.
+
+    replication_report ─▶ the newest of its replicator ─▶ /api/status, the page, /metrics
+
+Law of this file: nothing here outlives the process, decides anything or is asked for: a replicator
+reports again within seconds. One that does not report any more stays, with the time when it was
+heard last, for a day. A replicator is known by the name that it has drawn for itself; two that
+report one origin, in turns, are both there, and that is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ingester.errors import InvalidRequest
+from ingester.observability.status import ReplicationStatus
+from ingester.postgres.report import ReplicationReport, bounded
+
+ALIVE_S = 30.0
+"""The time after its last report in which a replicator counts as alive; it may wait for its source,
+or for a daemon."""
+FORGOTTEN_S = 86_400.0
+"""The time after which a replicator that does not report any more is shown no longer."""
+MOST_ORIGINS = 64
+MAX_BYTES = 16 << 20
+"""The bounds of all reports together, by their JSON; those that were heard longest ago go."""
+
+Key = tuple[str, str]
+"""A namespace, and an origin that writes into it."""
+
+
+class _Reporter:
+    """One replicator of an origin: when it was heard first and last."""
+
+    def __init__(self, now: float) -> None:
+        self.first_at = self.last_at = now
+        self.ended = False
+
+
+class _Origin:
+    """The newest report of an origin, and those who report it."""
+
+    def __init__(self, report: ReplicationReport) -> None:
+        self.report = report
+        self.nbytes = 0
+        self.at = self.wall_at = 0.0
+        self.reporters: dict[str, _Reporter] = {}
+
+    def rivals(self, now: float) -> int:
+        """Count the others who have reported since the newest one began, and are there still."""
+        newest = self.reporters[self.report.reporter]
+        return sum(
+            each is not newest
+            and not each.ended
+            and each.last_at > newest.first_at
+            and now - each.last_at < ALIVE_S
+            for each in self.reporters.values()
+        )
+
+
+class ReplicationReports:
+    """The reports of all replicators. Loop only.
+
+    Args:
+        now: The clock that ages are told by, in seconds.
+        wall: The one that times are told by, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._now = now
+        self._wall = wall
+        self._origins: dict[Key, _Origin] = {}
+
+    def take(self, report: ReplicationReport) -> ReplicationReport:
+        """Keep a report in the place of the origin's last one; return it within its bounds.
+
+        Raises:
+            InvalidRequest: it has no origin, or no namespace.
+        """
+        if not report.origin or not report.namespace:
+            raise InvalidRequest("replication_report: expected an 'origin' and a 'namespace'")
+        report, now = bounded(report), self._now()
+        key = (report.namespace, report.origin)
+        origin = self._origins.setdefault(key, _Origin(report))
+        reporter = origin.reporters.setdefault(report.reporter, _Reporter(now))
+        reporter.last_at, reporter.ended = now, report.state == "ended"
+        origin.report, origin.at, origin.wall_at = report, now, self._wall()
+        origin.nbytes = len(msgspec.json.encode(report))
+        origin.reporters = {
+            name: each
+            for name, each in origin.reporters.items()
+            if each is reporter or now - each.last_at < ALIVE_S
+        }
+        self._forget(now)
+        return report
+
+    def known(self) -> Iterator[ReplicationStatus]:
+        """Yield each replication, by namespace and origin."""
+        now = self._now()
+        self._forget(now)
+        for _, origin in sorted(self._origins.items()):
+            report, heard_s = origin.report, now - origin.at
+            fields = {name: getattr(report, name) for name in report.__struct_fields__}
+            yield ReplicationStatus(
+                **fields,
+                phases=report.count_phases(),
+                alive=heard_s < ALIVE_S and report.state != "ended",
+                heard_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(origin.wall_at)),
+                heard_s=round(heard_s, 3),
+                rivals=origin.rivals(now),
+            )
+
+    def _forget(self, now: float) -> None:
+        oldest_first = sorted(self._origins.items(), key=lambda item: item[1].at)
+        nbytes = sum(each.nbytes for each in self._origins.values())
+        for key, origin in oldest_first:
+            many = len(self._origins) > MOST_ORIGINS or nbytes > MAX_BYTES
+            if not many and now - origin.at <= FORGOTTEN_S:
+                break
+            nbytes -= origin.nbytes
+            del self._origins[key]
