@@ -6,7 +6,7 @@ none               ──▶ no origin: what a lost connection has left open sta
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -60,7 +60,8 @@ class Writers:
         self._connection = connection
         self._origins = OriginPool()
         self._known: dict[tuple[str, str], pa.Schema] = {}
-        """The schemas of tables that were written to: a column's type never changes."""
+        """The schemas of tables that were written to: a type changes only where a copy makes the
+        table anew."""
 
     def write_all(
         self, namespace: str, table: str, data: Data, who: WhoWrites, *, deletes: bool = False
@@ -73,14 +74,14 @@ class Writers:
         first = next(given, None)
         if first is None:
             return WriteResult()
-        fitted = Fitting(schema, self._known_schema(namespace, table))
-        batches = map(fitted, itertools.chain([first], given))
         # What does not fit is refused before anything is sent, where all of it is here.
-        ready = list(batches) if held else [next(batches)]
+        fitted, ready = self._fitted(
+            (namespace, table), schema, [first, *given] if held else [first]
+        )
         writer: Writer | None = None
         try:
             with self.open(namespace, table, fitted.schema, who, deletes=deletes) as writer:
-                _write_each(writer, itertools.chain(ready, batches))
+                _write_each(writer, itertools.chain(ready, map(fitted, given)))
                 return writer.close()
         except InvalidRequest as exc:
             self._known.pop((namespace, table), None)
@@ -91,6 +92,20 @@ class Writers:
                 code=exc.code,
                 details={**exc.details, "rows": done.rows, "batches": done.batches},
             ) from exc
+
+    def _fitted(
+        self, table: tuple[str, str], sent: pa.Schema, batches: Sequence[pa.RecordBatch]
+    ) -> tuple[Fitting, list[pa.RecordBatch]]:
+        """The batches in the table's types, and what brings more of them to these."""
+        was_known = table in self._known
+        fitted = Fitting(sent, self._known_schema(*table))
+        try:
+            return fitted, [fitted(batch) for batch in batches]
+        except InvalidRequest:
+            if not was_known:
+                raise
+            del self._known[table]  # the types may be others by now
+            return self._fitted(table, sent, batches)
 
     def _known_schema(self, namespace: str, table: str) -> pa.Schema:
         """The table's schema, as far as it is known: the daemon judges the rest."""
