@@ -15,8 +15,11 @@ and sizes of a row group from it, ``decode`` reads rows, without columns that ha
 
 **Rewriting a keyed partition.** ``key_overlap``: which files may have one of the touched keys, and
 which new rows go with which of them. ``copy_on_write`` goes through them group after group.
-``same_values`` tells which rows of two tables are the same.
+``same_values`` tells which rows of two tables are the same. ``key_spans`` reads a partition's files
+by spans of its key, and ``repeated_keys`` finds a key that stands twice in them.
 
-No bound is tighter than the values, no row is lost, and nothing here touches a store but
-``put``, and ``key_overlap``, which reads. Start reading at ``encode``.
+``partitioned_rows`` holds rows by partition until a file is made of them.
+
+No bound is tighter than the values, no row is lost, and nothing here touches a store but ``put``,
+and ``key_overlap`` and ``key_spans``, which read. Start reading at ``encode``.
 """

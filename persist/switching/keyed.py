@@ -22,9 +22,10 @@ from persist.parquet.copy_on_write import (
     stretch_of,
 )
 from persist.parquet.encode import encode_ordered
+from persist.parquet.key_spans import ENCODED_TO
 from persist.parquet.put import FileOrigin, put_file
 from persist.parquet.sparse_rows import SparseRows
-from persist.switching.key_changes import ENCODED_TO, FileChanges, KeyChanges
+from persist.switching.key_changes import FileChanges, KeyChanges
 from persist.table import TableDefinition
 
 WRITER = "_table_versions"

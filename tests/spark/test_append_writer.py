@@ -268,5 +268,5 @@ def test_a_small_partition_does_not_hold_the_rows_of_a_large_one(
     keys = ["cold", *["hot"] * 99_999]
     # Private: whether one held row keeps a whole batch in memory shows nowhere else.
     sink._take(pa.record_batch([pa.array(keys), pa.array(range(100_000))], schema=schema))
-    (cold,) = sink._held["cold",]
+    (cold,) = sink._held.take(("cold",)).batches
     assert cold.get_total_buffer_size() < 1000

@@ -9,11 +9,9 @@ there are. Runs on executors.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from ingester.spark.errors import WriteRefused
@@ -21,6 +19,7 @@ from ingester.spark.sink.columns import table_rows
 from persist.manifest import Add
 from persist.parquet.encode import EncodedFile, encode_ordered, encode_sorted
 from persist.parquet.pages import ZSTD, Compression
+from persist.parquet.partitioned_rows import PartitionedRows
 from persist.parquet.put import FileKind, FileOrigin, FileStore, put_file
 from persist.parquet.sort import sort_rows
 from persist.parquet.sparse_rows import SparseRows
@@ -58,15 +57,16 @@ class FileSink:
     compression: Compression = ZSTD
     adds: list[Add] = field(default_factory=list)
     """The files that were put into the store so far, for a commit to list."""
-    _held: defaultdict[PartitionValues, list[pa.RecordBatch]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    _sizes: defaultdict[PartitionValues, int] = field(default_factory=lambda: defaultdict(int))
+    _held: PartitionedRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Hold nothing yet."""
+        self._held = PartitionedRows(self.definition.schema)
 
     @property
     def held_bytes(self) -> int:
         """The bytes of rows that are in no file yet."""
-        return sum(self._sizes.values())
+        return self._held.nbytes
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Add]:
         """Write all rows of a task.
@@ -81,8 +81,8 @@ class FileSink:
         for batch in batches:
             self._take(table_rows(batch, self.definition.schema))
             while self.held_bytes > HELD_BYTES:
-                self._flush(max(self._sizes, key=self._sizes.__getitem__))
-        for values in list(self._held):
+                self._flush(self._held.largest())
+        for values in self._held.partitions():
             self._flush(values)
         return self.adds
 
@@ -94,18 +94,12 @@ class FileSink:
             raise WriteRefused(str(exc)) from exc
         for values, part in split:
             if part.num_rows:
-                if len(split) > 1:
-                    # Parts are views of one batch: one that is held would hold all of it.
-                    part = part.take(pa.array(np.arange(part.num_rows)))
-                self._held[values].append(part)
-                self._sizes[values] += part.nbytes
-                if self._sizes[values] >= self.target_bytes:
+                size = self._held.add(values, part, whole=len(split) == 1)
+                if size >= self.target_bytes:
                     self._flush(values)
 
     def _flush(self, values: PartitionValues) -> None:
-        rows = SparseRows.of(self._held.pop(values), self.definition.schema)
-        del self._sizes[values]
-        self.put(rows, values)
+        self.put(self._held.take(values), values)
 
     def put(self, rows: SparseRows, values: PartitionValues, files: int | None = None) -> None:
         """Rows of one partition, in the table's columns.
