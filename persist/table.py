@@ -1,7 +1,8 @@
 """The definition of a table: schema, primary key, partition spec, sort order, timestamp unit.
 
 Law of this file: an immutable value with a round trip through manifest actions. Types never change
-and columns are only added, so that a batch that fitted an earlier definition fits every later one.
+and columns are only added, so that a batch that fitted an earlier definition fits every later one,
+of the same ``first_schema_id``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ TableKey = tuple[str, str]
 DELETED = "_deleted"
 """A column that rows of a keyed table may have on their way to files, true where a row says that
 its key is gone. No table has a column of this name, and no file."""
+
+
+ABOVE = 100
+"""The ids of a table that is made anew are so much above those of before."""
 
 
 class UsedTransformer(NamedTuple):
@@ -49,6 +54,8 @@ class TableDefinition:
     """Specs that are not current, each (spec id, spec): files, buffers and logs may have them."""
     transformers: tuple[UsedTransformer, ...] = ()
     """The classes that batches go through before they are logged, in order."""
+    first_schema_id: int = 1
+    """The first schema of the table since it was last made anew: another one, another table."""
 
     def spec_of(self, spec_id: int) -> PartitionSpec:
         """The partition spec that files, buffers or logged rows of this id are laid out by.
@@ -81,6 +88,15 @@ class TableDefinition:
     def with_schema(self, schema: pa.Schema) -> TableDefinition:
         """The same table with further columns, under the next schema id."""
         return replace(self, schema=schema, schema_id=self.schema_id + 1)
+
+    def anew(self, before: TableDefinition) -> TableDefinition:
+        """The same table, made anew in the place of one: all of its ids are above those of that.
+
+        They leave room for columns that the other one still gets.
+        """
+        first = before.schema_id + ABOVE
+        spec_id = before.spec_id + ABOVE
+        return replace(self, schema_id=first, spec_id=spec_id, first_schema_id=first)
 
     def with_transformers(self, used: Sequence[tuple[str, str]]) -> TableDefinition:
         """The same table with these transformers, each (class, version), in order.
@@ -162,6 +178,7 @@ class TableDefinition:
                 UsedTransformer(each["class"], each["version"], each.get("previous"))
                 for each in properties.get(TRANSFORMERS, ())
             ),
+            first_schema_id=min(state.schemas),
         )
 
 

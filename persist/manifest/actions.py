@@ -270,12 +270,14 @@ def is_push_mark(app_id: str) -> bool:
 Why = Literal["swap", "rollback"]
 
 
-class Sealed(_Action, frozen=True, tag="sealed"):
+# What has its usual value is left out: an older reader knows it so.
+class Sealed(_Action, frozen=True, tag="sealed", omit_defaults=True):
     """This table version takes nothing any more: the table version ``next`` takes its place.
 
     ``switch``: the number under ``_current/`` that says so next. ``carry``: whether the rows that
     were streamed into this version since it came from ``next`` go back there with it. ``since``:
     those that came after this version of its manifest go along to a version that is new.
+    ``reshape``: ``next`` has columns, partitions and a key of its own, and none of these.
     """
 
     next: int
@@ -284,6 +286,7 @@ class Sealed(_Action, frozen=True, tag="sealed"):
     why: Why = "swap"
     carry: bool = False
     since: int | None = None
+    reshape: bool = False
 
 
 class Unsealed(_Action, frozen=True, tag="unsealed"):

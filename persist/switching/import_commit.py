@@ -72,7 +72,7 @@ def import_into_next(move: Move, old: TableState, ahead: Along | None = None) ->
 def _import_actions(move: Move, old: TableState, new: TableState, along: Along) -> Iterator[Action]:
     if new.sealed is not None:
         yield Unsealed(switch=move.sealed.switch)
-    yield from imported_actions(old, new)
+    yield from imported_actions(old, new, reshape=move.sealed.reshape)
     for action in along.actions:
         if not (isinstance(action, Add) and action.path in new.files):
             yield action

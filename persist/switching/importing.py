@@ -2,7 +2,9 @@
 
 Law of this file: it reads only. The version that takes over may know more (a new column, a file of
 its own), never something else: ids of schemas and specs mean in both what they mean in one, so that
-rows that were laid out for the old one fit into the new one.
+rows that were laid out for the old one fit into the new one. Where the table is made anew, all ids
+of the new version are above those of the old one: what was laid out for that is known by its ids,
+and never taken for something of this.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from persist.manifest.actions import (
     TRANSFORMERS,
     Action,
     Add,
     Applied,
     EpochComplete,
+    Origin,
     OriginExpired,
     Properties,
     Sealed,
@@ -30,8 +35,16 @@ from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 
 
-def clash(old: TableState, new: TableState) -> str | None:
-    """Why ``new`` cannot take the place of ``old``; None where it can."""
+def clash(old: TableState, new: TableState, *, reshape: bool = False) -> str | None:
+    """Why ``new`` cannot take the place of ``old``; None where it can.
+
+    Args:
+        reshape: Whether it makes the table anew, with ids of its own.
+    """
+    if reshape:
+        return _not_anew(old, new)
+    if not any(number in new.schemas for number in old.schemas):
+        return "the table was made anew between it and the version that counts"
     for what, olds, news in (
         ("schema", old.schemas, new.schemas),
         ("partition spec", old.specs, new.specs),
@@ -48,15 +61,37 @@ def clash(old: TableState, new: TableState) -> str | None:
     return None
 
 
-def imported_actions(old: TableState, new: TableState) -> Iterator[Action]:
+def _not_anew(old: TableState, new: TableState) -> str | None:
+    for what, olds, news in (
+        ("schema", old.schemas, new.schemas),
+        ("partition spec", old.specs, new.specs),
+    ):
+        if min(news, default=0) <= max(olds, default=0):
+            return (
+                f"its {what} {min(news, default=0)} is not above {max(olds, default=0)}, the newest"
+                " of the version that counts"
+            )
+    if new.imports or new.sealed is not None:
+        return "it has counted before, and the table can be made anew by a new version only"
+    return None
+
+
+def imported_actions(
+    old: TableState, new: TableState, *, reshape: bool = False
+) -> Iterator[Action]:
     """The actions that make known in ``new`` what ``old`` knows of its writers.
 
     ``new`` may have been current before, and then knows less of each, not more.
+
+    Args:
+        reshape: The table is made anew: ``new`` has its own schemas, specs and properties, and of
+            the states of sources those that came with its rows.
     """
-    yield from (one for number, one in sorted(old.schemas.items()) if number not in new.schemas)
-    yield from (one for number, one in sorted(old.specs.items()) if number not in new.specs)
-    if dict(old.properties) != dict(new.properties):
-        yield Properties(values=dict(old.properties))
+    if not reshape:
+        yield from (one for number, one in sorted(old.schemas.items()) if number not in new.schemas)
+        yield from (one for number, one in sorted(old.specs.items()) if number not in new.specs)
+        if dict(old.properties) != dict(new.properties):
+            yield Properties(values=dict(old.properties))
     for writer in old.writers.values():
         known = new.writers.get(writer.ingester_id)
         if writer != known and (known is None or known.epoch <= writer.epoch):
@@ -67,8 +102,15 @@ def imported_actions(old: TableState, new: TableState) -> Iterator[Action]:
     for name, origin in new.origins.items():
         if name not in old.origins:
             yield OriginExpired(name=name, at=origin.at)
-    yield from (one for name, one in old.origins.items() if new.origins.get(name) != one)
-    changed = [one for name, one in old.checkpoints.items() if new.checkpoints.get(name) != one]
+    for name, origin in old.origins.items():
+        one = _without_partitions(origin) if reshape else origin
+        if new.origins.get(name) != one:
+            yield one
+    changed = [
+        one
+        for name, one in old.checkpoints.items()
+        if new.checkpoints.get(name) != one and not (reshape and name in new.checkpoints)
+    ]
     needed = {one.shared for one in changed}
     yield from (one for name, one in old.shared_states.items() if name in needed)
     yield from changed
@@ -76,6 +118,15 @@ def imported_actions(old: TableState, new: TableState) -> Iterator[Action]:
         # What pushes say of the old version stays with it, and goes with it.
         if not is_push_mark(app_id) and new.txns.get(app_id, -1) < version:
             yield Txn(app_id=app_id, version=version)
+
+
+def _without_partitions(origin: Origin) -> Origin:
+    """An origin without what single partitions have of it: there are others now.
+
+    No buffer has rows of it then, so nothing of it is in a partition and not in all.
+    """
+    runs = tuple(msgspec.structs.replace(run, ahead=()) for run in origin.runs)
+    return msgspec.structs.replace(origin, ahead=(), runs=runs)
 
 
 def _applied(old: TableState, new: TableState) -> Iterator[Action]:

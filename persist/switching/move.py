@@ -20,13 +20,18 @@ from persist.store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One switch under way: from which version, and what the seal says of it."""
+    """One switch under way: from which version, and what the seal says of it.
+
+    Attributes:
+        owner: The daemon that alone may seal, as the one that takes the table's writes.
+    """
 
     store: ObjectStore
     namespace: str
     table: str
     old: int
     sealed: Sealed
+    owner: WriterIdentity | None = None
 
     def manifest(self, version: int) -> Manifest:
         """The manifest of a version of the table."""

@@ -40,12 +40,31 @@ def seal(move: Move) -> TableState:
             raise move.refused(reason)
         return actions
 
-    return commit(move.manifest(move.old), None, Proposal([sealed]), switcher(), rule)
+    who = move.owner or switcher()
+    return commit(move.manifest(move.old), None, Proposal([sealed]), who, rule)
 
 
 def hindrance(move: Move, state: TableState, new: TableState) -> str | None:
     """Why a version in this state cannot be switched from to the new one; None if it can."""
-    return clash(state, new) or _cannot_carry(move, state, new)
+    return (
+        _not_owned(move, state)
+        or clash(state, new, reshape=move.sealed.reshape)
+        or _cannot_carry(move, state, new)
+    )
+
+
+def _not_owned(move: Move, state: TableState) -> str | None:
+    """Why the one who seals may not do so: rows that it knows nothing of may be on their way."""
+    if move.owner is None:
+        return None
+    owner = state.owner
+    if owner is not None and (owner.ingester_id, owner.epoch) == (
+        move.owner.ingester_id,
+        move.owner.epoch,
+    ):
+        return None
+    name = "nobody" if owner is None else f"{owner.ingester_id!r} in its epoch {owner.epoch}"
+    return f"{name} takes the table's writes, and not {move.owner.ingester_id!r}"
 
 
 def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:

@@ -33,6 +33,7 @@ from persist.manifest import (
     SwitchRefused,
     TableState,
     VersionSealed,
+    WriterIdentity,
     check_kept,
     last_switch,
     switches,
@@ -55,6 +56,7 @@ def switch_version(
     push_id: str | None = None,
     since: int | None = None,
     previous: int | None = None,
+    reshape: WriterIdentity | None = None,
 ) -> Switch:
     """Make a version of the table the one that counts; nothing where it is that. Blocks.
 
@@ -67,9 +69,13 @@ def switch_version(
             is no change, and stays as it was pushed.
         previous: The version that has to count now. Give it with ``since``, which says nothing of
             another one's manifest.
+        reshape: The daemon that takes the table's writes, where the version makes the table anew:
+            its schemas, specs and properties are its own, with ids above those of the one that
+            counts. Nothing of the table may be in a buffer or on its way there.
 
     Raises:
         TableVersionNotKept: There is no such version, or it was given up.
+        Fenced: A newer process has the identity of ``reshape``.
         SwitchRefused: Its columns, partitions or keys do not go on from the present ones; or the
             push was in, and another version counts by now; or that is not ``previous``; or what
             came ``since`` cannot be told.
@@ -88,8 +94,14 @@ def switch_version(
         reason = f"version {last.table_version} counts by now, and not {previous}"
         raise SwitchRefused(namespace, table, version, reason)
     check_kept(store, namespace, table, version)
-    sealed = Sealed(next=version, switch=number + 1, push_id=push_id, since=since)
-    return _carry_out(Move(store, namespace, table, last.table_version, sealed))
+    sealed = Sealed(
+        next=version,
+        switch=number + 1,
+        push_id=push_id,
+        since=since,
+        reshape=reshape is not None,
+    )
+    return _carry_out(Move(store, namespace, table, last.table_version, sealed, reshape))
 
 
 def roll_back(
