@@ -1,6 +1,6 @@
 """A durable streaming ingester: Arrow batches in over Flight, sorted Parquet out to a store.
 
-Four ways lead through it; each room's own page tells the rest. A room is one of the packages below.
+Five ways lead through it; each room's own page tells the rest. A room is one of the packages below.
 
     write     ``server/flight`` ─▶ ``write`` (─▶ ``tables``, at a first write or sequence)
               ─▶ (`wal`) ─▶ ``buffer``
@@ -25,6 +25,10 @@ Four ways lead through it; each room's own page tells the rest. A room is one of
               in every buffer. The client pulls the rows part by part, wherever they lie by then.
               A follower's call waits until there is something behind the position that it names.
 
+    copy      ``server/flight`` ─▶ ``copies`` ─▶ (`persist`) ─▶ ``tables``
+              Rows of a whole table go straight into files of a table version that nobody sees. One
+              commit has all of them, and the table is that version from then on.
+
     restart   ``daemon`` ─▶ (`wal`), (`persist`) ─▶ ``recovery`` ─▶ ``tables``, ``buffer``
               A start checks the log and claims a new epoch in the store. Replay commits that epoch
               to every table the log names, and the first write does so to any other: from then on
@@ -34,8 +38,8 @@ Four ways lead through it; each room's own page tells the rest. A room is one of
               files by ``flush`` and commits them by `persist` itself.
 
 The rooms, from the top: ``cli`` and ``demo`` are for people; ``daemon`` puts one process together
-and runs it; ``server`` speaks the protocols; ``replication`` and ``recovery`` stand on the four
-kinds of work, ``write``, ``query``, ``flush`` and ``maintenance``, which are blind to each other;
+and runs it; ``server`` speaks the protocols; ``replication`` and ``recovery`` stand on the kinds
+of work, ``write``, ``query``, ``flush``, ``maintenance`` and ``copies``, blind to each other;
 ``tables`` is the catalogue and the one gate to each table's manifest; ``buffer`` holds the recent
 rows; ``dml`` is what an operation is; ``origins`` knows who has written what, ``schema`` what a
 table takes, ``observability`` what is told; ``config``, ``memory`` and ``errors`` are for all.

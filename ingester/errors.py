@@ -127,6 +127,13 @@ class Superseded(Refused):
     """
 
 
+class MadeAnew(Refused):
+    """The table was made anew by a copy, and may have other columns and another key.
+
+    The caller opens its stream again, or begins its transaction again, for the table as it is now.
+    """
+
+
 class Stopping(Refused):
     """The daemon is shutting down, or still starting.
 
@@ -194,6 +201,7 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     StoreAway: ErrorKind("store", "UNAVAILABLE", 4),
     StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
     Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),
+    MadeAnew: ErrorKind("made_anew", "UNAVAILABLE", 4),
     Stopping: ErrorKind("stopping", "UNAVAILABLE", 4),
     FencedOff: ErrorKind("fenced", "UNAVAILABLE", 4),
     OwnedElsewhere: ErrorKind("owner", "UNAVAILABLE", 4),

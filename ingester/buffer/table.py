@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.write_latch import WriteLatch
+from ingester.errors import MadeAnew
 from ingester.observability.status import Buffered, Persisted, TableStatus, TransformerStatus
 from persist.manifest import PartitionKey, TableState
 from persist.table import TableDefinition, TableKey
@@ -65,6 +66,17 @@ class TableBuffer:
         definition = TableDefinition.of_state(state) if changed else self.definition
         with self.lock:
             self.state, self.definition = state, definition
+
+    def check_shape(self, definition: TableDefinition) -> None:
+        """Raise MadeAnew where a definition is of the table as it was before a copy made it anew.
+
+        Any thread; under the write latch it stays so.
+        """
+        if definition.first_schema_id != self.definition.first_schema_id:
+            raise MadeAnew(
+                f"table {self.namespace}/{self.name} was made anew since: open the stream again, or"
+                " begin the transaction again"
+            )
 
     def partition(self, key: PartitionKey) -> PartitionBuffer:
         """The partition, made when it is new."""

@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from ingester.errors import IngesterError
+
 
 class WriteLatch:
     """The latch of one keyed table."""
@@ -23,14 +25,20 @@ class WriteLatch:
         self._changed = threading.Condition()
         self._under_way = 0
         self._exclusive = False
+        self._refusal: IngesterError | None = None
         self._tell_idle: Callable[[], None] | None = None
         self._turn = trio.Lock()
         self._open = trio.Event()
 
     def enter(self) -> None:
-        """Begin an operation, after any transaction that has the latch. In threads of writers."""
+        """Begin an operation, after any transaction that has the latch. In threads of writers.
+
+        Raises:
+            IngesterError: What is said by :meth:`refuse`.
+        """
         with self._changed:
             while self._exclusive:
+                self._check()
                 self._changed.wait()
             self._under_way += 1
 
@@ -41,6 +49,20 @@ class WriteLatch:
             if self._under_way == 0 and self._tell_idle is not None:
                 self._tell_idle()
 
+    def refuse(self, why: IngesterError | None) -> None:
+        """Refuse whoever waits for the exclusive latch's end, or comes meanwhile; None ends that.
+
+        For the holder of the exclusive latch, where it does not know when it is done.
+        """
+        with self._changed:
+            self._refusal = why
+            self._changed.notify_all()
+        self._open.set()
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Share the latch, as between :meth:`enter` and :meth:`leave`, on the loop."""
@@ -49,6 +71,7 @@ class WriteLatch:
                 if not self._exclusive:
                     self._under_way += 1
                     break
+                self._check()
                 again = self._open
             await again.wait()
         try:
@@ -59,6 +82,7 @@ class WriteLatch:
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
         """Have the latch while no other operation is under way, on the loop."""
+        self._check()
         async with self._turn:
             idle = trio.Event()
             loop = trio.lowlevel.current_trio_token()
@@ -74,6 +98,7 @@ class WriteLatch:
             finally:
                 with self._changed:
                     self._exclusive = False
+                    self._refusal = None
                     self._tell_idle = None
                     self._changed.notify_all()
                 self._open.set()

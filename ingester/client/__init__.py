@@ -32,7 +32,8 @@ A batch, from ``Writer.write`` to its answer:
 A batch may carry a source's state; its form, and the stores of states, are in ``checkpoints``.
 
 A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
-another database go through a ``sync_stream``. ``awaiting`` makes an awaited client of the blocking
+another database go through a ``sync_stream``, and a whole table of one, as it is at one moment, by
+``copying``. ``awaiting`` makes an awaited client of the blocking
 one, ``aio`` and ``trio_client`` give it a loop. ``lifetime`` guards gRPC against forks and the
 interpreter's end, and ``errors`` turns what pyarrow raises into ours. ``follower`` keeps local
 copies of tables; it alone reads the store, and nothing here imports it.
@@ -44,6 +45,7 @@ calls, at ``writer`` for writing.
 from .ack import Ack
 from .checkpoints import Checkpoint, ListedCheckpoint, StoredCheckpoint
 from .client import DEFAULT_ENDPOINT, Client
+from .copying import TableCopy
 from .errors import (
     ClientError,
     Forbidden,
@@ -105,6 +107,7 @@ __all__ = [
     "SyncAnswer",
     "SyncColumn",
     "SyncStream",
+    "TableCopy",
     "TableDescription",
     "TableSummary",
     "TimedOut",

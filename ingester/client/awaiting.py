@@ -18,6 +18,7 @@ import pyarrow as pa
 from .ack import Ack
 from .checkpoints.checkpoint import Checkpoint
 from .client import DEFAULT_ENDPOINT, Client
+from .copying import TableCopy
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import RetryPolicy
@@ -153,6 +154,25 @@ class AsyncSyncStream(Awaited[SyncStream]):
     send = _awaited(SyncStream.send, "Whoever is cancelled here asks where the origin stands.")
 
 
+class AsyncTableCopy(Awaited[TableCopy]):
+    """A :class:`TableCopy` of a loop. An async context manager: it aborts unless finished."""
+
+    write = _awaited(TableCopy.write)
+    finish = _awaited(TableCopy.finish)
+    abort = _awaited(TableCopy.abort)
+
+    @property
+    def rows(self) -> int:
+        """The rows that were written so far."""
+        return self._blocking.rows
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._loop.in_thread(partial(self._blocking.__exit__, None, None, None))
+
+
 class AsyncQueryStream(Awaited[QueryStream]):
     """A :class:`QueryStream` of a loop: ``async for batch, source in stream``."""
 
@@ -206,6 +226,9 @@ class AwaitedClient(Awaited[Client]):
         AsyncWriter, Client.writer, "Here: ``async with await client.writer(…) as writer``."
     )
 
+    copy = _awaited_as(
+        AsyncTableCopy, Client.copy, "Here: ``async with await client.copy(…) as copy``."
+    )
     sync = _awaited_as(AsyncSyncStream, Client.sync, "Here: ``await client.sync(…)``.")
 
     query = _awaited(Client.query)

@@ -20,6 +20,7 @@ from .checkpoints.checkpoint import (
     partition_name,
 )
 from .connection import Connection
+from .copying import TableCopy
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import RetryPolicy
@@ -87,6 +88,26 @@ class Client:
         """A replication stream of an origin: changes of rows, in transactions."""
         names = arguments.text("namespace", namespace), arguments.text("origin", origin)
         return SyncStream(self._connection, self._connection.retry, *names)
+
+    def copy(
+        self,
+        namespace: str,
+        table: str,
+        primary_key: Sequence[str],
+        copy_id: str | None = None,
+        *,
+        schema: pa.Schema | None = None,
+    ) -> TableCopy:
+        """A copy of a whole table, whose rows become the table at once; use it in ``with``.
+
+        Args:
+            primary_key: of the table as the copy makes it.
+            copy_id: tells copies of a table apart (1 to 128 bytes); made up by default.
+            schema: the columns of a copy that may get no rows. The first batch says them, too.
+        """
+        key = arguments.names("primary_key", primary_key, "['id']")
+        names = arguments.text("namespace", namespace), arguments.text("table", table)
+        return TableCopy(self._connection, names, key or (), copy_id, schema)
 
     def write(
         self,

@@ -46,6 +46,10 @@ class PutStream:
         metadata = encode(BatchMetadata(sequence, checkpoint))
         self._writer.write_with_metadata(pending.batch, metadata)
 
+    def send_batch(self, batch: pa.RecordBatch) -> None:
+        """Hand a batch without metadata to gRPC. Blocks while the daemon does not read."""
+        self._writer.write_batch(batch)
+
     def answers(self) -> Iterator[Answer]:
         """Answers as they come, until the stream ends for whatever reason."""
         while True:

@@ -28,6 +28,9 @@ from ingester.buffer import (
     Why,
 )
 from ingester.config.settings import MemorySettings, ReplicationSettings, Settings
+from ingester.copies.copies import Copies, CopyOptions
+from ingester.copies.encoders import Encoders
+from ingester.copies.takeover import Takeover
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.origin_record import encode_opened, encode_origins
@@ -126,6 +129,7 @@ class Runtime:
         self._make_flush(settings)
         self._make_writes(settings)
         self._make_replication(settings.replication)
+        self._make_copies(settings)
 
     def _make_counters(self, memory: MemorySettings) -> None:
         self.registry = CollectorRegistry()
@@ -303,6 +307,20 @@ class Runtime:
         self.reports = ReplicationReports()
         self.ledger.gauge("transactions", lambda: self.open_transactions.nbytes)
 
+    def _make_copies(self, settings: Settings) -> None:
+        self.copies = Copies(
+            self.catalog,
+            self.writer,
+            Encoders(self.ledger),
+            Takeover(self.catalog, self.tree, self.persist),
+            CopyOptions(
+                names_of=self.transforms.names_of,
+                is_stopping=lambda: self.admission.stopping,
+                applied_seq=lambda: self.tree.applied_seq,
+                target_bytes=settings.persist.target_file_bytes,
+            ),
+        )
+
     def _observed(self, inner: DmlSink) -> DmlSink:
         """Put counts and traces of operations in front of a sink."""
         return MetricsSink(self.metrics, self.rates, with_tracing(inner))
@@ -327,6 +345,7 @@ class Runtime:
             live=self.live,
             known_origins=self.known_origins,
             checkpoints=self.checkpoint_calls,
+            copies=self.copies,
             metrics=self.metrics,
             persist=self.persist,
             status=status,

@@ -147,6 +147,7 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         workers.start_soon(runtime.queries.run)
         workers.start_soon(runtime.transforms.load_early)
         workers.start_soon(runtime.live.run)
+        workers.start_soon(runtime.copies.run)
         workers.start_soon(runtime.push_watch.run)
         workers.start_soon(runtime.log_truncation.run)
         if await _unless_stopped(stop, partial(replay_log, runtime)) is None:

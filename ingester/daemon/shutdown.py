@@ -29,6 +29,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
     runtime.state = "stopping"
     runtime.admission.stop()
     runtime.live.stop()
+    runtime.copies.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
         # Polled, once in a daemon's life: an event here would cost every write, in three places.

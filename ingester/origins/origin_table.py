@@ -145,6 +145,13 @@ class OriginTable:
             return frozenset()
         return frozenset(key for key, last in tenure.ahead.items() if sequence <= last)
 
+    def forget_partitions(self) -> None:
+        """Forget what single partitions have: a copy has made the table anew, with others."""
+        self.spec_id = None
+        self.runs = [run._replace(ahead={}) for run in self.runs]
+        for tenure in self.tenures:
+            tenure.ahead = {}
+
     def begin(self, sequence: int, spec_id: int) -> bool:
         """Note an operation under way; False if it, or one above it, already is."""
         begun = self.fates.begin(sequence)

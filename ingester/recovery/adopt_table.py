@@ -29,6 +29,7 @@ from ingester.recovery.adoption_rules import (
     OrphanPart,
     OrphanSequence,
     Pending,
+    check_made,
     check_order,
     checkpoints_of,
     is_brought,
@@ -223,6 +224,7 @@ class TableAdoption:
             if not left:
                 self._count({}, share, 0)
                 return
+            check_made(self._state, left)
             self._replace(newest)
             files, actions = self._upload(left)
             origins, seen = origins_of(self._state, left)

@@ -77,6 +77,15 @@ class OrphanCheckpoint(NamedTuple):
 Pending = Mapping[OrphanKey, list[OrphanPart]]
 
 
+def check_made(state: TableState, parts: Iterable[OrphanKey]) -> None:
+    """Raise :class:`OrderUnknown` where rows are of the table as it was before a copy."""
+    if any(spec_id not in state.specs for _, spec_id, _ in parts):
+        raise OrderUnknown(
+            "a copy has made it anew since, perhaps with other columns: what was in it before is in"
+            f" an earlier version of it than {state.table_version}, and these rows are of that time"
+        )
+
+
 def check_order(state: TableState, parts: Iterable[OrphanKey]) -> None:
     """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys.
 

@@ -197,6 +197,7 @@ class Replay:
         rows = sum(part.batch.num_rows for part in parts)
         if rows:
             self._check_owner(table)
+            self._check_made(table, header.spec_id)
         applies = self._is_to_apply(table, logged, parts, epoch)
         whole = self._is_whole(table, logged, epoch, applies)
         # What is in files above rows that another process has would make these count as duplicates:
@@ -254,6 +255,15 @@ class Replay:
                 f" writes daemon {owner.ingester_id!r} takes by now: which of two rows of a key is"
                 " the newer one cannot be known. `ingester wal adopt` brings in the rest of this"
                 " log; then move its folder aside"
+            )
+
+    def _check_made(self, table: TableBuffer, spec_id: int) -> None:
+        """Raise LogOfAnotherTime for rows of the table as it was before a copy made it anew."""
+        if spec_id not in table.state.specs:
+            raise LogOfAnotherTime(
+                f"the log has acknowledged rows of table {table.namespace}/{table.name} that are in"
+                " no file, and another daemon has made the table anew by a copy since. `ingester"
+                " wal adopt` brings in the rest of this log; then move its folder aside"
             )
 
     def _is_to_apply(

@@ -188,6 +188,8 @@ def _fold_all(new: list[NewChanges]) -> list[_Share]:
     shares = []
     for each in new:
         definition = each.table.definition
+        # Only then do the changes' columns mean what the table's mean.
+        each.table.check_shape(each.changes.definition)
         changes = joined(each.changes.messages, definition)
         _check_types(definition, changes)
         folded = fold(changes)

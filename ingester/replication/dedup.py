@@ -55,10 +55,11 @@ class TransactionDedup:
 
         Raises:
             InvalidRequest, UnknownTable, OwnedElsewhere, StoreAway
+            MadeAnew: the changes are for the table as it was before a copy.
         """
         definition = changes.definition
         self.check_plain(key, definition)
-        table = await self._catalog.prepare_write(*key, definition.schema, definition.primary_key)
+        table = await self._catalog.prepare_write(*key, definition.schema, definition)
         self.check_plain(key, table.definition)
         if set(table.definition.primary_key) != set(definition.primary_key):
             raise InvalidRequest(  # somebody has made it since the first message

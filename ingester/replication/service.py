@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import trio
 
-from ingester.errors import InvalidRequest, MemoryFull, Refused, Stopping, Superseded
+from ingester.errors import InvalidRequest, MadeAnew, MemoryFull, Refused, Stopping, Superseded
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.messages import SyncLayout
 from ingester.replication.open_transactions import (
@@ -111,6 +111,7 @@ class Replication:
 
         Raises:
             InvalidRequest: it, or the transaction, is no good; the transaction is gone.
+            MadeAnew: a table of it was made anew by a copy since; the transaction is gone, too.
             Refused: not now; nothing has changed, but that ``begin`` was done.
         """
         self._check_not_stopping()
@@ -127,6 +128,9 @@ class Replication:
                 return self._standing(origin, duplicate=True)
             try:
                 return await self._take(message)
+            except MadeAnew:
+                self._drop(origin)
+                raise
             except Refused:
                 raise
             except BaseException:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ingester.buffer import TableBuffer
+from ingester.copies.copies import Copies
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import Status
 from ingester.query.live_feed import LiveFeed
@@ -37,6 +38,7 @@ class Services:
     live: LiveFeed
     known_origins: KnownOrigins
     checkpoints: CheckpointCalls
+    copies: Copies
     metrics: Metrics
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""

@@ -1,7 +1,8 @@
 """The catalogue of tables, and the one gate to each table's manifest.
 
     ``catalog`` ─▶ ``ddl``: opened, created, widened, registered
-        │              └ ``owner``: a keyed table's writes have one daemon
+        │              ├ ``owner``: a keyed table's writes have one daemon
+        │              └ ``new_version``: a table made, or made anew, with all of its rows
         └▶ ``commits`` ◀── ``finished_flush`` ◀── the flush room: files on their way into a version
               ├ ``commit_gate``: one table's manifest, one change at a time
               ├ ``commit_schedule``: when a finished flush is committed, and with whom

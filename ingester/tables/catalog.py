@@ -19,6 +19,7 @@ from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
+from ingester.tables.new_version import NewVersions
 from ingester.tables.version_overlap import held_back
 from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
@@ -42,6 +43,7 @@ class Catalog:
         self.store = commits.store
         self.commits = commits
         self._steps = TableSteps(commits, tree, writer, endpoint)
+        self.new_versions = NewVersions(commits, self._steps, writer)
         self._tree = tree
         self._auto_create = auto_create
 
@@ -176,21 +178,29 @@ class Catalog:
         return widened(table.definition, sent)
 
     async def prepare_write(
-        self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str] = ()
+        self,
+        namespace: str,
+        name: str,
+        sent: pa.Schema,
+        drafted: TableDefinition | None = None,
     ) -> TableBuffer:
         """Return the table, with every column of ``sent`` and this daemon's epoch in its manifest.
 
         Args:
-            primary_key: of the table, where it is made.
+            drafted: the definition that keyed changes were made for: where the table is not there,
+                it is made with its key.
 
         Raises:
             InvalidRequest: names, types or columns that the table cannot take.
             UnknownTable: it does not exist and ``auto_create`` is off.
             OwnedElsewhere: it has a primary key, and another daemon takes its writes.
             StoreAway: something has to be committed first, and the store cannot be reached.
+            MadeAnew: the table is not the one that ``drafted`` is of.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         table = self._tree.tables.get(key)
+        if table is not None and drafted is not None:
+            table.check_shape(drafted)
         if (
             table is not None
             and self._steps.may_write(table)
@@ -201,12 +211,14 @@ class Catalog:
             table = await self._unless_to_be_made(self._steps.open(key))
             if table is None:
                 definition = (
-                    keyed_definition(sent, primary_key)
-                    if primary_key
-                    else automatic_definition(sent)
+                    automatic_definition(sent)
+                    if drafted is None
+                    else keyed_definition(sent, drafted.primary_key)
                 )
                 table = await self._steps.create(key, definition)
             await self._steps.own(table)
+            if drafted is not None:
+                table.check_shape(drafted)  # a copy may have made it anew before the gate was ours
             while missing := missing_columns(table.definition, sent):
                 await self._steps.widen(table, missing)
             return table

@@ -259,8 +259,11 @@ class Commits:
 
     def install(self, table: TableBuffer, state: TableState) -> None:
         """Answer from this version, which has no rows of buffers here, and tell the followers."""
-        before = table.state.table_version
+        before, definition = table.state.table_version, table.definition
         table.install(state)
+        if table.definition.first_schema_id != definition.first_schema_id:
+            for origin_table in self._tree.origins.of_table(table.key):
+                origin_table.forget_partitions()
         if (now := table.state.table_version) != before:
             log.info("table switched", table=table.key, table_version=now, previous=before)
         self.tell_followers(table)
@@ -411,5 +414,9 @@ class Commits:
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
         except Fenced as exc:
-            self._hooks.on_fenced(exc)
+            self.fenced(exc)
             raise
+
+    def fenced(self, fence: Fenced) -> None:
+        """Tell that another process has taken over this identity."""
+        self._hooks.on_fenced(fence)

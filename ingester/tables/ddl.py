@@ -87,6 +87,22 @@ class TableSteps:
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
         return table
 
+    def first_actions(self) -> tuple[Action, ...]:
+        """What the first commit of a keyed table of this daemon's says beside its definition.
+
+        Raises:
+            Stopping
+        """
+        self._check_open()
+        return (self._writer_action("open"), self._owners.first_claim())
+
+    def keep_new(self, key: TableKey, state: TableState) -> TableBuffer:
+        """The table that this daemon has made, and takes the writes of."""
+        table = self._tree.tables.get(key) or self._keep(key, state)
+        table.registered = True
+        log.info("table created", namespace=key[0], table=key[1], version=state.version)
+        return table
+
     async def register(self, table: TableBuffer) -> None:
         """See that this daemon's epoch is in the manifest."""
         self._check_open()

@@ -54,4 +54,8 @@ class TableOwners:
                 retry_after_s=OWNER_RETRY_S,
                 details={"owner": owner.ingester_id, "endpoint": owner.endpoint or None},
             )
+        return self.first_claim()
+
+    def first_claim(self) -> Owner:
+        """The claim of a table that nobody has claimed."""
         return Owner(self._writer.ingester_id, self._writer.epoch, self._endpoint())

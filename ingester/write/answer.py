@@ -28,6 +28,13 @@ class SyncAnswer(PutAnswer, frozen=True):
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
+class CopyAnswer(msgspec.Struct, frozen=True):
+    """The answer to a batch of a copy, with the rows that the copy has so far."""
+
+    rows: int
+    accepted: bool = True
+
+
 encode_answer = msgspec.json.Encoder().encode
 
 

@@ -103,7 +103,17 @@ class WriteStream:
         elif (refusal := self._path.admission.enter(nbytes)) is not None:
             raise refusal
         if self._latch is not None:
-            self._latch.enter()
+            try:
+                self._latch.enter()
+            except BaseException:
+                self._path.admission.leave(nbytes)
+                raise
+            try:
+                # What was made for the table as it was before a copy must not get in any more.
+                self.plan.table.check_shape(self.plan.normaliser.definition)
+            except BaseException:
+                self.leave(nbytes)
+                raise
         return nbytes
 
     def leave(self, nbytes: int, batches: int = 1) -> None:

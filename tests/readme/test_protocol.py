@@ -258,6 +258,25 @@ def test_a_replication_message_of_the_page_is_taken(client: fl.FlightClient) -> 
     assert found == [{"sku": "s1", "left": 3}]
 
 
+def test_a_copy_of_the_page_becomes_the_table(client: fl.FlightClient) -> None:
+    command = json.dumps(one("A copy's command")).encode()
+    batch = pa.record_batch({"id": [1, 2], "v": ["a", "b"]})
+    writer, reader = client.do_put(fl.FlightDescriptor.for_command(command), batch.schema)
+    with writer:
+        writer.write_batch(batch)
+        writer.done_writing()
+        assert json.loads(reader.read().to_pybytes()) == one("The answer to a copy's batch")
+    sent, shown = EXAMPLES["copy_finish"]
+    for _ in range(2):
+        assert act(client, "copy_finish", sent) == [shown]
+    found = get(client, {"namespace": "shop", "table": "orders"}).read_all().to_pylist()
+    assert found == batch.to_pylist()
+    asked = {"namespace": "shop", "table": "orders", "partition": "postgres:db"}
+    (state,) = act(client, "checkpoint_get", asked)
+    assert (state["state"], state["durable"]) == (sent["checkpoint"]["state"], True)
+    assert act(client, "copy_abort", one("copy_abort")) == [{}]
+
+
 def test_every_action_is_on_the_page() -> None:
     assert {
         name for name in ACTIONS if f"### {name}\n" not in PAGE and f"`{name}`" not in PAGE

@@ -1,7 +1,8 @@
 """The Flight server: gRPC's threads decode requests, hand them over and translate what goes wrong.
 
     ``server``  the methods of Flight, one thread of gRPC's for each call
-       DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication
+       DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or
+                    ``copy`` for a whole table
                     ``unanswered`` lets a message be read while few are unanswered
                     ─▶ ``put_reader``, ``decoding`` (which bounds what they expand to)
                     ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` hands answers out

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
+from ingester.copies.table_copy import CopyName
 from ingester.errors import InvalidRequest, NotAvailable
 from ingester.observability.status import OriginStatus
 from ingester.postgres.report import ReplicationReport
@@ -25,6 +26,8 @@ from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,
     CheckpointsBody,
+    CopyBody,
+    CopyFinishBody,
     CreateTableBody,
     EmptyBody,
     FollowersBody,
@@ -32,6 +35,7 @@ from ingester.server.flight.requests import (
     OriginsBody,
     PersistBody,
     TableBody,
+    check_copy_name,
     parse_body,
 )
 from ingester.server.services import Services
@@ -207,6 +211,22 @@ async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
     ]
 
 
+async def _finish_copy(services: Services, body: CopyFinishBody) -> Objects:
+    check_copy_name("copy_finish", body.copy)
+    sent = body.checkpoint
+    checkpoint = parse_checkpoint(
+        "copy_finish", sent.partition, sent.state, (None, None), SharedStates()
+    )
+    name = CopyName((body.namespace, body.table), body.copy)
+    return [msgspec.to_builtins(await services.copies.finish(name, body.rows, checkpoint))]
+
+
+async def _abort_copy(services: Services, body: CopyBody) -> Objects:
+    check_copy_name("copy_abort", body.copy)
+    await services.copies.abort(CopyName((body.namespace, body.table), body.copy))
+    return [{}]
+
+
 async def _followers(services: Services, body: FollowersBody) -> Objects:
     table = await services.catalog.open(body.namespace, body.table)
     return [msgspec.to_builtins(each) for each in await services.live.followers.listed(table.key)]
@@ -235,6 +255,8 @@ ACTIONS: dict[str, Action] = {
     "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),
     "checkpoint_delete": Action("Delete a source's state", CheckpointBody, _delete_checkpoint),
     "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints),
+    "copy_finish": Action("Make a copy the table", CopyFinishBody, _finish_copy),
+    "copy_abort": Action("Give a copy up", CopyBody, _abort_copy),
     "followers": Action("Who follows a table, and what of it", FollowersBody, _followers),
     "followers_prepare": Action(
         "Have followers prepare a version that is coming", FollowersPrepareBody, _prepare_followers

@@ -50,6 +50,16 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[SyncColumn] = []
 
 
+class CopyCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The command of a stream of a copy; see :mod:`ingester.copies`."""
+
+    type: str
+    namespace: str
+    table: str
+    copy: str
+    primary_key: list[str]
+
+
 class TableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``describe_table``."""
 
@@ -117,6 +127,31 @@ class CheckpointsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str | None = None
 
 
+class SourceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of the source that a copy's rows are of; ``state`` is base64."""
+
+    partition: str
+    state: str
+
+
+class CopyFinishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``copy_finish``; ``rows`` are those of the whole copy."""
+
+    namespace: str
+    table: str
+    copy: str
+    rows: int
+    checkpoint: SourceState
+
+
+class CopyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``copy_abort``."""
+
+    namespace: str
+    table: str
+    copy: str
+
+
 class FollowersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``followers``."""
 
@@ -159,7 +194,7 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     return path[0], path[1]
 
 
-def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
+def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | CopyCommand:
     """Read the descriptor of a DoPut stream.
 
     Raises:
@@ -176,8 +211,12 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand:
     kind = parse_body("descriptor", descriptor.command, _Typed).type
     if kind == "sync":
         return _parsed_sync(descriptor.command)
+    if kind == "copy":
+        copied = parse_body("descriptor", descriptor.command, CopyCommand)
+        check_copy_name("descriptor", copied.copy)
+        return copied
     if kind not in ("write", "delete"):
-        raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync")
+        raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync, copy")
     command = parse_body("descriptor", descriptor.command, WriteCommand)
     if command.origin is not None:
         _check_origin(command.origin)
@@ -195,6 +234,14 @@ def _parsed_sync(body: bytes) -> SyncCommand:
             f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes"
         )
     return command
+
+
+def check_copy_name(what: str, name: str) -> None:
+    """Raise :class:`InvalidRequest` for a name that no copy may have."""
+    if not (0 < len(name.encode(errors="replace")) <= _MAX_TRANSACTION_BYTES):
+        raise InvalidRequest(f"{what}: copy must have 1 to {_MAX_TRANSACTION_BYTES} bytes")
+    if not name.isprintable():
+        raise InvalidRequest(f"{what}: copy {name!r} has characters that cannot be shown")
 
 
 def _check_origin(origin: str) -> None:

@@ -17,6 +17,7 @@ import pyarrow.flight as fl
 from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
 from ingester.server.flight.actions import ACTIONS, run_action
+from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.get import answer_ticket
 from ingester.server.flight.put import PutCall
@@ -26,6 +27,7 @@ from ingester.server.flight.requests import (
     MAX_CRITERIA_BYTES,
     MAX_DESCRIPTOR_BYTES,
     MAX_TICKET_BYTES,
+    CopyCommand,
     SyncCommand,
     check_bytes,
     parse_put,
@@ -57,6 +59,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
         with self._refusals(context):
             command, portal, services = parse_put(descriptor), self._portal, self._services
+            if isinstance(command, CopyCommand):
+                CopyCall(portal, services.copies, command, self._limits).serve(reader, writer)
+                return
             if isinstance(command, SyncCommand):
                 SyncCall(portal, services, command, self._limits).serve(reader, writer)
                 return

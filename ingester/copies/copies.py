@@ -1,0 +1,341 @@
+"""All copies of a daemon: begun by their first stream, finished or given up.
+
+Law of this file: a copy is the process's. Whoever finds it unknown begins anew, or finds in the
+table what it has become. What is under way towards the table goes on, whether or not somebody waits
+for it. Loop only.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import structlog
+import trio
+
+from ingester.buffer import TableBuffer
+from ingester.copies.copy_files import HELD_BYTES, CopyFiles, CopyPlace
+from ingester.copies.encoders import Encoders
+from ingester.copies.plan import copy_definition
+from ingester.copies.table_copy import CopyDone, CopyName, CopyState, CopyTarget, TableCopy
+from ingester.copies.takeover import Takeover
+from ingester.errors import (
+    IngesterError,
+    InternalFailure,
+    InvalidRequest,
+    NotAvailable,
+    Refused,
+    Stopping,
+    StoreAway,
+    TooManyStreams,
+    TooSlow,
+    UnknownTable,
+)
+from ingester.origins.checkpoint_state import Checkpoint
+from ingester.tables.catalog import Catalog
+from ingester.tables.new_version import WholeTable
+from persist.manifest import (
+    CommitUnclear,
+    ManifestError,
+    WriterIdentity,
+    claim_version,
+    give_up_version,
+    list_versions,
+    version_folder,
+)
+from persist.store import ObjectStore, StoreError, StoreUnavailable
+from persist.table import TableDefinition, TableKey
+
+log = structlog.get_logger(__name__)
+
+IDLE_S = 600.0
+"""The time after which a copy that nobody goes on with is forgotten, and one that is done, too."""
+LOOK_S = 10.0
+MOST = 64
+"""The copies that are under way at once."""
+WAIT_S = 60.0
+"""The time that a call waits for a copy's finish: it is to be called again then."""
+CLAIM = "_copy/"
+"""What begins the name under which a copy claims its table version."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """What copies need of other rooms.
+
+    Attributes:
+        names_of: Names the transformers of a table.
+        is_stopping: Whether the daemon stops.
+        applied_seq: The newest sequence that is visible.
+        target_bytes: ``persist.target_file_bytes``.
+    """
+
+    names_of: Callable[[TableKey, TableDefinition | None], tuple[str, ...]]
+    is_stopping: Callable[[], bool]
+    applied_seq: Callable[[], int]
+    target_bytes: int
+
+
+class Copies:
+    """Begins, finishes and forgets copies. Loop only."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        writer: WriterIdentity,
+        encoders: Encoders,
+        takeover: Takeover,
+        options: CopyOptions,
+    ) -> None:
+        self._catalog = catalog
+        self._writer = writer
+        self._encoders = encoders
+        self._takeover = takeover
+        self._options = options
+        self._copies: dict[CopyName, TableCopy] = {}
+        self._opening: dict[CopyName, trio.Lock] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Carry finishes out, and forget copies that nobody goes on with, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            while True:
+                await trio.sleep(LOOK_S)
+                before = trio.current_time() - IDLE_S
+                for copy in list(self._copies.values()):
+                    if copy.touched < before and not copy.streams and copy.attempt is None:
+                        if copy.state is CopyState.DONE:
+                            del self._copies[copy.name]
+                        else:
+                            self._end(copy, InvalidRequest(f"{copy.name} was idle, and is gone"))
+
+    async def open(
+        self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
+    ) -> TableCopy:
+        """The copy, begun unless it is there; the caller brings a stream of it, and closes it.
+
+        Raises:
+            InvalidRequest: It cannot be copied so; or the copy has other columns, or is over.
+            NotAvailable: The table has transformers.
+            UnknownTable, OwnedElsewhere, StoreAway, Stopping, TooManyStreams
+        """
+        self._check_not_stopping()
+        lock = self._opening.setdefault(name, trio.Lock())
+        try:
+            async with lock:
+                copy = self._copies.get(name)
+                if copy is None:
+                    copy = await self._begin(name, primary_key, sent)
+                copy.check_like(sent, primary_key)
+                copy.streams += 1
+                copy.touched = trio.current_time()
+                return copy
+        finally:
+            if not lock.locked():
+                self._opening.pop(name, None)
+
+    def closed(self, copy: TableCopy) -> None:
+        """Note that a stream of the copy has ended."""
+        copy.streams -= 1
+        copy.touched = trio.current_time()
+
+    async def finish(self, name: CopyName, rows: int, checkpoint: Checkpoint) -> CopyDone:
+        """Make the copy the table, with the state of its source; the same again is fine.
+
+        Raises:
+            UnknownTable: The copy is not known here (any more).
+            InvalidRequest: It has not so many rows, a key stands there twice, or the table is
+                another one by now: the copy is gone.
+            Refused, TooSlow: Not yet; call it again.
+        """
+        self._check_not_stopping()
+        copy = self._known(name)
+        if copy.done is None:
+            if copy.attempt is None:
+                copy.attempt = trio.Event()
+                assert self._nursery is not None
+                self._nursery.start_soon(self._finish, copy, rows, checkpoint)
+            with trio.move_on_after(WAIT_S) as patience:
+                await copy.attempt.wait()
+            if patience.cancelled_caught:
+                raise TooSlow(f"{name} is being finished: ask again", retry_after_s=0.0)
+            if copy.error is not None:
+                raise copy.error
+        assert copy.done is not None
+        if copy.done.rows != rows:
+            raise InvalidRequest(f"{name} is done, with {copy.done.rows} rows and not {rows}")
+        return copy.done
+
+    async def abort(self, name: CopyName) -> None:
+        """Give a copy up. One that is not known, or on its way into the table, is left alone."""
+        copy = self._copies.get(name)
+        if copy is not None and copy.state is not CopyState.DONE and copy.attempt is None:
+            self._end(copy, InvalidRequest(f"{name} was aborted"))
+
+    def stop(self) -> None:
+        """Give up what is open: the daemon stops, and a copy is the process's."""
+        for copy in list(self._copies.values()):
+            if copy.attempt is None and copy.state is not CopyState.DONE:
+                self._end(copy, Stopping(f"the daemon is stopping: {copy.name} is gone"))
+
+    # Beginning
+
+    async def _begin(
+        self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
+    ) -> TableCopy:
+        if len(self._copies) >= MOST:
+            raise TooManyStreams(f"{MOST} copies are under way already", retry_after_s=10.0)
+        table = await self._catalog.find(*name.table)
+        self._check_plain(name.table, None if table is None else table.definition)
+        if table is None:
+            target = CopyTarget(1, "", copy_definition(sent, primary_key, None))
+        else:
+            target = await self._target(name, table, primary_key, sent)
+        place = CopyPlace(
+            self._catalog.store,
+            version_folder(*name.table, target.number),
+            target.definition,
+            self._writer,
+            min(self._options.target_bytes, HELD_BYTES),
+        )
+        copy = TableCopy(name, target, sent, CopyFiles(place, self._encoders))
+        copy.normaliser()  # refuses what the table cannot keep
+        self._copies[name] = copy
+        log.info("copy begun", table=name.table, copy=name.copy, table_version=target.number)
+        return copy
+
+    async def _target(
+        self, name: CopyName, table: TableBuffer, primary_key: tuple[str, ...], sent: pa.Schema
+    ) -> CopyTarget:
+        if not table.definition.keyed:
+            raise InvalidRequest(
+                f"copy: table {'/'.join(name.table)} is there without a primary key, and has rows"
+                " of its own: copy into another table"
+            )
+        definition = copy_definition(sent, primary_key, table.definition)
+        # Whose writes it is not cannot make it anew in the end.
+        await self._catalog.prepare_delete(*name.table)
+        claim = f"{CLAIM}{name.copy}/{uuid.uuid4().hex}"
+        active = frozenset(
+            copy.target.number
+            for copy in self._copies.values()
+            if copy.name.table == name.table and copy.state is not CopyState.ENDED
+        )
+        number = await self._catalog.commits.read(
+            partial(_claimed, self._catalog.store, name.table, claim, active)
+        )
+        return CopyTarget(number, claim, definition)
+
+    def _check_plain(self, key: TableKey, definition: TableDefinition | None) -> None:
+        if names := self._options.names_of(key, definition):
+            raise NotAvailable(
+                f"copy: table {'/'.join(key)} has transformers ({', '.join(names)}), and a copy has"
+                " the rows of its source: copy into another table"
+            )
+
+    # Finishing
+
+    async def _finish(self, copy: TableCopy, rows: int, checkpoint: Checkpoint) -> None:
+        """Try to finish a copy, whose ``attempt`` is set then."""
+        copy.error = None
+        try:
+            copy.done = await self._finished(copy, rows, checkpoint)
+            copy.become(CopyState.DONE)
+        except IngesterError as exc:
+            copy.error = exc
+        except (StoreError, StoreUnavailable, CommitUnclear) as exc:
+            copy.error = StoreAway(f"the store cannot be reached: {exc}", retry_after_s=2.0)
+        except ManifestError as exc:
+            copy.error = InternalFailure(f"{copy.name}: the table's manifest: {exc}")
+        except Exception as exc:
+            log.error("copy not finished", exc_info=exc, runbook="internal-error")
+            copy.error = InternalFailure(f"{copy.name} failed; the daemon's log has the details")
+        finally:
+            assert copy.attempt is not None
+            attempt, copy.attempt = copy.attempt, None
+            copy.touched = trio.current_time()
+            attempt.set()
+        if copy.error is not None and not isinstance(copy.error, Refused):
+            self._end(copy, copy.error)
+
+    async def _finished(self, copy: TableCopy, rows: int, checkpoint: Checkpoint) -> CopyDone:
+        files = copy.files
+        if copy.state is CopyState.OPEN:
+            copy.become(CopyState.COMPLETE)
+        if copy.whole is None:
+            await trio.to_thread.run_sync(files.complete)
+            if files.rows != rows:
+                raise InvalidRequest(f"{copy.name} has {files.rows} rows here, and not {rows}")
+            await trio.to_thread.run_sync(files.check_keys)
+            stamp = checkpoint.stamp(
+                (self._writer.ingester_id, self._writer.epoch),
+                self._options.applied_seq(),
+                None,
+                None,
+            )
+            copy.whole = WholeTable(
+                copy.name.table,
+                copy.target.number,
+                copy.target.claim,
+                copy.target.definition,
+                tuple(files.adds),
+                checkpoint.filled(stamp),
+            )
+        state = await self._takeover.carry_out(copy.whole, is_new=copy.target.is_new)
+        return CopyDone(copy.target.number, state.version, rows)
+
+    # Ending
+
+    def _known(self, name: CopyName) -> TableCopy:
+        copy = self._copies.get(name)
+        if copy is None:
+            raise UnknownTable(
+                f"{name} is not known here: it was finished, given up or idle long ago, or the"
+                " daemon was started anew; look whether the table has its state, else copy anew"
+            )
+        return copy
+
+    def _end(self, copy: TableCopy, why: IngesterError) -> None:
+        """Forget a copy; what there is of it in the store goes in a thread."""
+        self._copies.pop(copy.name, None)
+        copy.become(CopyState.ENDED)
+        log.info("copy given up", table=copy.name.table, copy=copy.name.copy, why=why.message)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._clean_up, copy, why)
+
+    async def _clean_up(self, copy: TableCopy, why: IngesterError) -> None:
+        target = copy.target
+        try:
+            # Once it was tried to commit them, a version may list the files, whatever failed then.
+            tried = copy.whole is not None and copy.whole.proposal is not None
+            await trio.to_thread.run_sync(partial(copy.files.end, why, keep=tried))
+            if not target.is_new:
+                give_up = partial(
+                    give_up_version, self._catalog.store, *copy.name.table, target.number
+                )
+                await trio.to_thread.run_sync(give_up, "its copy was given up")
+        except (StoreError, ManifestError) as exc:
+            # The next copy of the table gives it up.
+            log.info("copy not cleaned up", table=copy.name.table, error=str(exc))
+
+    def _check_not_stopping(self) -> None:
+        if self._options.is_stopping():
+            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+
+
+def _claimed(store: ObjectStore, key: TableKey, claim: str, active: frozenset[int]) -> int:
+    """Claim a table version, and give up those of copies that a process before has left. Blocks."""
+    for each in list_versions(store, *key):
+        if (
+            each.claim is not None
+            and each.claim.push_id.startswith(CLAIM)
+            and each.switched_at is None
+            and each.gone is None
+            and each.version not in active
+        ):
+            give_up_version(store, *key, each.version, "its copy was not finished")
+    return claim_version(store, *key, claim)

@@ -1,0 +1,243 @@
+"""The rows of one copy, on their way into files of a table version that nobody sees yet.
+
+    add ─▶ held, by partition ─▶ enough for a file, or for memory ─▶ a thread: sorted, encoded, put
+
+Law of this file: a file goes up under a name that nobody else has, and is listed by nobody before
+the copy's one commit. A key stands in a file once, or the copy fails. The first failure is that of
+the copy: nothing is taken after it. Any thread; whoever brings rows waits where they come faster
+than files are made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from ingester.copies.encoders import ENCODED_TIMES, Encoders
+from ingester.errors import IngesterError, InternalFailure, InvalidRequest, MemoryFull, StoreAway
+from persist.manifest import Add, WriterIdentity
+from persist.parquet.copy_on_write import stretch_of
+from persist.parquet.encode import encode_ordered
+from persist.parquet.partitioned_rows import PartitionedRows, SplitRows
+from persist.parquet.put import FileOrigin, put_file
+from persist.parquet.repeated_keys import first_repeated, repeated_key
+from persist.parquet.sparse_rows import SparseRows
+from persist.partitioning import PartitionValues
+from persist.store import ObjectStore, StoreError, StoreRetry, retry
+from persist.table import TableDefinition
+
+log = structlog.get_logger(__name__)
+
+HELD_BYTES = 64 << 20
+"""The rows that a copy holds before it makes a file of the largest partition's."""
+PATIENCE_S = 60.0
+"""The time that a batch waits for memory."""
+LOOK_S = 0.05
+PUT_RETRY = StoreRetry(first_s=0.2, cap_s=5.0, for_s=120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """Where the files of a copy go.
+
+    Attributes:
+        root: The folder of the table version in the store.
+        target_bytes: A file is cut where its rows would have more in memory.
+    """
+
+    store: ObjectStore
+    root: str
+    definition: TableDefinition
+    writer: WriterIdentity
+    target_bytes: int = HELD_BYTES
+
+
+class CopyFiles:
+    """Takes rows and makes files of them."""
+
+    def __init__(self, place: CopyPlace, encoders: Encoders) -> None:
+        self.place = place
+        self.rows = 0
+        """The rows that were taken so far."""
+        self.adds: list[Add] = []
+        """The files that were put, for a commit to list."""
+        self._encoders = encoders
+        self._held = PartitionedRows(place.definition.schema)
+        self._changed = threading.Condition()
+        self._waiting = 0
+        """Rows of so many files wait for a thread."""
+        self._encoding = 0
+        """Files are being made, or wait to be."""
+        self._error: IngesterError | None = None
+        self._whole = False
+
+    def add(self, split: SplitRows) -> int:
+        """Take rows, all of them or none; return how many the copy has by now.
+
+        Args:
+            split: Rows in the columns of the table, by partition.
+
+        Raises:
+            IngesterError: Why the copy takes nothing any more.
+            MemoryFull: There was no room for a while; nothing was taken.
+        """
+        nbytes = sum(int(rows.nbytes) for _, rows in split)
+        self._wait_for_room(nbytes)
+        with self._changed:
+            self._check()
+            for values, rows in split:
+                if rows.num_rows:
+                    before = self._held.nbytes
+                    self._held.add(values, rows, whole=len(split) == 1)
+                    self._encoders.hold(self._held.nbytes - before)
+                    self.rows += rows.num_rows
+            count = self.rows
+        while self._held.nbytes >= self.place.target_bytes:
+            self._make_file()
+        return count
+
+    def complete(self) -> None:
+        """Take no more rows, and return when all are in files.
+
+        Raises:
+            IngesterError: Why that cannot be; nothing is left to be done.
+        """
+        with self._changed:
+            self._check(whole=True)
+            self._whole = True
+        while self._make_file():
+            pass
+        with self._changed:
+            while self._encoding:
+                self._changed.wait()
+            self._check(whole=True)
+
+    def check_keys(self) -> None:
+        """See that no key stands in two files.
+
+        Raises:
+            InvalidRequest: One does.
+            StoreError, FileDamaged: As files are read.
+        """
+        place = self.place
+        by_partition: dict[PartitionValues, list[Add]] = {}
+        for add in self.adds:
+            by_partition.setdefault(add.values, []).append(add)
+        for files in by_partition.values():
+            key = repeated_key(place.store, place.root, files, place.definition)
+            if key is not None:
+                raise _twice(key)
+
+    def end(self, error: IngesterError, *, keep: bool = False) -> None:
+        """Take no more rows, and let go of all; files are deleted, also those under way.
+
+        Args:
+            keep: Leave the files: a commit may list them.
+        """
+        with self._changed:
+            self._error = self._error or error
+            self._encoders.hold(-self._held.nbytes)
+            self._held = PartitionedRows(self.place.definition.schema)
+            adds, self.adds = ([] if keep else self.adds), []
+            self._changed.notify_all()
+        for add in adds:
+            self._delete(add)
+
+    def _check(self, *, whole: bool = False) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._whole and not whole:
+            raise InvalidRequest("copy: it is being finished, and takes no more rows")
+
+    def _wait_for_room(self, nbytes: int) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not self._encoders.has_room(nbytes):
+            with self._changed:
+                self._check()
+                idle = not self._encoding
+                if not (idle and self._held):
+                    self._changed.wait(LOOK_S)
+            # What is held here may be what the others wait for.
+            if idle and self._make_file():
+                continue
+            if time.monotonic() > give_up_at:
+                raise MemoryFull(
+                    f"memory: no room for a batch of {nbytes} bytes of a copy; rows are being"
+                    " persisted",
+                    retry_after_s=1.0,
+                )
+
+    def _make_file(self) -> bool:
+        """Have a file made of the largest partition's rows; False where nothing is held."""
+        with self._changed:
+            while self._waiting:  # one at a time, or each stream would hold another file's rows
+                self._changed.wait()
+            if not self._held:
+                return False
+            values = self._held.largest()
+            rows = self._held.take(values)
+            self._waiting += 1
+            self._encoding += 1
+            self._encoders.hold((ENCODED_TIMES - 1) * rows.nbytes)
+        self._encoders.submit(partial(self._encode, rows, values, rows.nbytes))
+        with self._changed:
+            self._waiting -= 1
+            self._changed.notify_all()
+        return True
+
+    def _encode(self, rows: SparseRows, values: PartitionValues, nbytes: int) -> None:
+        """Make files of a partition's rows, in a thread; what fails is the copy's failure."""
+        error: IngesterError | None = None
+        adds: list[Add] = []
+        try:
+            if self._error is None:
+                self._put(rows, values, adds)
+        except IngesterError as exc:
+            error = exc
+        except StoreError as exc:
+            error = StoreAway(f"copy: the store does not take a file: {exc}", retry_after_s=2.0)
+        except Exception as exc:
+            log.error("copy not encoded", exc_info=exc, runbook="internal-error")
+            error = InternalFailure("copy: no file could be made of rows; the log has the details")
+        del rows
+        with self._changed:
+            self._error = self._error or error
+            gone = adds if self._error is not None else []
+            if not gone:
+                self.adds += adds
+            self._encoding -= 1
+            self._encoders.hold(-ENCODED_TIMES * nbytes)
+            self._changed.notify_all()
+        for add in gone:
+            self._delete(add)
+
+    def _put(self, rows: SparseRows, values: PartitionValues, adds: list[Add]) -> None:
+        place, definition = self.place, self.place.definition
+        partition = (definition.spec_id, values)
+        origin = FileOrigin(
+            "push", place.writer.ingester_id, definition, partition, place.writer.epoch
+        )
+        stretch = stretch_of(rows, definition, place.target_bytes, None)
+        if stretch.order.rows < rows.num_rows:
+            key = first_repeated(rows, definition.primary_key)
+            raise _twice(key or {})
+        files = encode_ordered(
+            stretch.rows, stretch.order, metadata=origin.facts(), files=stretch.files
+        )
+        for file in files:
+            put = partial(put_file, place.store, place.root, file, origin)
+            adds.append(retry(put, PUT_RETRY))
+
+    def _delete(self, add: Add) -> None:
+        with suppress(StoreError, OSError):  # whatever stays is garbage, which nobody lists
+            self.place.store.delete(f"{self.place.root}/{add.path}")
+
+
+def _twice(key: dict[str, object]) -> InvalidRequest:
+    named = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+    return InvalidRequest(f"copy: the key {named} stands there twice; each row has its own")

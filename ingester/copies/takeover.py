@@ -1,0 +1,111 @@
+"""A copy that is complete becomes the table.
+
+    persist ─▶ latch: nobody writes ─▶ persist what came meanwhile ─▶ the version's first commit
+        ─▶ switch ─▶ answer from the new version ─▶ latch given back
+
+Law of this file: from before the switch until it is known to be made or refused, nobody writes to
+the table: a row that was laid out for the table as it was would get into the table as it is. Where
+the store is away at that moment, writers are refused until it is back. Loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+import trio
+
+from ingester.buffer import BufferTree, TableBuffer
+from ingester.errors import Saturated, StoreAway, TooSlow
+from ingester.tables.catalog import Catalog
+from ingester.tables.new_version import WholeTable
+from persist.backoff import Backoff
+from persist.manifest import TableState
+
+log = structlog.get_logger(__name__)
+
+PERSIST_S = 60.0
+"""The time that all of the table may take to be in files before the latch is asked for."""
+REST_S = 15.0
+"""The time that the rest may take, while writers wait."""
+WRITERS_WAIT_S = 10.0
+"""The time that writers wait for a store that is away in the midst of a switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Makes tables of copies. Loop only.
+
+    Attributes:
+        persist: Commits all of a table; takes namespace, table and a timeout in seconds.
+    """
+
+    catalog: Catalog
+    tree: BufferTree
+    persist: Callable[[str, str, float], Awaitable[object]]
+
+    async def carry_out(self, whole: WholeTable, *, is_new: bool) -> TableState:
+        """Make the table, or make it anew.
+
+        Raises:
+            InvalidRequest: That cannot be any more; copy it anew.
+            OwnedElsewhere: Another daemon takes the table's writes.
+            Refused: Not now; call it again.
+            UnknownTable: It was there, and is not any more.
+        """
+        new_versions = self.catalog.new_versions
+        if is_new:
+            return (await new_versions.create(whole)).state
+        table = await self.catalog.prepare_delete(*whole.key)
+        if table.state.table_version == whole.number:
+            return table.state  # an earlier attempt did it, and its answer was lost
+        try:
+            await self.persist(*whole.key, PERSIST_S)
+        except TooSlow as exc:
+            raise _busy(table) from exc
+        async with table.write_latch.exclusive():
+            await self._persist_rest(table)
+            await new_versions.prepare(table, whole)
+            return await self._take_over(table, whole)
+
+    async def _persist_rest(self, table: TableBuffer) -> None:
+        """See that nothing of the table is in a buffer; nobody writes to it meanwhile."""
+        if not any(True for _ in table.handles()):
+            return
+        try:
+            await self.persist(*table.key, REST_S)
+        except TooSlow as exc:
+            raise _busy(table) from exc
+        assert not any(True for _ in table.handles()), "rows came under an exclusive latch"
+
+    async def _take_over(self, table: TableBuffer, whole: WholeTable) -> TableState:
+        backoff, began = Backoff(0.1, 5.0, Random()), trio.current_time()
+        while True:
+            try:
+                return await self.catalog.new_versions.take_over(table, whole)
+            except StoreAway as exc:
+                log.warning(
+                    "switch not made, trying again",
+                    table=table.key,
+                    error=exc.message,
+                    runbook="store-away",
+                )
+                if trio.current_time() - began > WRITERS_WAIT_S:
+                    table.write_latch.refuse(
+                        StoreAway(
+                            f"table {'/'.join(table.key)} is being made anew by a copy, and the"
+                            f" object store does not answer: {exc.message}",
+                            retry_after_s=2.0,
+                        )
+                    )
+            await trio.sleep(backoff.next_s())
+
+
+def _busy(table: TableBuffer) -> Saturated:
+    return Saturated(
+        f"table {'/'.join(table.key)}: its buffered rows are not in files yet, and a copy takes"
+        " their place only then; finish it again",
+        retry_after_s=2.0,
+    )

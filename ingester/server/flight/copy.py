@@ -1,0 +1,61 @@
+"""DoPut of a copy: batches of one schema, each answered with the rows that the copy has so far.
+
+Law of this file: work per byte is done here, in gRPC's thread, before the copy takes the rows: they
+are checked, brought to the table's columns and split by partition. A batch that is refused leaves
+nothing of it behind, and ends the stream, not the copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingester.copies.copies import Copies
+from ingester.copies.table_copy import CopyName, TableCopy
+from ingester.server.flight.decoding import PutLimits, Reading, moved
+from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
+from ingester.server.flight.refusals import says_answered
+from ingester.server.flight.requests import CopyCommand
+from ingester.server.portal import Portal
+from ingester.write.answer import CopyAnswer, encode_answer, send_answer
+from ingester.write.operation_maker import OperationMaker
+
+
+class CopyCall:
+    """One DoPut call that brings rows of a copy."""
+
+    def __init__(
+        self, portal: Portal, copies: Copies, command: CopyCommand, limits: PutLimits
+    ) -> None:
+        self._portal = portal
+        self._copies = copies
+        self._command = command
+        self._decoding = limits.decoding
+        self._operations = OperationMaker(limits.max_batch_bytes)
+        self._answers = 0
+
+    def serve(self, reader: Any, writer: Any) -> None:
+        """Answer batches until the client has finished; raise what ends the call."""
+        with says_answered(lambda: self._answers), self._decoding.reading() as reading:
+            command = self._command
+            name = CopyName((command.namespace, command.table), command.copy)
+            key, sent = tuple(command.primary_key), schema_of(reader)
+            copy = self._portal.call(self._copies.open, name, key, sent)
+            try:
+                self._take(copy, reading, reader, writer)
+            finally:
+                self._portal.post(self._copies.closed, copy)
+
+    def _take(self, copy: TableCopy, reading: Reading, reader: Any, writer: Any) -> None:
+        normaliser, operations = copy.normaliser(), self._operations
+        while (chunk := next_chunk(reader, reading)) is not None:
+            batch = batch_of(chunk)
+            if reading.holds_batch():
+                operations.check_size(batch)
+                operations.check_valid(batch)
+                batch = moved(batch)
+            split = operations.split(normaliser, batch)
+            del chunk, batch
+            rows = copy.files.add(split)
+            del split  # nothing of it is held while the next one is waited for
+            send_answer(writer, encode_answer(CopyAnswer(rows=rows)))
+            self._answers += 1

@@ -1,0 +1,182 @@
+"""A table's rows as a whole, in files: they become the table, or take the place of what there is.
+
+    no table yet      columns, key, files, state, this daemon ─▶ the first commit of version 1
+    a table           columns, key, files, state ─▶ first commit of the claimed version ─▶ switch
+
+Law of this file: one commit has all of it, made once however often it is tried. Whoever calls here
+for a table that is there has its write latch to itself, and nothing of the table is in a buffer.
+Loop only; the store's calls run in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import structlog
+
+from ingester.buffer import TableBuffer
+from ingester.errors import InvalidRequest, StoreAway
+from ingester.tables.commits import STORE_RETRY_S, Commits
+from ingester.tables.ddl import TableSteps
+from persist.manifest import (
+    Action,
+    Add,
+    Checkpoint,
+    CommitUnclear,
+    Fenced,
+    Manifest,
+    Proposal,
+    ProposalConflict,
+    SwitchedMeanwhile,
+    SwitchRefused,
+    TableState,
+    TableVersionNotKept,
+    UploadExpired,
+    VersionSealed,
+    WriterIdentity,
+    check_uploads,
+    commit,
+)
+from persist.store import StoreError, StoreUnavailable
+from persist.switching import load_current, switch_version
+from persist.table import TableDefinition, TableKey
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class WholeTable:
+    """The rows of a table, in files of a version that nobody sees yet.
+
+    Attributes:
+        number: The table version that the files are in.
+        claim: The name under which the number was claimed.
+        adds: The files.
+        checkpoint: The state of the source that the rows are of.
+    """
+
+    key: TableKey
+    number: int
+    claim: str
+    definition: TableDefinition
+    adds: Sequence[Add]
+    checkpoint: Checkpoint
+    proposal: Proposal | None = None
+    """What is committed, from the first attempt on: a second one would be another commit."""
+
+    def proposed(self, *more: Action) -> Proposal:
+        """The version's first commit, with more actions where it is also the table's."""
+        if self.proposal is None:
+            adds = [
+                msgspec.structs.replace(
+                    add, schema_id=self.definition.schema_id, spec_id=self.definition.spec_id
+                )
+                for add in self.adds
+            ]
+            actions = (*self.definition.actions(), *more, *adds, self.checkpoint)
+            self.proposal = Proposal(actions)
+        return self.proposal
+
+
+class NewVersions:
+    """Commits whole tables. Loop only."""
+
+    def __init__(self, commits: Commits, steps: TableSteps, writer: WriterIdentity) -> None:
+        self._commits = commits
+        self._steps = steps
+        self._writer = writer
+
+    async def create(self, whole: WholeTable) -> TableBuffer:
+        """Make the table, with all of its rows.
+
+        Raises:
+            InvalidRequest: Somebody has made it meanwhile.
+            StoreAway: Call it again; it may have been made.
+            Stopping, Fenced
+        """
+        commits, key = self._commits, whole.key
+        async with commits.held(key):
+            proposal = whole.proposed(*self._steps.first_actions())
+            manifest = Manifest(commits.store, *key, whole.number)
+            state = await self._in_thread(partial(self._committed, manifest, proposal))
+            return self._steps.keep_new(key, state)
+
+    async def prepare(self, table: TableBuffer, whole: WholeTable) -> None:
+        """Make the version that is to take the table over; nobody sees it yet.
+
+        Raises:
+            InvalidRequest: Clean-up has taken its files, after days; or it was given up.
+            StoreAway: Call it again.
+        """
+        manifest = Manifest(self._commits.store, *whole.key, whole.number)
+        if whole.proposal is None:
+            # Another copy may have made the table anew since this one was begun.
+            whole.definition = whole.definition.anew(table.definition)
+        async with self._commits.held(whole.key):
+            await self._in_thread(partial(self._committed, manifest, whole.proposed()))
+
+    async def take_over(self, table: TableBuffer, whole: WholeTable) -> TableState:
+        """Have a version that was prepared take the table over, and answer from it.
+
+        Raises:
+            InvalidRequest: It cannot any more; the table is as it was, or what somebody else has
+                made of it.
+            StoreAway: Call it again until it returns, or raises anything else: it may be done.
+            Fenced
+        """
+        previous = table.state.table_version
+        async with self._commits.held(table.key):
+            try:
+                state = await self._in_thread(partial(self._switched, whole, previous))
+            except InvalidRequest:
+                await self._commits.follow_switch(table)
+                raise
+            self._commits.show(table, state)
+        log.info(
+            "table made anew",
+            table=table.key,
+            table_version=state.table_version,
+            rows=state.rows,
+        )
+        return state
+
+    def _committed(self, manifest: Manifest, proposal: Proposal) -> TableState:
+        def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+            if state.version:
+                raise ProposalConflict("it is there already", state)
+            check_uploads(state, actions)
+            return actions
+
+        try:
+            return commit(manifest, None, proposal, self._writer, rule)
+        except (ProposalConflict, UploadExpired, VersionSealed) as exc:
+            raise InvalidRequest(
+                f"table {manifest.namespace}/{manifest.table} was made meanwhile, by somebody else:"
+                " copy it anew"
+            ) from exc
+
+    def _switched(self, whole: WholeTable, previous: int) -> TableState:
+        store = self._commits.store
+        switch = partial(switch_version, store, *whole.key, whole.number, reshape=self._writer)
+        try:
+            switch(push_id=whole.claim, previous=previous)
+        except (SwitchRefused, TableVersionNotKept, SwitchedMeanwhile, VersionSealed) as exc:
+            current = load_current(store, *whole.key)  # ends one that is under way
+            if current.table_version != whole.number:
+                raise InvalidRequest(f"copy: {exc}; copy it anew") from exc
+            return current
+        return load_current(store, *whole.key)
+
+    async def _in_thread(self, call: partial[TableState]) -> TableState:
+        try:
+            return await self._commits.read(call)
+        except Fenced as exc:
+            self._commits.fenced(exc)
+            raise
+        except (StoreError, StoreUnavailable, CommitUnclear) as exc:
+            raise StoreAway(
+                f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
+            ) from exc
