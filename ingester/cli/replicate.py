@@ -4,9 +4,10 @@ import signal
 import sys
 
 from ingester.client import Client
-from ingester.postgres.collector import NoKey
+from ingester.postgres.collector import ShapeDiffers
+from ingester.postgres.pgoutput import UnknownMessage
 from ingester.postgres.replicator import Plan, Replicator
-from ingester.postgres.source import SourceFailed
+from ingester.postgres.source import NoKey, SourceFailed
 from ingester.postgres.types import ValueNotKept
 
 from .exits import FAILED, CommandFailed
@@ -44,7 +45,7 @@ def follow_postgres(
         )
         try:
             replicator.run()
-        except (SourceFailed, NoKey, ValueNotKept) as exc:
+        except (SourceFailed, NoKey, ShapeDiffers, UnknownMessage, ValueNotKept) as exc:
             raise CommandFailed(str(exc), FAILED) from exc
     progress = replicator.progress
     if as_json:

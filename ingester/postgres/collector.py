@@ -1,7 +1,10 @@
 """Changes of transactions, table by table, as the messages that are sent for them.
 
+    changes ─▶ per table: pieces of 8 MB at most, as they came ─ take ─▶ columns ─▶ arrays
+
 Law of this file: pure. Changes of a table keep their order; those of different tables need none, as
-all that is sent together becomes visible at once.
+all that is sent together becomes visible at once. Tables under REPLICA IDENTITY FULL are settled
+per transaction (``settle``). A text is here once: a piece becomes arrays when it is taken.
 """
 
 from __future__ import annotations
@@ -9,19 +12,53 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ingester.client.sync_stream import SyncColumn
-from ingester.postgres.pgoutput import UNCHANGED, Cells, Change, Relation
-from ingester.postgres.types import arrow_values
+from ingester.postgres.pgoutput import Cells as RowCells
+from ingester.postgres.pgoutput import Change, Relation
+from ingester.postgres.settle import NotWhole, settle
+from ingester.postgres.tuple_data import Cells, ChangedRows, filled, instead
+from ingester.postgres.types import ColumnType, ValueNotKept, arrow_values
 
 MESSAGE_ROWS = 50_000
 MESSAGE_BYTES = 8 << 20
-"""The texts of one message, about; the daemon's limit is several times that."""
+"""The bytes of one message, about; the daemon's limit is several times that. A row that has more is
+a message of its own."""
+_ROW_BYTES = 48
+"""What holding a change takes beside its bytes."""
 
 
-class NoKey(ValueError):
-    """A table without a primary key cannot be replicated."""
+class ShapeColumn(NamedTuple):
+    """A column that is followed."""
+
+    source: str
+    name: str
+    """The name here."""
+    type: ColumnType
+
+
+class Shape(NamedTuple):
+    """A table as it is followed."""
+
+    target: str
+    """The name of the table here."""
+    key: tuple[str, ...]
+    """The columns of the key by their names at the source."""
+    columns: tuple[ShapeColumn, ...]
+    full_identity: bool
+    """Changes have the whole old row."""
+    left_out: tuple[str, ...] = ()
+    """Columns of the source that are not wanted here."""
+
+
+class ShapeDiffers(ValueError):
+    """What the log says of a table is not what it is followed by: its facts are to be read anew."""
+
+    def __init__(self, oid: int, target: str, reason: str) -> None:
+        self.oid, self.target, self.reason = oid, target, reason
+        super().__init__(f"table {target!r}: {reason}")
 
 
 class SyncMessage(NamedTuple):
@@ -32,132 +69,241 @@ class SyncMessage(NamedTuple):
     batch: pa.RecordBatch
 
 
-class _Rows:
-    """Changes of one table, as long as its columns stay the same."""
+class TruncatedTable(NamedTuple):
+    """In the place of a message: all rows that the table has by now are gone."""
 
-    def __init__(self, relation: Relation, key: tuple[str, ...]) -> None:
-        names = [column.name for column in relation.columns]
-        self.relation = relation
-        self._key = [names.index(name) for name in key]
-        self._values = [at for at, name in enumerate(names) if name not in key]
-        self._old: list[Cells | None] = []
-        self._new: list[Cells | None] = []
+    target: str
+
+
+class _Layout(NamedTuple):
+    """Where the columns of a shape stand in a row, under one Relation message."""
+
+    relation: Relation
+    shape: Shape
+
+    def checked(self) -> _Layout:
+        """Raises :class:`ShapeDiffers`."""
+        relation, shape = self
+        there = {column.name for column in relation.columns}
+        wanted = {column.source for column in shape.columns}
+        new = sorted(there - wanted - set(shape.left_out))
+        for names, reason in (
+            (sorted(wanted - there), "is not there any more"),
+            (new, "is new"),
+            (sorted(set(shape.key) - set(relation.key)), "is not in the REPLICA IDENTITY"),
+        ):
+            if names:
+                raise ShapeDiffers(relation.oid, shape.target, f"column {names[0]!r} {reason}")
+        if (relation.identity == "f") != shape.full_identity:
+            raise ShapeDiffers(relation.oid, shape.target, "its REPLICA IDENTITY is another one")
+        return self
+
+
+class _Piece:
+    """Changes of one table that become one message."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.layout = layout
+        self.target = layout.shape.target
+        self.changes: list[bytes] = []
         self.nbytes = 0
 
-    @property
-    def full(self) -> bool:
-        return len(self._new) >= MESSAGE_ROWS or self.nbytes >= MESSAGE_BYTES
+    def add(self, data: bytes) -> None:
+        self.changes.append(data)
+        self.nbytes += len(data) + _ROW_BYTES
 
-    @property
-    def rows(self) -> int:
-        return len(self._new)
-
-    def add(self, change: Change) -> None:
-        old = change.old
-        if change.new is not None and old is None and change.is_update:
-            old = change.new
-        self._old.append(old)
-        self._new.append(change.new)
-        cells = (change.new or ()) + (old or ())
-        self.nbytes += sum(len(cell) for cell in cells if isinstance(cell, str)) + 16
-
-    def _key_text(self, role: str, at: int, row: int) -> str | None:
-        """A key's text; a large one that stayed as it was stands in the old key alone."""
-        sides = (self._old, self._new) if role == "old_pk" else (self._new, self._old)
-        for cells in (side[row] for side in sides):
-            if cells is not None and cells[at] is not UNCHANGED:
-                return _text(cells[at])
-        return None
-
-    def message(self) -> SyncMessage:
-        columns: list[SyncColumn] = []
-        arrays: list[pa.Array] = []
-        for role, sides in (("old_pk", self._old), ("new_pk", self._new)):
-            for at in self._key:
-                column = self.relation.columns[at]
-                texts = [
-                    None if cells is None else self._key_text(role, at, row)
-                    for row, cells in enumerate(sides)
-                ]
-                columns.append(SyncColumn(role, column.name))
-                arrays.append(arrow_values(column, texts))
-        for at in self._values:
-            column = self.relation.columns[at]
-            cells_of = [None if cells is None else cells[at] for cells in self._new]
-            columns.append(SyncColumn("value", column.name))
-            arrays.append(arrow_values(column, [_text(cell) for cell in cells_of]))
-            if any(cell is UNCHANGED for cell in cells_of):
-                columns.append(SyncColumn("changed", column.name))
-                arrays.append(pa.array([cell is not UNCHANGED for cell in cells_of]))
-        names = [f"{number}" for number in range(len(arrays))]
-        return SyncMessage(
-            table_name(self.relation), tuple(columns), pa.record_batch(arrays, names=names)
+    def takes(self, data: bytes) -> bool:
+        """Whether there is room; a first change always has it."""
+        return not self.changes or (
+            len(self.changes) < MESSAGE_ROWS and self.nbytes + len(data) <= MESSAGE_BYTES
         )
 
 
 class Collector:
     """Collects the changes that were read and not sent yet."""
 
-    def __init__(self, keys: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
-        """Take ``keys``, the primary key of each table by (schema, name)."""
-        self._keys = keys
-        self._relations: dict[int, Relation] = {}
-        self._done: list[_Rows] = []
-        self._rows: dict[int, _Rows] = {}
+    def __init__(self, shapes: Mapping[int, Shape]) -> None:
+        """Take the shapes of the tables that are followed, by OID; looked up at each Relation."""
+        self._shapes = shapes
+        self._layouts: dict[int, _Layout] = {}
+        self._done: list[_Piece | TruncatedTable] = []
+        self._open: dict[str, _Piece] = {}
+        self._unsettled: dict[int, list[bytes]] = {}
+        """Changes of the transaction that is being read, under REPLICA IDENTITY FULL."""
+        self._unsettled_bytes = 0
         self.upto: int | None = None
         """The end of the last transaction that is here in whole."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the texts that wait here."""
-        return sum(rows.nbytes for rows in (*self._done, *self._rows.values()))
+        """The bytes that the changes take here."""
+        return self._unsettled_bytes + sum(piece.nbytes for piece in self._pieces())
 
     @property
     def changes(self) -> int:
         """The number of changes that wait here."""
-        return sum(rows.rows for rows in (*self._done, *self._rows.values()))
+        unsettled = sum(len(changes) for changes in self._unsettled.values())
+        return unsettled + sum(len(piece.changes) for piece in self._pieces())
 
     def relation(self, relation: Relation) -> None:
-        """Note a table as it is from now on."""
-        known = self._relations.get(relation.oid)
-        self._relations[relation.oid] = relation
-        if known != relation and relation.oid in self._rows:
-            self._done.append(self._rows.pop(relation.oid))
+        """Note a table as it is from now on; one without a shape is passed over.
 
-    def of(self, oid: int) -> Relation:
-        """The table as it is now."""
-        return self._relations[oid]
+        Raises:
+            ShapeDiffers
+        """
+        shape = self._shapes.get(relation.oid)
+        if shape is None:
+            self._settle(relation.oid)
+            self._layouts.pop(relation.oid, None)
+            return
+        layout = _Layout(relation, shape).checked()
+        if self._layouts.get(relation.oid) != layout:
+            # Nothing that a transaction may have twice is left open when its table is altered.
+            self._settle(relation.oid)
+            self._layouts[relation.oid] = layout
 
     def add(self, change: Change) -> None:
-        """Add a row of the transaction that is being read, or raise :class:`NoKey`."""
-        rows = self._rows.get(change.relation)
-        if rows is None or rows.full:
-            if rows is not None:
-                self._done.append(rows)
-            relation = self._relations[change.relation]
-            # A table that is gone by now was there when it changed.
-            key = self._keys.get((relation.schema, relation.name)) or relation.key
-            if not key:
-                raise NoKey(f"table {relation.schema}.{relation.name} has no primary key")
-            rows = self._rows[change.relation] = _Rows(relation, key)
-        rows.add(change)
+        """Add a change of the transaction that is being read; of an unknown table none."""
+        layout = self._layouts.get(change.relation)
+        if layout is None:
+            return
+        if layout.shape.full_identity:
+            self._unsettled.setdefault(change.relation, []).append(change.data)
+            self._unsettled_bytes += len(change.data) + _ROW_BYTES
+        else:
+            self._append(layout, change.data)
+
+    def truncate(self, oid: int) -> None:
+        """Forget what is here of a table; ``take`` yields :class:`TruncatedTable` in its place."""
+        layout = self._layouts.get(oid)
+        if layout is None:
+            return
+        target = layout.shape.target
+        for other in [oid for oid in self._unsettled if self._target(oid) == target]:
+            self._unsettled_of(other)
+        self._open.pop(target, None)
+        self._done = [piece for piece in self._done if piece.target != target]
+        self._done.append(TruncatedTable(target))
 
     def commit(self, end_lsn: int) -> None:
-        """Note that all of a transaction is here."""
+        """Note that all of a transaction is here.
+
+        Raises:
+            ShapeDiffers, UnknownMessage
+        """
+        for oid in list(self._unsettled):
+            self._settle(oid)
         self.upto = end_lsn
 
-    def take(self) -> Iterator[SyncMessage]:
-        """Take everything out as messages. Only when no transaction is here in part."""
-        waiting = [*self._done, *self._rows.values()]
-        self._done, self._rows, self.upto = [], {}, None
-        for rows in waiting:
-            yield rows.message()
+    def take(self) -> Iterator[SyncMessage | TruncatedTable]:
+        """Take everything out as messages. Only when no transaction is here in part.
+
+        Raises:
+            ValueNotKept: with the table's name, the row's key and the column.
+            UnknownMessage
+        """
+        assert not self._unsettled
+        waiting = [*self._done, *self._open.values()][::-1]
+        self._done, self._open, self.upto = [], {}, None
+        while waiting:
+            piece = waiting.pop()
+            yield piece if isinstance(piece, TruncatedTable) else _message(piece)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        yield from (piece for piece in self._done if isinstance(piece, _Piece))
+        yield from self._open.values()
+
+    def _append(self, layout: _Layout, data: bytes) -> None:
+        piece = self._open.get(layout.shape.target)
+        if piece is None or piece.layout is not layout or not piece.takes(data):
+            if piece is not None:
+                self._done.append(piece)
+            piece = self._open[layout.shape.target] = _Piece(layout)
+        piece.add(data)
+
+    def _target(self, oid: int) -> str:
+        return self._layouts[oid].shape.target
+
+    def _unsettled_of(self, oid: int) -> list[bytes]:
+        changes = self._unsettled.pop(oid, [])
+        self._unsettled_bytes -= sum(len(data) + _ROW_BYTES for data in changes)
+        return changes
+
+    def _settle(self, oid: int) -> None:
+        changes = self._unsettled_of(oid)
+        if not changes:
+            return
+        layout = self._layouts[oid]
+        try:
+            for data in settle(changes) if len(changes) > 1 else changes:
+                self._append(layout, data)
+        except NotWhole as exc:
+            raise ShapeDiffers(oid, layout.shape.target, str(exc)) from exc
 
 
-def table_name(relation: Relation) -> str:
-    """The table's name here: with its schema, unless that is ``public``."""
-    return relation.name if relation.schema == "public" else f"{relation.schema}.{relation.name}"
+def _message(piece: _Piece) -> SyncMessage:
+    relation, shape = piece.layout
+    rows = ChangedRows(piece.changes, len(relation.columns))
+    wanted = {column.source: column for column in shape.columns}
+    keys: dict[str, tuple[pa.Array, pa.Array]] = {}
+    values: list[tuple[SyncColumn, pa.Array]] = []
+    for source, (old, new) in zip(relation.columns, rows.columns(), strict=True):
+        column = wanted.get(source.name)
+        if column is None:
+            continue
+        whole = filled(new, old)
+        if column.source not in shape.key:
+            values.append((SyncColumn("value", column.name), _array(piece, column, rows, whole)))
+            unchanged = whole.unchanged()
+            if unchanged.any():
+                values.append((SyncColumn("changed", column.name), pa.array(~unchanged)))
+            continue
+        before = instead(filled(old, new), whole, rows.is_update & ~rows.has_old)
+        keys[column.source] = (
+            _key(piece, column, rows, before, rows.is_update | ~rows.has_new),
+            _key(piece, column, rows, whole, rows.has_new),
+        )
+    names = [wanted[source].name for source in shape.key]
+    columns = [SyncColumn(role, name) for role in ("old_pk", "new_pk") for name in names]
+    arrays = [keys[source][side] for side in (0, 1) for source in shape.key]
+    columns += [column for column, _ in values]
+    arrays += [array for _, array in values]
+    numbers = [f"{number}" for number in range(len(arrays))]
+    return SyncMessage(shape.target, tuple(columns), pa.record_batch(arrays, names=numbers))
 
 
-def _text(cell: object) -> str | None:
-    return cell if isinstance(cell, str) else None
+def _key(
+    piece: _Piece, column: ShapeColumn, rows: ChangedRows, cells: Cells, wanted: np.ndarray
+) -> pa.Array:
+    """The values of a key's column, which are there in all rows that are wanted."""
+    found = _array(piece, column, rows, cells)
+    if found.null_count != len(wanted) - np.count_nonzero(wanted):
+        missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False) & wanted)
+        at = int(missing[0])
+        text = rows.texts(cells)[at].as_py()
+        shown = "null" if text is None else text.decode(errors="backslashreplace")
+        error = ValueNotKept(column.source, at, shown, "is in the key, which needs a value")
+        raise error.of(piece.target, _key_text(piece, at))
+    return found
+
+
+def _array(piece: _Piece, column: ShapeColumn, rows: ChangedRows, cells: Cells) -> pa.Array:
+    try:
+        return arrow_values(column.type, rows.texts(cells), column.source)
+    except ValueNotKept as exc:
+        raise exc.of(piece.target, _key_text(piece, exc.row_index)) from exc
+
+
+def _key_text(piece: _Piece, row: int) -> str:
+    """A row's key, as ``id=7, day=2026-11-26``."""
+    relation, shape = piece.layout
+    old, new = Change(relation.oid, piece.changes[row]).rows()
+    names = [column.name for column in relation.columns]
+    return ", ".join(f"{name}={_shown(names.index(name), new, old)}" for name in shape.key)
+
+
+def _shown(at: int, *rows: RowCells | None) -> str:
+    for row in rows:
+        if row is not None and isinstance(cell := row[at], bytes):
+            return cell.decode(errors="backslashreplace")
+    return "?"

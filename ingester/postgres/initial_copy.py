@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from ingester.client import Client, NotFound
 from ingester.client.sync_stream import SyncColumn
-from ingester.postgres.collector import Collector, SyncMessage, table_name
-from ingester.postgres.pgoutput import Change
-from ingester.postgres.source import Source, SourceTable, keys_of
+from ingester.postgres.collector import SyncMessage
+from ingester.postgres.source import Source, SourceTable, TextRow, shape_of, table_name
+from ingester.postgres.types import arrow_values
 
 KEYS_AT_ONCE = 50_000
 
@@ -27,17 +27,32 @@ def copied(
     """Copy all rows of the tables, table by table; the daemon is asked for what it has of each.
 
     Raises:
-        SourceFailed, NoKey, ValueNotKept, ClientError
+        SourceFailed, ValueNotKept, ClientError
     """
     for table in tables:
         # What an earlier copy has left may be gone from the source.
         yield from _cleared(table, client, namespace)
         for rows in source.copy(table, snapshot):
-            collector = Collector(keys_of(tables))
-            collector.relation(table.relation)
-            for cells in rows:
-                collector.add(Change(table.relation.oid, None, cells))
-            yield from collector.take()
+            yield _message(table, rows)
+
+
+def _message(table: SourceTable, rows: list[TextRow]) -> SyncMessage:
+    """The inserts of rows."""
+    shape = shape_of(table.relation, table.key)
+    texts = dict(
+        zip((column.source for column in shape.columns), zip(*rows, strict=True), strict=True)
+    )
+    arrays = {
+        column.source: arrow_values(column.type, texts[column.source], column.source)
+        for column in shape.columns
+    }
+    keys = [arrays.pop(name) for name in shape.key]
+    nothing = [pa.nulls(len(rows), key.type) for key in keys]
+    roles = [(role, name) for role in ("old_pk", "new_pk") for name in shape.key]
+    roles += [("value", name) for name in arrays]
+    numbers = [str(number) for number in range(len(roles))]
+    batch = pa.record_batch([*nothing, *keys, *arrays.values()], names=numbers)
+    return SyncMessage(shape.target, tuple(SyncColumn(*role) for role in roles), batch)
 
 
 def _cleared(table: SourceTable, client: Client, namespace: str) -> Iterator[SyncMessage]:

@@ -1,6 +1,7 @@
 """Messages of PostgreSQL's `pgoutput` plugin, protocol version 1.
 
-Law of this file: pure; bytes become values, whatever is not known is refused.
+Law of this file: pure; bytes become values, whatever is not known is refused. A change stays as it
+came: the rows of many changes are read at once, column by column, by ``tuple_data``.
 
 Source: PostgreSQL's documentation, "Logical Replication Message Formats".
 """
@@ -11,10 +12,15 @@ import struct
 from typing import NamedTuple
 
 _FLAGGED_KEY = 1
-_LSN3 = struct.Struct(">bqqq")
-_U16 = struct.Struct(">h")
-_U32 = struct.Struct(">i")
-_COLUMN_TYPE = struct.Struct(">ii")
+_BEGIN = struct.Struct(">QqI")
+_COMMIT = struct.Struct(">bQQq")
+_U16 = struct.Struct(">H")
+_U32 = struct.Struct(">I")
+_COLUMN_TYPE = struct.Struct(">Ii")
+_EPOCH_S = 946_684_800
+"""PostgreSQL's clock begins in the year 2000; this is what it is in Unix time."""
+_CHANGES = frozenset(b"IUD")
+_TRUNCATE_CASCADE, _TRUNCATE_RESTART = 1, 2
 
 
 class UnknownMessage(ValueError):
@@ -28,7 +34,7 @@ class _Unchanged:
 
 UNCHANGED = _Unchanged()
 """A large value that an update has left as it was, and that the log does not have."""
-Cell = str | None | _Unchanged
+Cell = bytes | None | _Unchanged
 Cells = tuple[Cell, ...]
 
 
@@ -49,6 +55,18 @@ class Relation(NamedTuple):
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     """The columns that changes have of old rows; all of them under REPLICA IDENTITY FULL."""
+    identity: str = "d"
+    """The table's REPLICA IDENTITY: 'd' default, 'n' nothing, 'f' full, 'i' an index."""
+
+
+class Begin(NamedTuple):
+    """The beginning of a transaction that has been committed."""
+
+    final_lsn: int
+    """The position of its commit."""
+    xid: int
+    committed_at: float = 0.0
+    """The time of the commit by the source's clock, in seconds of Unix time."""
 
 
 class Commit(NamedTuple):
@@ -59,31 +77,52 @@ class Commit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row: inserted without ``old``, deleted without ``new``."""
+    """A row that was inserted, updated or deleted, as the message of it came."""
 
     relation: int
-    old: Cells | None
-    """The old row, where the key has changed or the row is gone; cells that are not of the key may
-    be null."""
-    new: Cells | None
-    is_update: bool = False
-    """A row was there before; under the same key, where there is no ``old``."""
+    data: bytes
+
+    @property
+    def kind(self) -> str:
+        """``I``, ``U`` or ``D``."""
+        return chr(self.data[0])
+
+    def rows(self) -> tuple[Cells | None, Cells | None]:
+        """The old row and the new one, cell by cell; slow: for messages and tests.
+
+        The old one is there where the key has changed or the row is gone, and always under
+        REPLICA IDENTITY FULL; otherwise its cells that are not of the key are null.
+
+        Raises:
+            UnknownMessage
+        """
+        try:
+            return _rows(self.data)
+        except (struct.error, IndexError, ValueError) as exc:
+            raise UnknownMessage(f"pgoutput: {self.data[:40]!r}: {exc}") from exc
 
 
 class Truncate(NamedTuple):
     """The end of all rows of some tables."""
 
     relations: tuple[int, ...]
+    cascade: bool = False
+    restart: bool = False
 
 
-Message = Relation | Commit | Change | Truncate
+Message = Relation | Begin | Commit | Change | Truncate
 
 
 def parse(data: bytes) -> Message | None:
-    """The message, or :class:`UnknownMessage`; None for one that says nothing of rows."""
+    """The message, or :class:`UnknownMessage`; None for one that says nothing of rows.
+
+    The rows of a :class:`Change` are read later, and may be found to be no good then.
+    """
     try:
+        if data[0] in _CHANGES:
+            return Change(_U32.unpack_from(data, 1)[0], data)
         return _parse(_Reader(data))
-    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as exc:
+    except (struct.error, IndexError, ValueError) as exc:
         raise UnknownMessage(f"pgoutput: {data[:40]!r}: {exc}") from exc
 
 
@@ -101,9 +140,10 @@ class _Reader:
         self._at += form.size
         return found
 
-    def text(self) -> str:
+    def name(self) -> str:
+        """A name; what is no UTF-8 in it, as a SQL_ASCII database may have it, is escaped."""
         end = self._data.index(0, self._at)
-        found = self._data[self._at : end].decode()
+        found = self._data[self._at : end].decode(errors="backslashreplace")
         self._at = end + 1
         return found
 
@@ -124,49 +164,70 @@ class _Reader:
         if len(found) != length:
             raise IndexError("it ends within a cell")
         self._at += length
-        return found.decode()
+        return found
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes too many")
 
 
 def _parse(reader: _Reader) -> Message | None:
     kind = reader.letter()
+    message: Message
     if kind == "R":
-        return _relation(reader)
-    if kind == "C":
-        _, _, end_lsn, _ = reader.unpack(_LSN3)
-        return Commit(end_lsn)
-    if kind in "IUD":
-        return _change(kind, reader)
-    if kind == "T":
+        message = _relation(reader)
+    elif kind == "B":
+        final_lsn, microseconds, xid = reader.unpack(_BEGIN)
+        message = Begin(final_lsn, xid, _EPOCH_S + microseconds / 1e6)
+    elif kind == "C":
+        _, _, end_lsn, _ = reader.unpack(_COMMIT)
+        message = Commit(end_lsn)
+    elif kind == "T":
         (count,) = reader.unpack(_U32)
-        reader.letter()
-        return Truncate(tuple(reader.unpack(_U32)[0] for _ in range(count)))
-    if kind in "BOYM":
+        options = ord(reader.letter())
+        if options & ~(_TRUNCATE_CASCADE | _TRUNCATE_RESTART):
+            raise ValueError(f"options {options} of a truncation")
+        oids = tuple(reader.unpack(_U32)[0] for _ in range(count))
+        message = Truncate(
+            oids, bool(options & _TRUNCATE_CASCADE), bool(options & _TRUNCATE_RESTART)
+        )
+    elif kind in "OYM":
         return None
-    raise ValueError(f"a message of kind {kind!r}")
+    else:
+        raise ValueError(f"a message of kind {kind!r}")
+    reader.end()
+    return message
 
 
 def _relation(reader: _Reader) -> Relation:
     (oid,) = reader.unpack(_U32)
-    schema, name = reader.text(), reader.text()
-    reader.letter()
+    schema, name = reader.name(), reader.name()
+    identity = reader.letter()
+    if identity not in "dnfi":
+        raise ValueError(f"a replica identity {identity!r}")
     (count,) = reader.unpack(_U16)
     columns, key = [], []
     for _ in range(count):
         flagged = ord(reader.letter()) & _FLAGGED_KEY
-        columns.append(Column(reader.text(), *reader.unpack(_COLUMN_TYPE)))
-        key += [columns[-1].name] if flagged else []
-    return Relation(oid, schema, name, tuple(columns), tuple(key))
+        column = reader.name()
+        columns.append(Column(column, *reader.unpack(_COLUMN_TYPE)))
+        key += [column] if flagged else []
+    # The catalogue's own schema is told as an empty name.
+    return Relation(oid, schema or "pg_catalog", name, tuple(columns), tuple(key), identity)
 
 
-def _change(kind: str, reader: _Reader) -> Change:
-    (oid,) = reader.unpack(_U32)
-    old = new = None
+def _rows(data: bytes) -> tuple[Cells | None, Cells | None]:
+    reader = _Reader(data)
+    kind = reader.letter()
+    reader.unpack(_U32)
     part = reader.letter()
-    if part in "KO":
+    old = new = None
+    if part in "KO" and kind in "UD":
         old = reader.cells()
         part = reader.letter() if kind == "U" else ""
-    if part == "N":
+    if part == "N" and kind in "IU":
         new = reader.cells()
-    if (new is None) != (kind == "D"):
-        raise ValueError(f"parts of a change of kind {kind!r}")
-    return Change(oid, old, new, kind == "U")
+    elif part:
+        raise ValueError(f"part {part!r} of a change of kind {kind!r}")
+    reader.end()
+    return old, new

@@ -19,10 +19,19 @@ from typing import NamedTuple
 
 from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.client.sync_stream import SyncAnswer, SyncStream
-from ingester.postgres.collector import Collector, NoKey, SyncMessage, table_name
+from ingester.postgres.collector import Collector, Shape, SyncMessage
 from ingester.postgres.initial_copy import copied
-from ingester.postgres.pgoutput import Change, Commit, Message, Relation, Truncate
-from ingester.postgres.source import Slot, Source, SourceFailed, SourceTable, keys_of
+from ingester.postgres.pgoutput import Begin, Change, Commit, Message, Relation, Truncate
+from ingester.postgres.source import (
+    NoKey,
+    Slot,
+    Source,
+    SourceFailed,
+    SourceTable,
+    keys_of,
+    shape_of,
+    table_name,
+)
 
 SEND_BYTES = 8 << 20
 SEND_CHANGES = 50_000
@@ -32,6 +41,9 @@ ASK_EVERY_S = 1.0
 FIRST_LSN = 1 << 20
 """Positions in a log are higher; sequences of a copy, but for its last one, are lower."""
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
+
+
+Keys = dict[tuple[str, str], tuple[str, ...]]
 
 
 class Restarted(Exception):
@@ -90,6 +102,7 @@ class Replicator:
         self._singly_upto = -1
         self._durable: int | None = None
         self._asked_at = 0.0
+        self._shapes: dict[int, Shape] = {}
 
     def run(self) -> None:
         """Replicate until stopped.
@@ -174,7 +187,8 @@ class Replicator:
             self._tried = source.newest_lsn()
         if upto == standing.durable_sequence:
             self._singly_upto = self._tried
-        collector = Collector(keys)
+        self._shapes.clear()
+        collector = Collector(self._shapes)
         part: list[Message] = []
         source.start()
         while not self._stopped():
@@ -186,33 +200,36 @@ class Replicator:
                 self._learn(source, message, keys)
                 part.append(message)
             elif isinstance(message, Commit):
-                self._gather(collector, part, message.end_lsn > upto)
+                self._gather(collector, keys, part, message.end_lsn > upto)
                 if message.end_lsn > upto:
                     collector.commit(message.end_lsn)
                     self._transactions += 1
                 part = []
-            elif message is not None:
+            elif message is not None and not isinstance(message, Begin):
                 part.append(message)
             if waiting and (message is None or _is_much(collector)) and not part:
                 self._send(source, collector)
             elif message is None:
                 self._ask(source)
 
-    def _gather(self, collector: Collector, part: list[Message], wanted: bool) -> None:
+    def _gather(self, collector: Collector, keys: Keys, part: list[Message], wanted: bool) -> None:
         for each in part:
             if isinstance(each, Relation):
+                # A table that is gone by now was there when it changed.
+                key = keys.get((each.schema, each.name)) or each.key
+                if not key:
+                    raise NoKey(f"table {table_name(each)} has no primary key")
+                self._shapes[each.oid] = shape_of(each, key)
                 collector.relation(each)
             elif not wanted:
                 continue
             elif isinstance(each, Change):
                 collector.add(each)
             elif isinstance(each, Truncate):
-                names = ", ".join(table_name(collector.of(oid)) for oid in each.relations)
+                names = ", ".join(self._shapes[oid].target for oid in each.relations)
                 raise NoKey(f"TRUNCATE of {names} cannot be followed: drop the slot to copy again")
 
-    def _learn(
-        self, source: Source, relation: Relation, keys: dict[tuple[str, str], tuple[str, ...]]
-    ) -> None:
+    def _learn(self, source: Source, relation: Relation, keys: Keys) -> None:
         """Learn the keys anew: a table may have come after the start."""
         if (relation.schema, relation.name) not in keys:
             keys.update(keys_of(source.tables()))
@@ -220,7 +237,7 @@ class Replicator:
     def _send(self, source: Source, collector: Collector) -> None:
         upto, changes = collector.upto, collector.changes
         assert upto is not None
-        messages = list(collector.take())
+        messages = [each for each in collector.take() if isinstance(each, SyncMessage)]
         if messages:
             self._close(messages, upto)
             self._changes += changes

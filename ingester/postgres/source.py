@@ -12,13 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ingester.postgres.pgoutput import Cells, Column, Message, Relation, parse
+from ingester.postgres.collector import Shape, ShapeColumn
+from ingester.postgres.pgoutput import Column, Message, Relation, parse
+from ingester.postgres.types import column_type
 
 COPY_ROWS = 20_000
 _FILTERS_SINCE = 150_000
 """The server's version, as libpq says it."""
 _TEXTS = "-c datestyle=iso -c timezone=utc -c extra_float_digits=3 -c bytea_output=hex"
 """The settings by which the server writes values, whatever the database or the role has set."""
+
+
+TextRow = tuple[str | None, ...]
+
+
+class NoKey(ValueError):
+    """A table without a primary key cannot be replicated."""
+
+
+class _Typed(NamedTuple):
+    base_oid: int
+    base_modifier: int
 
 
 class SourceTable(NamedTuple):
@@ -43,6 +57,21 @@ class SourceFailed(Exception):
 def keys_of(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]:
     """The primary key of each table by (schema, name)."""
     return {(table.relation.schema, table.relation.name): table.key for table in tables}
+
+
+def shape_of(relation: Relation, key: tuple[str, ...]) -> Shape:
+    """The shape by which a table is followed: all of its columns, under their names."""
+    columns = tuple(
+        ShapeColumn(name, name, column_type(_Typed(oid, modifier)))
+        for name, oid, modifier in relation.columns
+    )
+    name = table_name(relation)
+    return Shape(name, key, columns, full_identity=relation.identity == "f")
+
+
+def table_name(relation: Relation) -> str:
+    """The table's name here: with its schema, unless that is ``public``."""
+    return relation.name if relation.schema == "public" else f"{relation.schema}.{relation.name}"
 
 
 @contextmanager
@@ -201,7 +230,7 @@ class Source:
         with told():
             self._cursor.drop_replication_slot(self._slot)
 
-    def copy(self, table: SourceTable, snapshot: str) -> Iterator[list[Cells]]:
+    def copy(self, table: SourceTable, snapshot: str) -> Iterator[list[TextRow]]:
         """The table's rows at a snapshot, as texts, some at a time."""
         import psycopg2.extensions
         from psycopg2 import sql

@@ -1,22 +1,33 @@
 """PostgreSQL's types as Arrow's, and its texts as their values.
 
-Law of this file: pure. What has no type of its own here stays text, as PostgreSQL writes it; a text
-that its type cannot hold (``infinity``, ``NaN`` of a numeric) is refused with the column's name.
+    bool, int2/4/8, oid, float4/8     the same                 date         date32
+    numeric(p, s) of up to 38 digits  decimal128               timestamp    timestamp[us]
+    bytea                             binary                   timestamptz  timestamp[us, UTC]
+    everything else (arrays, enums, numeric without digits)    string, as PostgreSQL writes it
+
+Law of this file: pure. A domain is its base type. A value that its type cannot hold (``infinity``,
+BC, a year over 9999, ``NaN`` of a numeric, bytes that are no UTF-8) is dealt with by the column's
+policy; it never becomes another value without a word. Texts are read in bulk.
 """
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.postgres.pgoutput import Column
+Policy = Literal["refuse", "null", "text"]
+"""What becomes of values without counterpart: the table is refused; null; all of the column is
+kept as text."""
 
-_BOOL, _BYTEA, _NUMERIC = 16, 17, 1700
+_NUMERIC = 1700
 _TYPES: dict[int, pa.DataType] = {
-    _BOOL: pa.bool_(),
-    _BYTEA: pa.binary(),
+    16: pa.bool_(),
+    17: pa.binary(),
     20: pa.int64(),
     21: pa.int16(),
     23: pa.int32(),
@@ -28,36 +39,194 @@ _TYPES: dict[int, pa.DataType] = {
     1184: pa.timestamp("us", "UTC"),
 }
 _MOST_DIGITS = 38
+_SHOWN_CHARACTERS = 80
+_HEX_PREFIX = b"\\x"
+_LARGE_BYTES = 512
+"""The mean length of texts from which on one call for each is faster than one for all."""
+_NO_DIGIT = 255
+_DIGITS = np.full(256, _NO_DIGIT, np.uint8)
+for _value, _digit in enumerate("0123456789abcdef"):
+    _DIGITS[ord(_digit)] = _DIGITS[ord(_digit.upper())] = _value
+
+
+class TypedColumn(Protocol):
+    """A column of the source by its type; a domain's is the one that it is made of."""
+
+    @property
+    def base_oid(self) -> int:
+        """The OID in ``pg_type``."""
+
+    @property
+    def base_modifier(self) -> int:
+        """The modifier as ``pg_attribute`` has it; -1 for none."""
+
+
+class ColumnType(NamedTuple):
+    """How a column is kept here."""
+
+    arrow: pa.DataType
+    policy: Policy = "refuse"
 
 
 class ValueNotKept(ValueError):
-    """A value of the source that no column here can hold."""
+    """A value of the source that its column here cannot hold."""
+
+    def __init__(
+        self,
+        column: str,
+        row_index: int,
+        text: str,
+        reason: str,
+        *,
+        target: str = "",
+        key: str = "",
+    ) -> None:
+        """Take the column's name, and the row by its place and, where known, by its key.
+
+        Args:
+            text: the value as PostgreSQL writes it.
+            target: the table's name here.
+            key: the row's key, as ``id=7, day=2026-11-26``.
+        """
+        self.column, self.row_index, self.text, self.reason = column, row_index, text, reason
+        self.target, self.key = target, key
+        where = f"table {target!r}, " if target else ""
+        row = f"row {key}, " if key else ""
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+        super().__init__(f"{where}{row}column {column!r}: {shown!r} {reason}")
+
+    def of(self, target: str, key: str) -> ValueNotKept:
+        """The same, with the table's name and the row's key."""
+        return ValueNotKept(
+            self.column, self.row_index, self.text, self.reason, target=target, key=key
+        )
 
 
-def arrow_type(column: Column) -> pa.DataType:
-    """The type of a column's values here."""
-    if column.type_oid == _NUMERIC and column.type_modifier >= 0:
-        digits, scale = divmod(column.type_modifier - 4, 1 << 16)
-        scale = (scale & 0x7FF ^ 1024) - 1024
-        if 0 < digits <= _MOST_DIGITS and 0 <= scale <= digits:
-            return pa.decimal128(digits, scale)
-    return _TYPES.get(column.type_oid, pa.string())
+def column_type(facts: TypedColumn, policy: Policy = "refuse") -> ColumnType:
+    """The type that a column has here.
 
-
-def arrow_values(column: Column, texts: Sequence[str | None]) -> pa.Array:
-    """The values of texts as PostgreSQL sends them, with ISO dates and in UTC.
-
-    Raises :class:`ValueNotKept`.
+    A policy ``text`` makes text of those that may have values without counterpart: dates,
+    timestamps and numerics.
     """
-    kind = arrow_type(column)
-    if column.type_oid == _BYTEA:
-        return pa.array([None if t is None else bytes.fromhex(t[2:]) for t in texts], kind)
-    plain = pa.array(texts, pa.string())
-    if pa.types.is_string(kind):
-        return plain
+    arrow = _arrow_type(facts.base_oid, facts.base_modifier)
+    if policy == "text" and _has_values_without_counterpart(arrow):
+        arrow = pa.string()
+    return ColumnType(arrow, policy)
+
+
+def _has_values_without_counterpart(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(arrow) or pa.types.is_decimal(arrow))
+
+
+def _arrow_type(oid: int, modifier: int) -> pa.DataType:
+    if oid == _NUMERIC:
+        return _numeric_type(modifier)
+    return _TYPES.get(oid, pa.string())
+
+
+def _numeric_type(modifier: int) -> pa.DataType:
+    """The decimal of ``numeric(precision, scale)``; scales go from -1000 to 1000 since 15."""
+    if modifier < 4:
+        return pa.string()
+    precision, low = divmod(modifier - 4, 1 << 16)
+    scale = (low & 0x7FF ^ 1024) - 1024
+    digits = precision - scale if scale < 0 else max(precision, scale)
+    if digits > _MOST_DIGITS:
+        return pa.string()
+    return pa.decimal128(digits, max(scale, 0))
+
+
+def arrow_values(
+    kind: ColumnType, texts: pa.Array | Sequence[str | None], column: str = ""
+) -> pa.Array:
+    """The values of texts as PostgreSQL sends them, with ISO dates, in UTC and bytea as hex.
+
+    Args:
+        texts: strings, or the bytes of them; null for NULL.
+        column: the name that an error says.
+
+    Raises:
+        ValueNotKept: a value has no counterpart, and the policy is not ``null``.
+    """
+    if not isinstance(texts, pa.Array):
+        texts = pa.array(texts, pa.string())
     try:
-        if column.type_oid == _BOOL:
-            return pc.equal(plain, "t")
-        return plain.cast(kind)
-    except pa.ArrowInvalid as exc:
-        raise ValueNotKept(f"column {column.name!r}: {exc}") from exc
+        return _converted(kind.arrow, texts)
+    except pa.ArrowInvalid:
+        return _one_by_one(kind, texts, column)
+
+
+def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
+    """All values at once, or ``ArrowInvalid``."""
+    if pa.types.is_string(arrow):
+        return texts.cast(arrow)
+    if pa.types.is_binary(arrow):
+        return _bytes(texts.cast(pa.binary()))
+    texts = texts.cast(pa.string())
+    if pa.types.is_boolean(arrow):
+        true = pc.equal(texts, "t")
+        if pc.any(pc.and_(pc.invert(true), pc.not_equal(texts, "f"))).as_py():
+            raise pa.ArrowInvalid("is no boolean")
+        return true
+    return texts.cast(arrow)
+
+
+def _bytes(texts: pa.Array) -> pa.Array:
+    """The bytes of ``\\x00ff``, or ``ArrowInvalid``."""
+    there = texts.is_valid()
+    if not len(texts):
+        return pa.array([], pa.binary())
+    texts = pc.fill_null(texts, _HEX_PREFIX)
+    if not pc.all(pc.starts_with(texts, _HEX_PREFIX)).as_py():
+        raise pa.ArrowInvalid("is no hex format of bytea")
+    found = _bytes_singly(texts) if _are_large(texts) else _bytes_at_once(texts)
+    return pc.if_else(there, found, pa.scalar(None, pa.binary()))
+
+
+def _are_large(texts: pa.Array) -> bool:
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0) > _LARGE_BYTES * len(texts)
+
+
+def _bytes_singly(texts: pa.Array) -> pa.Array:
+    try:
+        values = [binascii.unhexlify(memoryview(text.as_buffer())[2:]) for text in texts]
+    except binascii.Error as exc:
+        raise pa.ArrowInvalid(f"is no bytea: {exc}") from exc
+    return pa.array(values, pa.binary())
+
+
+def _bytes_at_once(texts: pa.Array) -> pa.Array:
+    """The same over pairs of digits; the first pair of each text is the prefix."""
+    _, offsets_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    digits = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    if (offsets & 1).any():
+        raise pa.ArrowInvalid("is no bytea: an odd number of digits")
+    pairs = _DIGITS[digits].reshape(-1, 2)
+    prefixes = offsets[:-1] >> 1
+    pairs[prefixes] = 0
+    if (pairs == _NO_DIGIT).any():
+        raise pa.ArrowInvalid("is no bytea: it has other characters than digits")
+    values = np.delete(pairs[:, 0] << 4 | pairs[:, 1], prefixes)
+    ends = (offsets >> 1) - np.arange(len(offsets), dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
+
+
+def _one_by_one(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
+    """The same for texts of which one at least has no value."""
+    found = []
+    for at in range(len(texts)):
+        try:
+            found.append(_converted(kind.arrow, texts.slice(at, 1)))
+        except pa.ArrowInvalid as exc:
+            if kind.policy != "null":
+                raise ValueNotKept(column, at, _shown(texts[at]), str(exc)) from exc
+            found.append(pa.nulls(1, kind.arrow))
+    return pa.concat_arrays(found)
+
+
+def _shown(text: pa.Scalar) -> str:
+    value = text.as_py()
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
