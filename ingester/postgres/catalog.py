@@ -12,6 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from ingester.postgres.attributes import Columns, Index, read_columns, read_indexes
+from ingester.postgres.classes import Class, Classes
+from ingester.postgres.connection import ask
 from ingester.postgres.facts import (
     ColumnFacts,
     Leaf,
@@ -33,8 +38,8 @@ __all__ = [
 
 OURS = "made by ingester replicate: it adds tables, and leaves out what cannot be followed"
 """The comment of a publication that ``publication`` has made."""
-FIRST_NORMAL_OID = 16384
-"""Objects below are the system's own."""
+_CHUNKS = "_timescaledb_internal"
+"""The schema in which TimescaleDB has the rows of hypertables."""
 
 
 def read_server(connection: Any) -> ServerFacts:
@@ -43,7 +48,7 @@ def read_server(connection: Any) -> ServerFacts:
     Raises:
         psycopg2.OperationalError: the connection is lost.
     """
-    [row] = _rows(
+    [row] = ask(
         connection,
         "SELECT current_setting('server_version_num')::int,"
         " (SELECT system_identifier::text FROM pg_control_system()), current_database()::text,"
@@ -78,7 +83,7 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
         if version >= 150_000
         else "false"
     )
-    rows = _rows(
+    rows = ask(
         connection,
         f"SELECT puballtables, pubinsert, pubupdate, pubdelete, {truncates}, {via_root},"
         f" {generated}, {schemas},"
@@ -86,7 +91,8 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
         " AND classoid = 'pg_catalog.pg_publication'::regclass AND description = %s),"
         " pg_has_role(current_user, pubowner, 'USAGE')"
         " FROM pg_publication p WHERE pubname = %s",
-        (OURS, name),
+        OURS,
+        name,
     )
     return PublicationFacts(True, *rows[0]) if rows else PublicationFacts(False)
 
@@ -104,11 +110,114 @@ def read_tables(
     Raises:
         psycopg2.OperationalError: the connection is lost.
     """
-    raise NotImplementedError
+    facts = read_publication(connection, publication)
+    classes = Classes(connection, publication, facts)
+    wanted = classes.published if oids is None else {oid for oid in oids if oid in classes.by_oid}
+    if everything:
+        wanted = wanted | classes.candidates()
+    leaves = {oid: classes.leaves(oid) for oid in wanted if classes.by_oid[oid].kind == "p"}
+    below = {leaf.oid for each in leaves.values() for leaf in each}
+    columns = read_columns(connection, wanted | below)
+    indexes = read_indexes(connection, columns)
+    found = []
+    for each in sorted((classes.by_oid[oid] for oid in wanted), key=lambda c: (c.schema, c.name)):
+        if each.oid not in columns:
+            continue  # It has gone while this was read.
+        heirs = classes.heirs.get(each.oid, [])
+        table = _table(each, columns[each.oid], indexes.get(each.oid, []))
+        found.append(
+            msgspec.structs.replace(
+                _published(table, columns[each.oid], classes, facts),
+                leaves=tuple(
+                    _leaf(leaf, classes, columns[leaf.oid], indexes.get(leaf.oid, []))
+                    for leaf in leaves.get(each.oid, ())
+                    if leaf.oid in columns
+                ),
+                heirs=len(heirs),
+                hypertable=any(heir.schema == _CHUNKS for heir in heirs),
+            )
+        )
+    return found
 
 
-def _rows(connection: Any, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, values)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
+def _table(each: Class, columns: Columns, indexes: list[Index]) -> TableFacts:
+    """The facts that are not of the publication."""
+    key, deferrable = _key(each.identity, indexes)
+    could_be = [i.name for i in indexes if i.is_immediate and i.is_not_null and not i.is_primary]
+    return TableFacts(
+        each.oid,
+        each.schema,
+        each.name,
+        each.kind,
+        each.identity,
+        key,
+        deferrable,
+        tuple(columns.columns),
+        each.filenode,
+        row_security=each.row_security,
+        persistence=each.persistence,
+        readable=each.readable,
+        owned=each.owned,
+        identity_key=_identity_key(each.identity, indexes),
+        created_by=columns.created_by,
+        could_be_key=could_be[0] if could_be else "",
+    )
+
+
+def _published(
+    table: TableFacts, columns: Columns, classes: Classes, facts: PublicationFacts
+) -> TableFacts:
+    """The table with what the publication says of it."""
+    entry = classes.entry(table.oid)
+
+    def is_sent(column: ColumnFacts) -> bool:
+        if entry.columns is not None:
+            return column.number in entry.columns
+        return not column.generated or (facts.generated and column.number in columns.stored)
+
+    sent = tuple(msgspec.structs.replace(each, sent=is_sent(each)) for each in table.columns)
+    return msgspec.structs.replace(
+        table,
+        columns=sent,
+        row_filter=entry.row_filter,
+        column_list=any(not column.sent and not column.generated for column in sent),
+        published=table.oid in classes.published,
+    )
+
+
+def _leaf(leaf: Class, classes: Classes, columns: Columns, indexes: list[Index]) -> Leaf:
+    born = classes.is_born(leaf.oid, columns.created_by, columns.created_in)
+    return Leaf(
+        leaf.oid,
+        leaf.filenode,
+        columns.created_by if born else 0,
+        classes.attached_by(leaf.oid),
+        f"{leaf.schema}.{leaf.name}",
+        leaf.kind,
+        leaf.persistence,
+        leaf.identity,
+        _identity_key(leaf.identity, indexes),
+    )
+
+
+def _identity_key(identity: str, indexes: list[Index]) -> tuple[str, ...]:
+    """The columns that the log has of old rows, where it has not all of them."""
+    for index in indexes:
+        if (identity == "d" and index.is_primary and index.is_immediate) or (
+            identity == "i" and index.is_identity
+        ):
+            return index.columns
+    return ()
+
+
+def _key(identity: str, indexes: list[Index]) -> tuple[tuple[str, ...], bool]:
+    """The columns by which rows are known here, and whether they are unique at the commit only."""
+    if identity == "i":
+        return _identity_key(identity, indexes), False
+    for index in indexes:
+        if index.is_primary:
+            return index.columns, not index.is_immediate
+    for index in indexes:
+        if identity == "f" and index.is_immediate and index.is_not_null:
+            return index.columns, False
+    return (), False

@@ -84,7 +84,7 @@ class Leaf(msgspec.Struct, frozen=True):
     oid: int
     filenode: int
     created_by: int
-    """The transaction (32 bits) that made the table."""
+    """The transaction (32 bits) that made the table; 0 unless it was born as a partition."""
     attached_by: int
     """The transaction that made it a partition: ``created_by`` if it was born as one, empty."""
     name: str = ""
@@ -106,7 +106,8 @@ class TableFacts(msgspec.Struct, frozen=True):
     identity: str
     """REPLICA IDENTITY: ``d`` default, ``f`` full, ``i`` index, ``n`` nothing."""
     key: tuple[str, ...]
-    """The primary key's columns; without one, those of the REPLICA IDENTITY's index."""
+    """The columns of the REPLICA IDENTITY's index, else the primary key's; without one, under
+    ``f``, those of a unique index over columns that are not null."""
     key_deferrable: bool
     columns: tuple[ColumnFacts, ...]
     filenode: int
@@ -128,6 +129,12 @@ class TableFacts(msgspec.Struct, frozen=True):
     """The columns that the log has of old rows, under ``d`` and ``i``."""
     created_by: int = 0
     """The transaction (32 bits) that made the table."""
+    could_be_key: str = ""
+    """The unique index over columns that are not null that REPLICA IDENTITY could name."""
+    heirs: int = 0
+    """The tables that inherit from it and are not partitions: tables of their own here."""
+    hypertable: bool = False
+    """TimescaleDB has the rows in chunks, and the stream has those as other tables."""
 
     @property
     def full_name(self) -> str:

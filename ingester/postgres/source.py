@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ingester.postgres.collector import Shape, ShapeColumn
+from ingester.postgres.connection import connect, told
 from ingester.postgres.pgoutput import Column, Message, Relation, parse
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.types import column_type
+
+__all__ = [
+    "NoKey",
+    "Slot",
+    "Source",
+    "SourceFailed",
+    "SourceTable",
+    "TextRow",
+    "keys_of",
+    "shape_of",
+    "table_name",
+]
 
 COPY_ROWS = 20_000
 _FILTERS_SINCE = 150_000
 """The server's version, as libpq says it."""
-_TEXTS = "-c datestyle=iso -c timezone=utc -c extra_float_digits=3 -c bytea_output=hex"
-"""The settings by which the server writes values, whatever the database or the role has set."""
 
 
 TextRow = tuple[str | None, ...]
@@ -50,10 +61,6 @@ class Slot(NamedTuple):
     """The name of what the tables were at that point, if the slot was made just now."""
 
 
-class SourceFailed(Exception):
-    """The source refuses something, in its own words."""
-
-
 def keys_of(tables: list[SourceTable]) -> dict[tuple[str, str], tuple[str, ...]]:
     """The primary key of each table by (schema, name)."""
     return {(table.relation.schema, table.relation.name): table.key for table in tables}
@@ -74,41 +81,16 @@ def table_name(relation: Relation) -> str:
     return relation.name if relation.schema == "public" else f"{relation.schema}.{relation.name}"
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Raise PostgreSQL's own errors, but for a lost connection, as :class:`SourceFailed`."""
-    import psycopg2
-
-    try:
-        yield
-    except psycopg2.OperationalError:
-        raise
-    except psycopg2.InterfaceError as exc:
-        raise psycopg2.OperationalError(str(exc)) from exc
-    except psycopg2.Error as exc:
-        if type(exc) is psycopg2.DatabaseError and exc.pgcode is None:
-            # The stream has ended under it: the server restarts.
-            raise psycopg2.OperationalError(str(exc)) from exc
-        raise SourceFailed(f"PostgreSQL: {' '.join(str(exc).split())}") from exc
-
-
 class Source:
     """One database, by a DSN as libpq has it; one publication and one slot in it."""
 
     def __init__(self, dsn: str, publication: str, slot: str) -> None:
         """Raises psycopg2.OperationalError: the server cannot be reached."""
-        import psycopg2.extras
-
         self._dsn = dsn
         self._publication = publication
         self._slot = slot
-        self._plain = psycopg2.connect(dsn, options=_TEXTS)
-        self._plain.autocommit = True
-        self._streaming: Any = psycopg2.connect(
-            dsn,
-            options=_TEXTS,
-            connection_factory=psycopg2.extras.LogicalReplicationConnection,
-        )
+        self._plain = connect(dsn)
+        self._streaming: Any = connect(dsn, replication=True)
         self._cursor = self._streaming.cursor()
 
     def close(self) -> None:
@@ -128,7 +110,8 @@ class Source:
             return
         what = sql.SQL("ALL TABLES")
         if tables:
-            names = [sql.Identifier(*table.split(".")) for table in tables]
+            full = [table if "." in table else f"public.{table}" for table in tables]
+            names = [sql.Identifier(*table.split(".")) for table in full]
             what = sql.SQL("TABLE ") + sql.SQL(", ").join(names)
         make = sql.SQL("CREATE PUBLICATION {} FOR ").format(sql.Identifier(self._publication))
         with told(), self._plain.cursor() as cursor:
@@ -247,8 +230,9 @@ class Source:
             columns, sql.Identifier(relation.schema, relation.name)
         )
         with told():
-            connection = psycopg2.connect(self._dsn, options=_TEXTS)
+            connection = connect(self._dsn)
             try:
+                connection.autocommit = False
                 connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
                 with connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))

@@ -1,0 +1,150 @@
+"""Connections to a PostgreSQL server that write values in one way, and tell what went wrong.
+
+    connect ──▶ a plain connection or one that streams     ask ──▶ rows     told ──▶ SourceFailed
+
+Law of this file: what the database, the role or the DSN has set changes no text of a value; no text
+from here has a password in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ingester.postgres.server_errors import ENCODED, SourceFailed, failure_of
+
+__all__ = ["PINNED", "SourceFailed", "ask", "connect", "pin", "source_text", "told"]
+
+PINNED = {
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "quote_all_identifiers": "off",
+    "search_path": "pg_catalog",
+    "row_security": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""The settings by which the server writes values, and by which it does not end what takes long.
+With ``row_security`` off it refuses a query whose rows a policy would filter."""
+_KEPT_ALIVE = {
+    "connect_timeout": "15",
+    "keepalives": "1",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+"""A server that is gone without a word is noticed within a minute; the DSN may say otherwise."""
+
+_SECRET = ("password", "sslpassword", "passfile")
+_SHOWN = ("service", "host", "hostaddr", "port", "dbname", "user")
+
+
+@contextmanager
+def told(secrets: tuple[str, ...] = ()) -> Iterator[None]:
+    """Raise PostgreSQL's errors as what they are: passing ones, and those no retry helps.
+
+    Args:
+        secrets: texts that no message must have.
+
+    Raises:
+        SourceFailed: something has to be changed first.
+        psycopg2.OperationalError: a retry may help; a lost connection is one of these.
+    """
+    import psycopg2
+
+    try:
+        yield
+    except psycopg2.Error as exc:
+        raise failure_of(exc, secrets) from None if secrets else exc
+
+
+def connect(dsn: str, *, replication: bool = False) -> Any:
+    """A psycopg2 connection in autocommit, with the settings of :data:`PINNED`.
+
+    Args:
+        dsn: as libpq has it, a URI or pairs.
+        replication: make one that takes replication commands beside SQL.
+
+    Raises:
+        SourceFailed: no retry helps: the password, the role, the database, a pooler.
+        psycopg2.OperationalError: the server cannot be reached for now.
+    """
+    import psycopg2
+    import psycopg2.extras
+
+    given = _parsed(dsn)
+    settings: dict[str, Any] = {**_KEPT_ALIVE, **given, "client_encoding": "UTF8"}
+    settings.setdefault("application_name", "ingester replicate")
+    if replication:
+        settings["connection_factory"] = psycopg2.extras.LogicalReplicationConnection
+    with told(tuple(given[name] for name in _SECRET if given.get(name))):
+        connection = psycopg2.connect(**settings)
+    try:
+        if not replication:
+            connection.autocommit = True
+        pin(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def pin(connection: Any) -> None:
+    """Set the settings of :data:`PINNED`, whatever ``options`` of the DSN say.
+
+    Raises:
+        SourceFailed: the connection is to a pooler's own console, or the like.
+        psycopg2.OperationalError: the connection is lost.
+    """
+    with told(), connection.cursor() as cursor:
+        for name, value in PINNED.items():
+            cursor.execute(f"SET {name} = '{value}'")
+
+
+def source_text(dsn: str) -> str:
+    """The source for people: host, port, database and role, without any secret.
+
+    Raises:
+        SourceFailed: it is not a DSN.
+    """
+    given = _parsed(dsn)
+    return " ".join(f"{name}={given[name]}" for name in _SHOWN if given.get(name))
+
+
+def _parsed(dsn: str) -> dict[str, str]:
+    import psycopg2
+    import psycopg2.extensions
+
+    try:
+        given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
+    except psycopg2.Error:
+        # Its message has parts of the DSN, and those may be of the password.
+        raise SourceFailed(
+            "the DSN is not one that libpq reads: host=… dbname=… user=…, or"
+            " postgresql://user@host/database",
+            helps=ENCODED,
+        ) from None
+    if "@" in given.get("host", "").removeprefix("@"):
+        raise SourceFailed(
+            "the host in the DSN has an @: the password has one that is not encoded", helps=ENCODED
+        )
+    return given
+
+
+def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """The rows that a query answers.
+
+    Raises:
+        SourceFailed
+        psycopg2.OperationalError: a retry may help.
+    """
+    with told(), connection.cursor() as cursor:
+        cursor.execute(query, values or None)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows

@@ -1,0 +1,167 @@
+"""What PostgreSQL refuses: what a retry helps, and what has to be changed first.
+
+    psycopg2.Error ──▶ failure_of ─┬▶ psycopg2.OperationalError   passing: try again
+                                   └▶ SourceFailed                 with what helps
+
+Law of this file: told by SQLSTATE. Only what fails while connecting has none, as libpq does not
+hand it on, and is told by the server's words in English; other words are taken as passing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psycopg2
+
+
+class SourceFailed(Exception):
+    """The source refuses something.
+
+    ``permanent``: no retry helps until something is changed. ``sqlstate`` is PostgreSQL's code, and
+    ``helps`` are commands, for SQL or a shell, or sentences.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        sqlstate: str | None = None,
+        permanent: bool = True,
+        helps: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.permanent = permanent
+        self.helps = helps
+
+
+WAL_LEVEL = ("ALTER SYSTEM SET wal_level = logical", "restart the server")
+FREE_SLOT = (
+    "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
+    "drop those that nobody needs: SELECT pg_drop_replication_slot('NAME')",
+    "or raise max_replication_slots and restart the server",
+)
+FREE_SENDER = ("raise max_wal_senders and restart the server",)
+LOST_SLOT = (
+    "start once with --resync-all: a new slot is made and all tables are copied anew",
+    "let max_slot_wal_keep_size be larger than what is written while the replicator stands still",
+)
+RESYNC = ("start once with --resync-all: a new slot is made and all tables are copied anew",)
+DIRECT = ("name the server itself in the DSN: a pooler does not pass replication on",)
+ENCODED = ("write the special characters of user and password percent-encoded in the URI",)
+
+_PASSING_CLASSES = ("08", "25", "40", "53", "57", "58", "XX")
+"""Connection, transaction, resources, an administrator, the system, and faults of the server."""
+_PASSING = frozenset(("55P03", "55006", "0B000"))
+_GONE = frozenset(("42P01", "42703", "3F000"))
+"""A table, column or schema has gone since it was looked up: a look anew tells."""
+
+_TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
+    ("55000", r"wal_level", True, WAL_LEVEL),
+    (
+        "55000",
+        r"can no longer|invalidat|obsolete|wal removed|max_slot_wal_keep_size",
+        True,
+        LOST_SLOT,
+    ),
+    ("55000", r"not created in this database", True, ("name another --slot",)),
+    ("55000", r"recovery|standby", True, ("name the primary in the DSN",)),
+    ("0A000", r"recovery|standby", True, ("name the primary in the DSN",)),
+    ("53400", r"", True, FREE_SLOT),
+    ("53300", r"max_wal_senders", False, FREE_SENDER),
+    ("55006", r"", False, ("end the other reader of the slot, or name another --slot",)),
+    ("58P01", r"requested WAL segment", True, LOST_SLOT),
+    ("42704", r"slot", True, RESYNC),
+    ("42704", r"publication", True, RESYNC),
+    (
+        "42501",
+        r"row-level security",
+        True,
+        ("ALTER ROLE … BYPASSRLS, or let the tables' owner replicate",),
+    ),
+    ("42501", r"replication|WAL sender", True, ("ALTER ROLE … REPLICATION",)),
+    ("42501", r"", True, ("GRANT SELECT ON … TO …",)),
+)
+"""By SQLSTATE and a word of the message: whether it is permanent, and what helps."""
+
+_CONNECTING: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
+    (
+        "28P01",
+        r"password authentication failed|authentication failed|no password supplied",
+        True,
+        ("the password belongs into ~/.pgpass or PGPASSWORD",),
+    ),
+    (
+        "28000",
+        r"pg_hba\.conf",
+        True,
+        ("add a line to pg_hba.conf: host DATABASE ROLE ADDRESS scram-sha-256",),
+    ),
+    ("28000", r"role .* does not exist", True, ("CREATE ROLE … LOGIN REPLICATION",)),
+    ("28000", r"not permitted to log in", True, ("ALTER ROLE … LOGIN",)),
+    ("3D000", r"database .* does not exist", True, ()),
+    (
+        "42501",
+        r"replication role|REPLICATION attribute|start WAL sender|initiate streaming",
+        True,
+        ("ALTER ROLE … REPLICATION",),
+    ),
+    ("42501", r"permission denied for database", True, ("GRANT CONNECT ON DATABASE … TO …",)),
+    (
+        "08P01",
+        r"unsupported startup parameter|bouncer|replication connections? (?:is|are)? ?not",
+        True,
+        DIRECT,
+    ),
+    ("53300", r"max_wal_senders", False, FREE_SENDER),
+    (
+        "08001",
+        r"invalid \S+ value|invalid port number|does not support SSL|certificate verify failed",
+        True,
+        (),
+    ),
+)
+
+
+def failure_of(error: psycopg2.Error, secrets: tuple[str, ...] = ()) -> Exception:
+    """The error as it is to be raised: ``SourceFailed`` or ``psycopg2.OperationalError``.
+
+    Args:
+        secrets: texts that the error's message must not have.
+    """
+    import psycopg2
+
+    text = _one_line(error, secrets)
+    code = error.pgcode
+    if code is None:
+        passing = (
+            isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError))
+            or type(error) is psycopg2.DatabaseError
+        )  # The stream ended: the server restarts.
+        for sqlstate, words, permanent, helps in _CONNECTING if passing else ():
+            if re.search(words, text, re.IGNORECASE):
+                return SourceFailed(f"PostgreSQL: {text}", sqlstate, permanent, helps)
+        if passing:
+            return _passing(text)
+        return SourceFailed(f"PostgreSQL: {text}")
+    for sqlstate, words, permanent, helps in _TOLD:
+        if code == sqlstate and re.search(words, text, re.IGNORECASE):
+            return SourceFailed(f"PostgreSQL: {text}", code, permanent, helps)
+    if code[:2] in _PASSING_CLASSES or code in _PASSING:
+        return _passing(text)
+    return SourceFailed(f"PostgreSQL: {text}", code, code not in _GONE)
+
+
+def _one_line(error: psycopg2.Error, secrets: tuple[str, ...]) -> str:
+    text = " ".join(str(error).split())
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+def _passing(text: str) -> Exception:
+    import psycopg2
+
+    error: Exception = psycopg2.OperationalError(text)
+    return error
