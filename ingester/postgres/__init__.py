@@ -11,6 +11,10 @@ rows, ``tuple_data`` reads the cells of many rows at once. ``connection`` reache
 change by change, a transaction at a time. It keeps no state of its own: the daemon's origin says
 how far it has come. Start reading at ``replicator``.
 
+A copy of one table reads a ``snapshot``, whose position in the log is known: ``table_copy`` sends
+its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of.
+``statement_thread`` ends what the server is still at work on, ``blockers`` says who it waits for.
+
 ``report`` is what it tells the daemon about itself, for people to see, and ``report_sender`` sends
 that without ever standing in its way.
 

@@ -1,0 +1,276 @@
+"""A snapshot of the source at a known position of its log, from which tables are read.
+
+    temporary slot ──▶ position S and snapshot ──▶ slot dropped ──▶ facts ──▶ locked ──▶ COPY …
+                                                                     │ the same now? │
+                                                                     └▶ ChangedMeanwhile
+
+Law of this file: a transaction whose commit ends at or before S is in the snapshot; each other one
+is in the stream of any slot that was made before. A snapshot does not see that a table was
+rewritten or emptied after it was taken: the table looks empty in it. So a table is read only under
+a lock, and only if it is by then what it is in the snapshot. Neither a slot's creation nor a lock
+waits without a word, and the application's statements queue behind no lock that is waited for here.
+
+Source: PostgreSQL's documentation, "Streaming Replication Protocol", CREATE_REPLICATION_SLOT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ingester.postgres.blockers import blockers_of, blockers_of_tables
+from ingester.postgres.catalog import TableFacts, read_tables
+from ingester.postgres.connection import ask, connect, told
+from ingester.postgres.statement_thread import StatementThread, Stopped
+
+LOCK_TIMEOUT_MS = 300
+"""So long the application's statements may queue behind a lock that is waited for here."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LOOK_EVERY_S = 1.0
+_STOP_WITHIN_S = 0.1
+_NAME_BYTES = 63
+
+
+class ChangedMeanwhile(Exception):
+    """A table is not any more what it is in the snapshot: take another snapshot."""
+
+
+class Snapshot:
+    """What the source's tables were at ``lsn``. Made by :meth:`take`; one thread at a time."""
+
+    def __init__(
+        self,
+        lsn: int,
+        connection: Any,
+        beside: Any,
+        stopped: Callable[[], bool],
+        waiting: Callable[[str], None],
+    ) -> None:
+        """Take a connection within its transaction, and another one that sees what is now."""
+        self.lsn = lsn
+        """Commits that end at or before it are in the snapshot, all others are not."""
+        self.connection = connection
+        """In the snapshot's transaction; values in its SQL are psycopg2's to quote."""
+        self.stopped = stopped
+        self._beside = beside
+        self._waiting = waiting
+
+    @classmethod
+    @contextmanager
+    def take(
+        cls,
+        dsn: str,
+        slot_name: str,
+        stopped: Callable[[], bool],
+        waiting: Callable[[str], None] = lambda text: None,
+    ) -> Iterator[Snapshot]:
+        """Take a snapshot; it lasts as long as the ``with`` block.
+
+        The server waits for the end of all transactions that write at that moment, prepared ones
+        too. The stream that goes on from the snapshot is another slot's, made before.
+
+        Args:
+            slot_name: what the temporary slot's name begins with; it is gone when this returns.
+            stopped: asked whether to end, several times a second.
+            waiting: told what the slot's creation, or a lock, waits for; nothing ("") when that is
+                over.
+
+        Raises:
+            Stopped: it was to end.
+            SourceFailed: what no retry helps.
+            psycopg2.OperationalError: a retry may help.
+        """
+        with contextlib.ExitStack() as closed:
+            connection = connect(dsn, replication=True)
+            closed.callback(connection.close)
+            beside = connect(dsn)
+            closed.callback(beside.close)
+            pid = connection.info.backend_pid
+            name = f"{slot_name[: _NAME_BYTES - 12]}_{pid}"
+            creation = StatementThread(connection, lambda: _create(connection, name))
+            try:
+                _watch(creation, stopped, lambda: waiting(_said(blockers_of(beside, pid))))
+                lsn = creation.result()
+            finally:
+                creation.interrupt()
+            waiting("")
+            yield cls(lsn, connection, beside, stopped, waiting)
+
+    def facts(self, publication: str, oids: list[int] | None = None) -> list[TableFacts]:
+        """What the publication's tables are in the snapshot: :func:`catalog.read_tables`.
+
+        Raises:
+            SourceFailed, psycopg2.OperationalError
+        """
+        with told():
+            return read_tables(self.connection, publication, oids)
+
+    @contextmanager
+    def locked(self, table: TableFacts) -> Iterator[None]:
+        """Within the block the table can be read and is what its facts say; others can write to it.
+
+        Raises:
+            ChangedMeanwhile: it was rewritten, emptied, altered, renamed or dropped since.
+            Stopped: it was to end while somebody else had the table for itself.
+            SourceFailed, psycopg2.OperationalError
+        """
+        self._execute("SAVEPOINT unlocked")
+        try:
+            self._lock(table)
+            self._compare(table)
+            held = self._held()
+            if not _oids(table) <= held.keys():
+                raise ChangedMeanwhile(f"table {table.full_name}: the name is another table's now")
+            yield
+            # A schema is renamed without a lock of its tables, so that a name may be another
+            # table's from one statement to the next. But what was read is locked by now.
+            if self._held() != held:
+                raise ChangedMeanwhile(f"table {table.full_name}: the name became another table's")
+        finally:
+            self._unlock()
+
+    def _lock(self, table: TableFacts) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._try_lock(table):
+            self._waiting(_said(blockers_of_tables(self._beside, _oids(table))))
+            _pause(pause_s, self.stopped)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._waiting("")
+
+    def _try_lock(self, table: TableFacts) -> bool:
+        """Whether it is locked now."""
+        import psycopg2.errors
+        from psycopg2 import sql
+
+        # The partitions of a partitioned table are locked with it.
+        only = sql.SQL("" if table.kind == "p" else "ONLY ")
+        name = sql.Identifier(table.schema, table.name)
+        self._execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        with told(), self.connection.cursor() as cursor:
+            try:
+                cursor.execute(sql.SQL("LOCK TABLE {}{} IN ACCESS SHARE MODE").format(only, name))
+            except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected):
+                cursor.execute("ROLLBACK TO SAVEPOINT unlocked")
+                return False
+            except (
+                psycopg2.errors.UndefinedTable,
+                psycopg2.errors.InvalidSchemaName,
+                psycopg2.errors.WrongObjectType,
+            ) as exc:
+                raise ChangedMeanwhile(
+                    f"table {table.full_name}: {' '.join(str(exc).split())}"
+                ) from exc
+            cursor.execute("SET LOCAL lock_timeout = 0")
+        return True
+
+    def _unlock(self) -> None:
+        """Give the lock back; what has failed meanwhile does not count."""
+        import psycopg2
+        import psycopg2.extensions
+
+        for _ in range(3):
+            try:
+                self._execute("ROLLBACK TO SAVEPOINT unlocked")
+                self._execute("RELEASE SAVEPOINT unlocked")
+            except psycopg2.extensions.QueryCanceledError:
+                continue  # The cancel of what was done before came late.
+            except Exception:
+                # The connection is lost: its next use says so.
+                self.connection.close()
+            return
+
+    def _compare(self, table: TableFacts) -> None:
+        """Refuse a table that is not what it is in the snapshot, or not what the caller knows."""
+        then = self.facts("", [table.oid])
+        with told():
+            now = read_tables(self._beside, "", [table.oid])
+        for other in (then, now):
+            if differences := _differences(table, other):
+                raise ChangedMeanwhile(f"table {table.full_name} {differences}")
+
+    def _held(self) -> dict[int, str]:
+        """The tables that the transaction has a lock of."""
+        found = ask(
+            self._beside,
+            "SELECT c.oid::bigint, c.relkind::text FROM pg_locks l JOIN pg_class c"
+            " ON c.oid = l.relation WHERE l.pid = %s AND l.granted AND l.locktype = 'relation'"
+            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND c.relkind NOT IN ('i', 'I', 't')"
+            " AND c.relnamespace <> 'pg_catalog'::regnamespace",
+            self.connection.info.backend_pid,
+        )
+        return {int(oid): str(kind) for oid, kind in found}
+
+    def _execute(self, statement: str) -> None:
+        with told(), self.connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def _create(connection: Any, slot_name: str) -> int:
+    """Begin a transaction with the snapshot of a new slot; the slot's position."""
+    from psycopg2 import sql
+
+    slot = sql.Identifier(slot_name)
+    create = sql.SQL("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput USE_SNAPSHOT")
+    with told(), connection.cursor() as cursor:
+        cursor.execute("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(create.format(slot))
+        _, lsn, _, _ = cursor.fetchone()
+        # The snapshot is the transaction's now. The slot would hold the log all the time.
+        cursor.execute(sql.SQL("DROP_REPLICATION_SLOT {}").format(slot))
+    high, low = lsn.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def _watch(
+    statement: StatementThread[int], stopped: Callable[[], bool], look: Callable[[], None]
+) -> None:
+    """Wait for a statement; look now and then what it waits for."""
+    look_at = time.monotonic() + LOOK_EVERY_S
+    while not statement.wait(_STOP_WITHIN_S):
+        if stopped():
+            raise Stopped("stopped while the source made a snapshot")
+        if time.monotonic() >= look_at:
+            look()
+            look_at = time.monotonic() + LOOK_EVERY_S
+
+
+def _pause(seconds: float, stopped: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if stopped():
+            raise Stopped("stopped while a table was locked by somebody else")
+        time.sleep(min(_STOP_WITHIN_S, left))
+
+
+def _oids(table: TableFacts) -> set[int]:
+    return {table.oid, *(leaf.oid for leaf in table.leaves)}
+
+
+def _said(blockers: tuple[str, ...]) -> str:
+    return f"the source waits for {'; '.join(blockers)}" if blockers else ""
+
+
+def _differences(table: TableFacts, found: list[TableFacts]) -> str:
+    """What tells two readings apart, whatever the publication; nothing if they are the same."""
+    if not found:
+        return "was dropped after the snapshot"
+    before, after = (_unpublished(each) for each in (table, found[0]))
+    names = [name for name in _COMPARED if getattr(before, name) != getattr(after, name)]
+    if not names:
+        return ""
+    what = "rewritten or emptied" if "filenode" in names else "changed"
+    return f"was {what} after the snapshot: {', '.join(names)}"
+
+
+_COMPARED = ("schema", "name", "kind", "filenode", "columns", "leaves", "key", "row_security")
+
+
+def _unpublished(table: TableFacts) -> TableFacts:
+    columns = tuple(msgspec.structs.replace(each, sent=True) for each in table.columns)
+    return msgspec.structs.replace(table, columns=columns)
