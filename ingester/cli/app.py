@@ -15,6 +15,7 @@ from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .push_commands import controller, pushes_app
+from .replication_commands import replication_status
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -249,6 +250,9 @@ def adopt(
 @replicate_app.callback()
 def _replicate() -> None:
     """Follow the changes of another database's tables."""
+
+
+replicate_app.command("status")(replication_status)
 
 
 @replicate_app.command()

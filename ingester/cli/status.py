@@ -9,6 +9,8 @@ from ingester.config.units import parse_duration
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, print_table, shown, size
 from .push_rows import HEADINGS, rows_of_pushes
+from .replication_facts import reported
+from .replication_rows import SUMMARY, summary
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:
@@ -142,6 +144,8 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     if followers:
         headings = ["namespace", "table", "follower", "alive", "shows", "has prepared"]
         print_table(headings, followers, "\nfollowers")
+    if replications := reported(status):
+        print_table(SUMMARY, map(summary, replications), "\nreplications")
     _print_pushes(status)
     problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
     if problems:

@@ -119,3 +119,55 @@ def test_followers_are_shown_with_what_they_show_and_have_prepared() -> None:
     status = example()
     del status["followers"]
     assert shown(status)["lost"] == "", "an older daemon says nothing of them"
+
+
+def a_replication(**changed: Any) -> dict[str, Any]:
+    """A replication with a table that is set aside, one that is copied, and many that follow."""
+    table: dict[str, Any] = {
+        **{"source": "public.x", "reason": "", "since": AT, "helps": [], "notes": []},
+        **dict.fromkeys(("rows_done", "rows_total", "bytes_done", "lag_bytes", "lag_s", "rows")),
+    }
+    aside = {"table": "<b>notes</b>", "phase": "set_aside", "reason": "it has no primary key"}
+    copied = {"table": "orders", "phase": "copying", "rows_done": 250, "rows_total": 1000}
+    tables = [{**table, **aside, "helps": ["ADD PRIMARY KEY"]}, {**table, **copied}]
+    tables += [{**table, "table": f"t{n}", "phase": "following"} for n in range(300)]
+    phases = {"set_aside": 1, "copying": 1, "catching_up": 0, "waiting": 0, "following": 5000}
+    replication: dict[str, Any] = {
+        **{"origin": "pg", "namespace": "shop", "source": "db/shop", "slot": "ingester"},
+        **{"state": "running", "reason": "", "position": "0/16B3748", "retries": 0, "rivals": 0},
+        **{"lag_bytes": 4096, "lag_s": 0.4, "slot_bytes": 1 << 20, "reporter": "r"},
+        **{"tables": tables, "left_out": {"following": 4700}, "phases": phases},
+        **{"alive": True, "heard_at": AT, "heard_s": 0.6},
+    }
+    return {**replication, **changed}
+
+
+def test_a_replication_is_shown_with_what_does_not_follow_first_and_the_rest_counted() -> None:
+    page = shown(example(replications=[a_replication()]))["replications"]
+    assert "shop from db/shop  running" in page
+    assert "Behind by 400 ms, 4 KiB; the source keeps 1 MiB of its log for slot ingester" in page
+    assert "1 set aside   1 copying   5,000 following" in page
+    assert "<b>notes</b>  from public.x   set aside" in page  # as text
+    assert "it has no primary key To do:  ADD PRIMARY KEY" in page
+    assert "250 of about 1,000 rows (25 %)" in page
+    assert page.index("notes") < page.index("orders") < page.index("t0")
+    assert "Not shown: 4,990 following; all but 4,700 of them are in /api/status." in page
+    assert "Not heard of" not in page and "Trying again" not in page
+
+
+def test_a_replicator_that_is_not_well_is_told_before_its_tables() -> None:
+    def page(**changed: Any) -> str:
+        return shown(example(replications=[a_replication(**changed)]))["replications"]
+
+    died = page(alive=False, heard_s=300.0)
+    assert "Not heard of since 2026-11-26 08:10:00 Z (5 min ago)." in died
+    assert "Behind by 400 ms, 4 KiB when it was heard last" in died
+    assert "Ended: the slot is lost." in page(alive=False, state="ended", reason="the slot is lost")
+    trying = page(state="trying_again", reason="connection refused", retries=7)
+    assert "Trying again:  connection refused (7 failed sessions)" in trying
+    assert "2 replicators report this origin in turns." in page(rivals=1)
+    many = [a_replication(origin=f"o{number}") for number in range(23)]
+    assert "3 more in /api/status." in shown(example(replications=many))["replications"]
+    status = example()
+    del status["replications"]
+    assert shown(status)["lost"] == "", "an older daemon says nothing of them"

@@ -1,0 +1,147 @@
+"""What is known of replications: by their replicators' reports, else by their tables' states.
+
+Law of this file: pure. A report tells more and is newer; states are what is left where nobody
+reports, after a restart of the daemon for one. What a daemon of another version leaves out is not
+known, and what it says beyond this is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ingester.postgres.report import PHASES, plain
+
+STATE_PREFIX = "postgres:"
+"""A table's state is a checkpoint under this and the origin."""
+
+Json = Mapping[str, Any]
+
+
+class ReplicatedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a replication; see :class:`ingester.postgres.report.TableReport`."""
+
+    table: str
+    source: str = ""
+    phase: str = ""
+    reason: str = ""
+    since: str = ""
+    helps: tuple[str, ...] = ()
+    rows_done: int | None = None
+    rows_total: int | None = None
+    bytes_done: int | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    rows: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Replication(msgspec.Struct, frozen=True, kw_only=True):
+    """A replication into a namespace.
+
+    Attributes:
+        known_by: ``report`` or ``states``.
+        alive: Whether its replicator reports.
+        heard_at: When it was heard last; of one that is known by states, when the newest was kept.
+    """
+
+    namespace: str
+    origin: str
+    known_by: str = "report"
+    alive: bool = False
+    heard_at: str | None = None
+    heard_s: float | None = None
+    source: str = ""
+    slot: str = ""
+    state: str = "running"
+    reason: str = ""
+    position: str | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    slot_bytes: int | None = None
+    retries: int = 0
+    rivals: int = 0
+    phases: dict[str, int] = {}
+    tables: tuple[ReplicatedTable, ...] = ()
+    left_out: dict[str, int] = {}
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a replicator reports, and no table is set aside."""
+        return self.alive and not self.phases.get("set_aside")
+
+
+class KeptState(NamedTuple):
+    """A state as the daemon keeps it: its table, its origin, what is in it, and since when."""
+
+    table: str
+    origin: str
+    content: bytes
+    at: str | None
+
+
+def reported(status: Json) -> list[Replication]:
+    """Return the replications that a daemon's status tells of; none if it is an older one's."""
+    found = status.get("replications")
+    return msgspec.convert(found if isinstance(found, list) else [], list[Replication])
+
+
+def by_states(namespace: str, states: Iterable[KeptState]) -> list[Replication]:
+    """Return the replications that states tell of, by origin."""
+    origins: dict[str, list[KeptState]] = {}
+    for each in states:
+        origins.setdefault(each.origin, []).append(each)
+    return [_by_states(namespace, origin, each) for origin, each in sorted(origins.items())]
+
+
+def _by_states(namespace: str, origin: str, states: Sequence[KeptState]) -> Replication:
+    contents = [_read(each.content) for each in states]
+    tables = [_table(each.table, content) for each, content in zip(states, contents, strict=True)]
+    first = contents[0]
+    return Replication(
+        namespace=namespace,
+        origin=origin,
+        known_by="states",
+        heard_at=max((each.at for each in states if each.at is not None), default=None),
+        source=f"{_text(first, 'database')} of server {_text(first, 'system_identifier')}",
+        slot=_text(first, "slot"),
+        state="ended",
+        phases={
+            phase: sum(each.phase == phase for each in tables)
+            for phase in dict.fromkeys((*PHASES, *(each.phase for each in tables)))
+        },
+        tables=in_order(tables),
+    )
+
+
+def _table(name: str, content: Json) -> ReplicatedTable:
+    helps = content.get("helps")
+    source = ".".join(part for part in (_text(content, "schema"), _text(content, "name")) if part)
+    return ReplicatedTable(
+        table=plain(name),
+        source=source,
+        phase=_text(content, "phase") or "unknown",
+        reason=_text(content, "reason"),
+        since=_text(content, "since"),
+        helps=tuple(plain(str(each)) for each in helps) if isinstance(helps, list) else (),
+    )
+
+
+def in_order(tables: Iterable[ReplicatedTable]) -> tuple[ReplicatedTable, ...]:
+    """Return the tables by phase, those that do not follow first, and by name."""
+    order: dict[str, int] = {phase: number for number, phase in enumerate(PHASES)}
+    return tuple(sorted(tables, key=lambda each: (order.get(each.phase, -1), each.table)))
+
+
+def _read(content: bytes) -> Json:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"reason": "its state cannot be read: another program has put it"}
+
+
+def _text(content: Json, name: str) -> str:
+    value = content.get(name)
+    return "" if value is None else plain(str(value))
