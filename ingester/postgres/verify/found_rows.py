@@ -1,0 +1,118 @@
+"""Some rows by their keys: what is looked at closely where sums of ranges differ.
+
+Law of this file: pure. A key is the texts of its columns, as ``COPY`` writes them; whole rows are
+kept as hashes of their columns and the first bytes of their texts, so that many of large rows fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ingester.postgres.verify.row_hashes import U64, Texts, combine, hash_texts
+from ingester.postgres.verify.verdicts import ColumnDifference, RowDifference
+
+Key = tuple[bytes | None, ...]
+CLIP_BYTES = 200
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+
+
+class FoundRow(NamedTuple):
+    """A row as it was read."""
+
+    version: str
+    """The source's ``xmin``: another one after each change. Nothing in a copy."""
+    hashes: tuple[int, ...]
+    """The hashes of its columns' texts."""
+    texts: tuple[bytes | None, ...]
+    """The first bytes of each."""
+
+
+FoundRows = dict[Key, FoundRow]
+
+
+class Hashes(NamedTuple):
+    """The hashes of a block of rows."""
+
+    keys: U64
+    rows: U64
+
+
+def hash_block(columns: Sequence[Texts], key_columns: int) -> Hashes:
+    """The hashes of the keys, which are the first columns, and of the whole rows."""
+    hashes = [hash_texts(texts) for texts in columns]
+    return Hashes(combine(hashes[:key_columns]), combine(hashes))
+
+
+def hash_keys(keys: Collection[Key]) -> U64:
+    """The hashes of some keys, rising."""
+    columns = [texts_of(column) for column in zip(*keys, strict=True)]
+    return np.sort(combine([hash_texts(texts) for texts in columns]))
+
+
+def texts_of(values: Sequence[bytes | None]) -> Texts:
+    """A column of texts that stand one by one."""
+    lengths = np.array([len(value or b"") for value in values], np.int64)
+    ends = np.cumsum(lengths)
+    data = np.frombuffer(b"".join(value or b"" for value in values) + b"\0" * 8, np.uint8)
+    nulls = np.array([value is None for value in values], np.bool_)
+    return Texts(data, ends - lengths, lengths, nulls if nulls.any() else None)
+
+
+def key_texts(columns: Sequence[Texts], rows: Sequence[int]) -> list[Key]:
+    """The keys of some rows of a block."""
+    return [tuple(texts.text(row) for texts in columns) for row in rows]
+
+
+def add_rows(
+    found: FoundRows,
+    columns: Sequence[Texts],
+    key_columns: int,
+    rows: Sequence[int],
+    versions: Texts | None = None,
+) -> None:
+    """Add some rows of a block by their keys. A row that stands twice has twice as many hashes."""
+    if not len(rows):
+        return
+    hashes = [hash_texts(texts) for texts in columns]
+    for key, row in zip(key_texts(columns[:key_columns], rows), rows, strict=True):
+        before = found[key].hashes if key in found else ()
+        found[key] = FoundRow(
+            "" if versions is None else (versions.text(row) or b"").decode(),
+            before + tuple(int(column[row]) for column in hashes),
+            tuple(texts.text(row, CLIP_BYTES) for texts in columns),
+        )
+
+
+def unescaped(text: bytes) -> bytes:
+    """The value that a text of ``COPY`` stands for."""
+    if b"\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _LETTERS.get(found[1], found[1]), text)
+
+
+def row_difference(
+    names: Sequence[str], key: Key, source: FoundRow | None, copy: FoundRow | None
+) -> RowDifference:
+    """Return what is not the same in two rows of one key, of which one may be missing."""
+    named = {name: _shown(text) for name, text in zip(names, key, strict=False)}
+    if source is None or copy is None:
+        return RowDifference(named, "missing" if copy is None else "extra")
+    if len(source.hashes) != len(copy.hashes):
+        return RowDifference(named, "repeated")
+    columns = [
+        ColumnDifference(name, _shown(source.texts[at]), _shown(copy.texts[at]))
+        for at, name in enumerate(names)
+        if source.hashes[at] != copy.hashes[at]
+    ]
+    return RowDifference(named, "values", tuple(columns))
+
+
+def _shown(text: bytes | None) -> str | None:
+    if text is None:
+        return None
+    return unescaped(text).decode(errors="replace") + ("…" if len(text) == CLIP_BYTES else "")

@@ -1,0 +1,211 @@
+"""A table of the source, read for a comparison: all of its rows, or those of some keys.
+
+Law of this file: rows come as ``COPY`` writes them, in blocks of bytes, of which one at a time is
+in memory. Nothing is changed in the source, and no lock is taken but the one of a SELECT.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ingester.postgres.connection import SourceFailed, ask, told
+from ingester.postgres.verify.found_rows import (
+    FoundRows,
+    Key,
+    add_rows,
+    hash_block,
+    hash_keys,
+    unescaped,
+)
+from ingester.postgres.verify.row_hashes import Texts
+from ingester.postgres.verify.source_texts import Asked, expression, parse_block
+
+Take = Callable[[list[Texts]], None]
+BLOCK_BYTES = 2 << 20
+_VERSION = Asked("xmin", 0, None, nulls=False)
+_BAD_VALUE = "22"
+"""The class of SQLSTATE of a text that is no value of a type."""
+
+
+class SourceColumn(NamedTuple):
+    """A column that is compared."""
+
+    asked: Asked
+    type_name: str
+    """As SQL has it."""
+
+
+class Standing(NamedTuple):
+    """Where the source's log ends, and whether commits wait to be seen."""
+
+    lsn: int
+    held_back: bool
+    """A commit that is in the log is not visible yet: it waits for a synchronous standby."""
+
+
+class SourceRows:
+    """One table; the key's columns are the first."""
+
+    def __init__(
+        self,
+        connection: Any,
+        table: tuple[str, str, str],
+        columns: Sequence[SourceColumn],
+        key_columns: int,
+    ) -> None:
+        """Take a connection in autocommit.
+
+        Args:
+            table: schema, name, and its kind: ``p`` for one with partitions.
+        """
+        self._connection = connection
+        self._table = table
+        self._columns = columns
+        self._asked = [column.asked for column in columns]
+        self.key_columns = key_columns
+
+    def scan(self, take: Take) -> None:
+        """Hand all rows of one snapshot to ``take``, block by block.
+
+        Raises:
+            SourceFailed: the table is not what it was, or cannot be read.
+            psycopg2.OperationalError: the connection is lost.
+        """
+        self._copy(self._select([]), self._asked, take)
+
+    def find(self, keys: Collection[Key]) -> FoundRows:
+        """The rows of these keys, at one snapshot.
+
+        Raises:
+            SourceFailed, psycopg2.OperationalError
+        """
+        found: FoundRows = {}
+        if not keys:
+            return found
+
+        def take(columns: list[Texts]) -> None:
+            rows = range(len(columns[0].starts))
+            add_rows(found, columns[1:], self.key_columns, rows, columns[0])
+
+        try:
+            self._copy(self._select(list(keys)), [_VERSION, *self._asked], take)
+        except SourceFailed as exc:
+            # A key of the copy that is no value of the source's type any more.
+            if not (exc.sqlstate or "").startswith(_BAD_VALUE):
+                raise
+            found.clear()
+            self._find_in_all(keys, found)
+        return {key: row for key, row in found.items() if key in keys}
+
+    def standing(self) -> Standing:
+        """Where the log ends: what was visible before ends at or before it.
+
+        Raises:
+            SourceFailed, psycopg2.OperationalError
+        """
+        [(lsn, waiting)] = ask(
+            self._connection,
+            "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+            " ELSE pg_current_wal_insert_lsn() END - '0/0'::pg_lsn,"
+            " EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')",
+        )
+        return Standing(int(lsn), bool(waiting))
+
+    def _find_in_all(self, keys: Collection[Key], found: FoundRows) -> None:
+        hashed = hash_keys(keys)
+
+        def take(columns: list[Texts]) -> None:
+            mine = columns[1:]
+            places = np.flatnonzero(
+                np.isin(hash_block(mine, self.key_columns).keys, hashed)
+            ).tolist()
+            add_rows(found, mine, self.key_columns, places, columns[0])
+
+        self._copy(self._select([], versions=True), [_VERSION, *self._asked], take)
+
+    def _select(self, keys: list[Key], *, versions: bool = False) -> Any:
+        from psycopg2 import sql
+
+        schema, name, kind = self._table
+        names = [sql.Identifier(column.name) for column in self._asked]
+        # A key is read as all others are, and compared as the type does: by its index.
+        shown = [
+            sql.SQL(expression(column, name.as_string(self._connection)))
+            for column, name in zip(self._asked, names, strict=True)
+        ]
+        wanted = [sql.SQL("xmin"), *shown] if keys or versions else shown
+        # Tables that inherit from it are copied by themselves; partitions belong to it.
+        select = sql.SQL("SELECT {} FROM {}{}").format(
+            sql.SQL(", ").join(wanted),
+            sql.SQL("" if kind == "p" else "ONLY "),
+            sql.Identifier(schema, name),
+        )
+        if not keys:
+            return select
+        texts = [
+            sql.Literal([unescaped(text or b"").decode() for text in column])
+            for column in zip(*keys, strict=True)
+        ]
+        sides = [
+            shown[at] if column.asked.as_bits else names[at]
+            for at, column in enumerate(self._columns[: self.key_columns])
+        ]
+        kinds = [
+            sql.SQL("text" if column.asked.as_bits else column.type_name)
+            for column in self._columns[: self.key_columns]
+        ]
+        if len(sides) == 1:
+            where = sql.SQL("{} = ANY ({}::text[]::{}[])").format(sides[0], texts[0], kinds[0])
+        else:
+            where = sql.SQL("({}) IN (SELECT {} FROM unnest({}) AS u ({}))").format(
+                sql.SQL(", ").join(sides),
+                sql.SQL(", ").join(
+                    sql.SQL("k{}::{}").format(sql.SQL(str(at)), kind)
+                    for at, kind in enumerate(kinds)
+                ),
+                sql.SQL(", ").join(sql.SQL("{}::text[]").format(each) for each in texts),
+                sql.SQL(", ").join(sql.SQL(f"k{at}") for at in range(len(kinds))),
+            )
+        return sql.SQL("{} WHERE {}").format(select, where)
+
+    def _copy(self, select: Any, columns: Sequence[Asked], take: Take) -> None:
+        from psycopg2 import sql
+
+        blocks = _Blocks(columns, take)
+        with told(), self._connection.cursor() as cursor:
+            buffer = io.BufferedWriter(blocks, BLOCK_BYTES)
+            statement = sql.SQL("COPY ({}) TO STDOUT").format(select)
+            cursor.copy_expert(statement, buffer)
+            buffer.flush()
+        blocks.end()
+
+
+class _Blocks(io.RawIOBase):
+    """Cuts what COPY writes into blocks of whole lines."""
+
+    def __init__(self, columns: Sequence[Asked], take: Take) -> None:
+        self._columns = columns
+        self._take = take
+        self._rest: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        block = bytes(data)
+        end = block.rfind(b"\n") + 1
+        if end:
+            whole = b"".join([*self._rest, block[:end]])
+            self._rest = []
+            self._take(parse_block(whole, self._columns))
+        if end < len(block):
+            self._rest.append(block[end:])
+        return len(block)
+
+    def end(self) -> None:
+        if self._rest:
+            raise ValueError("COPY has ended within a line")
