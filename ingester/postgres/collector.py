@@ -18,7 +18,7 @@ import pyarrow as pa
 from ingester.client.sync_stream import SyncColumn
 from ingester.postgres.pgoutput import Cells as RowCells
 from ingester.postgres.pgoutput import Change, Relation
-from ingester.postgres.settle import NotWhole, settle
+from ingester.postgres.settle import NotWhole, drained, settle
 from ingester.postgres.tuple_data import Cells, ChangedRows, filled, instead
 from ingester.postgres.types import ColumnType, ValueNotKept, arrow_values
 
@@ -108,16 +108,6 @@ class _Piece:
         self.changes: list[bytes] = []
         self.nbytes = 0
 
-    def add(self, data: bytes) -> None:
-        self.changes.append(data)
-        self.nbytes += len(data) + _ROW_BYTES
-
-    def takes(self, data: bytes) -> bool:
-        """Whether there is room; a first change always has it."""
-        return not self.changes or (
-            len(self.changes) < MESSAGE_ROWS and self.nbytes + len(data) <= MESSAGE_BYTES
-        )
-
 
 class Collector:
     """Collects the changes that were read and not sent yet."""
@@ -130,20 +120,12 @@ class Collector:
         self._open: dict[str, _Piece] = {}
         self._unsettled: dict[int, list[bytes]] = {}
         """Changes of the transaction that is being read, under REPLICA IDENTITY FULL."""
-        self._unsettled_bytes = 0
         self.upto: int | None = None
         """The end of the last transaction that is here in whole."""
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the changes take here."""
-        return self._unsettled_bytes + sum(piece.nbytes for piece in self._pieces())
-
-    @property
-    def changes(self) -> int:
+        self.changes = 0
         """The number of changes that wait here."""
-        unsettled = sum(len(changes) for changes in self._unsettled.values())
-        return unsettled + sum(len(piece.changes) for piece in self._pieces())
+        self.nbytes = 0
+        """The bytes that the changes take here."""
 
     def relation(self, relation: Relation) -> None:
         """Note a table as it is from now on; one without a shape is passed over.
@@ -164,14 +146,15 @@ class Collector:
 
     def add(self, change: Change) -> None:
         """Add a change of the transaction that is being read; of an unknown table none."""
-        layout = self._layouts.get(change.relation)
+        oid, data = change
+        layout = self._layouts.get(oid)
         if layout is None:
             return
         if layout.shape.full_identity:
-            self._unsettled.setdefault(change.relation, []).append(change.data)
-            self._unsettled_bytes += len(change.data) + _ROW_BYTES
+            self._unsettled.setdefault(oid, []).append(data)
+            self._count(1, len(data) + _ROW_BYTES)
         else:
-            self._append(layout, change.data)
+            self._append(layout, data)
 
     def truncate(self, oid: int) -> None:
         """Forget what is here of a table; ``take`` yields :class:`TruncatedTable` in its place."""
@@ -181,7 +164,11 @@ class Collector:
         target = layout.shape.target
         for other in [oid for oid in self._unsettled if self._target(oid) == target]:
             self._unsettled_of(other)
-        self._open.pop(target, None)
+        if target in self._open:
+            self._done.append(self._open.pop(target))
+        for piece in self._done:
+            if piece.target == target and isinstance(piece, _Piece):
+                self._count(-len(piece.changes), -piece.nbytes)
         self._done = [piece for piece in self._done if piece.target != target]
         self._done.append(TruncatedTable(target))
 
@@ -205,28 +192,38 @@ class Collector:
         assert not self._unsettled
         waiting = [*self._done, *self._open.values()][::-1]
         self._done, self._open, self.upto = [], {}, None
+        self.changes = self.nbytes = 0
         while waiting:
             piece = waiting.pop()
             yield piece if isinstance(piece, TruncatedTable) else _message(piece)
 
-    def _pieces(self) -> Iterator[_Piece]:
-        yield from (piece for piece in self._done if isinstance(piece, _Piece))
-        yield from self._open.values()
+    def _count(self, changes: int, nbytes: int) -> None:
+        self.changes += changes
+        self.nbytes += nbytes
 
     def _append(self, layout: _Layout, data: bytes) -> None:
         piece = self._open.get(layout.shape.target)
-        if piece is None or piece.layout is not layout or not piece.takes(data):
+        nbytes = len(data) + _ROW_BYTES
+        if (
+            piece is None
+            or piece.layout is not layout
+            or piece.nbytes + nbytes > MESSAGE_BYTES
+            or len(piece.changes) >= MESSAGE_ROWS
+        ):
             if piece is not None:
                 self._done.append(piece)
             piece = self._open[layout.shape.target] = _Piece(layout)
-        piece.add(data)
+        piece.changes.append(data)
+        piece.nbytes += nbytes
+        self.changes += 1
+        self.nbytes += nbytes
 
     def _target(self, oid: int) -> str:
         return self._layouts[oid].shape.target
 
     def _unsettled_of(self, oid: int) -> list[bytes]:
         changes = self._unsettled.pop(oid, [])
-        self._unsettled_bytes -= sum(len(data) + _ROW_BYTES for data in changes)
+        self._count(-len(changes), -sum(len(data) + _ROW_BYTES for data in changes))
         return changes
 
     def _settle(self, oid: int) -> None:
@@ -235,7 +232,7 @@ class Collector:
             return
         layout = self._layouts[oid]
         try:
-            for data in settle(changes) if len(changes) > 1 else changes:
+            for data in settle(drained(changes)) if len(changes) > 1 else changes:
                 self._append(layout, data)
         except NotWhole as exc:
             raise ShapeDiffers(oid, layout.shape.target, str(exc)) from exc

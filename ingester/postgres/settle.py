@@ -13,7 +13,7 @@ comes and goes in equal number is as it was before. What is left to go out goes 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from ingester.postgres.pgoutput import UnknownMessage
 
@@ -21,7 +21,7 @@ _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _INSERT, _UPDATE, _DELETE = b"IUD"
 _OLD, _NEW = b"ON"
-_NULL, _UNCHANGED, _TEXT = b"nut"
+_UNCHANGED, _TEXT = b"ut"
 _HEAD_BYTES = 6
 
 
@@ -29,30 +29,42 @@ class NotWhole(ValueError):
     """An update or delete that does not have its whole old row."""
 
 
-def settle(changes: Sequence[bytes]) -> list[bytes]:
+def settle(changes: Iterable[bytes]) -> Iterator[bytes]:
     """The changes of one transaction and table, as net deletes and then net inserts.
 
     Args:
         changes: messages as they came, in order.
 
     Returns:
-        Messages of the same kind.
+        Messages of the same kind; all changes are read before the first of them.
 
     Raises:
         NotWhole, UnknownMessage
     """
     counts: dict[bytes, int] = {}
+    oid = b""
     for change in changes:
+        oid = change[1:5]
         old, new = _rows(change)
         if old is not None:
             counts[old] = counts.get(old, 0) - 1
         if new is not None:
             # Behind all others: the row that came last stands last.
             counts[new] = counts.pop(new, 0) + 1
-    oid = changes[0][1:5]
-    gone = [b"D" + oid + b"O" + row for row, count in counts.items() if count < 0]
-    come = [b"I" + oid + b"N" + row for row, count in counts.items() if count > 0]
-    return gone + come
+    gone = [row for row, count in counts.items() if count < 0]
+    come = [row for row, count in counts.items() if count > 0]
+    counts.clear()
+    for row in drained(gone):
+        yield b"D" + oid + b"O" + row
+    for row in drained(come):
+        yield b"I" + oid + b"N" + row
+
+
+def drained(messages: list[bytes]) -> Iterator[bytes]:
+    """The messages one by one, each let go of before the next: they are not here twice."""
+    messages.reverse()
+    while messages:
+        yield messages.pop()
 
 
 def _rows(change: bytes) -> tuple[bytes | None, bytes | None]:
@@ -61,40 +73,51 @@ def _rows(change: bytes) -> tuple[bytes | None, bytes | None]:
         kind, part = change[0], change[5]
         if kind == _INSERT and part == _NEW:
             return None, change[_HEAD_BYTES:]
-        if kind not in (_UPDATE, _DELETE) or part not in (_OLD, _NEW):
-            raise NotWhole(f"a change that begins as {change[:_HEAD_BYTES]!r}")
-        if part == _NEW:
-            raise NotWhole("an update without its old row")
-        if kind == _DELETE:
+        if kind == _DELETE and part == _OLD:
             return change[_HEAD_BYTES:], None
-        old, end = _cells(change, _HEAD_BYTES)
+        if kind != _UPDATE or part != _OLD:
+            raise NotWhole("an update or delete is without its old row")
+        end, _ = _walk(change, _HEAD_BYTES)
         if change[end] != _NEW:
             raise UnknownMessage("pgoutput: an update without its new row")
-        if b"u" not in change[end:]:
-            return change[_HEAD_BYTES:end], change[end + 1 :]
-        new, _ = _cells(change, end + 1)
-        if len(old) != len(new):
-            raise UnknownMessage("pgoutput: rows of different length")
-        cells = [was if is_ == b"u" else is_ for was, is_ in zip(old, new, strict=True)]
-        return change[_HEAD_BYTES:end], _COUNT.pack(len(cells)) + b"".join(cells)
+        _, unchanged = _walk(change, end + 1)
+        new = _filled(change, end) if unchanged else change[end + 1 :]
+        return change[_HEAD_BYTES:end], new
     except (IndexError, struct.error) as exc:
         raise UnknownMessage(f"pgoutput: {change[:40]!r}: {exc}") from exc
 
 
-def _cells(change: bytes, at: int) -> tuple[list[bytes], int]:
-    """The cells of a tuple as they stand there, and where it ends."""
+def _walk(change: bytes, at: int) -> tuple[int, bool]:
+    """Where a tuple ends, and whether it has left something unchanged."""
+    (count,) = _COUNT.unpack_from(change, at)
+    at += 2
+    unchanged = False
+    for _ in range(count):
+        kind = change[at]
+        if kind == _TEXT:
+            at += 5 + _LENGTH.unpack_from(change, at + 1)[0]
+        else:
+            unchanged |= kind == _UNCHANGED
+            at += 1
+    return at, unchanged
+
+
+def _filled(change: bytes, end: int) -> bytes:
+    """The new row, behind the old one's end, with the cells of the old one that it has left."""
+    old, new = _cells(change, _HEAD_BYTES), _cells(change, end + 1)
+    if len(old) != len(new):
+        raise UnknownMessage("pgoutput: rows of different length")
+    cells = [was if is_ == b"u" else is_ for was, is_ in zip(old, new, strict=True)]
+    return _COUNT.pack(len(cells)) + b"".join(cells)
+
+
+def _cells(change: bytes, at: int) -> list[bytes]:
+    """The cells of a tuple as they stand there."""
     (count,) = _COUNT.unpack_from(change, at)
     at += 2
     cells = []
     for _ in range(count):
         start = at
-        kind = change[at]
-        at += 1
-        if kind == _TEXT:
-            at += 4 + _LENGTH.unpack_from(change, at)[0]
-        elif kind not in (_NULL, _UNCHANGED):
-            raise UnknownMessage(f"pgoutput: a cell of kind {chr(kind)!r}")
+        at += 5 + _LENGTH.unpack_from(change, at + 1)[0] if change[at] == _TEXT else 1
         cells.append(change[start:at])
-    if at > len(change):
-        raise UnknownMessage("pgoutput: a change ends too early")
-    return cells, at
+    return cells

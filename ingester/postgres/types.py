@@ -12,13 +12,13 @@ policy; it never becomes another value without a word. Texts are read in bulk.
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, NoReturn, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ingester.postgres.bytea import bytes_of
 
 Policy = Literal["refuse", "null", "text"]
 """What becomes of values without counterpart: the table is refused; null; all of the column is
@@ -40,13 +40,8 @@ _TYPES: dict[int, pa.DataType] = {
 }
 _MOST_DIGITS = 38
 _SHOWN_CHARACTERS = 80
-_HEX_PREFIX = b"\\x"
-_LARGE_BYTES = 512
-"""The mean length of texts from which on one call for each is faster than one for all."""
-_NO_DIGIT = 255
-_DIGITS = np.full(256, _NO_DIGIT, np.uint8)
-for _value, _digit in enumerate("0123456789abcdef"):
-    _DIGITS[ord(_digit)] = _DIGITS[ord(_digit.upper())] = _value
+# Years before 1 have BC behind the day, those after 9999 a fifth digit.
+_DAY = r"\d{4}-\d\d-\d\d"
 
 
 class TypedColumn(Protocol):
@@ -93,7 +88,7 @@ class ValueNotKept(ValueError):
         where = f"table {target!r}, " if target else ""
         row = f"row {key}, " if key else ""
         shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-        super().__init__(f"{where}{row}column {column!r}: {shown!r} {reason}")
+        super().__init__(f"{where}{row}column {column!r}: '{shown}' {reason}")
 
     def of(self, target: str, key: str) -> ValueNotKept:
         """The same, with the table's name and the row's key."""
@@ -153,7 +148,7 @@ def arrow_values(
     try:
         return _converted(kind.arrow, texts)
     except pa.ArrowInvalid:
-        return _one_by_one(kind, texts, column)
+        return _without_counterpart(kind, texts, column)
 
 
 def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
@@ -161,72 +156,83 @@ def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
     if pa.types.is_string(arrow):
         return texts.cast(arrow)
     if pa.types.is_binary(arrow):
-        return _bytes(texts.cast(pa.binary()))
+        return bytes_of(texts.cast(pa.binary()))
     texts = texts.cast(pa.string())
     if pa.types.is_boolean(arrow):
-        true = pc.equal(texts, "t")
-        if pc.any(pc.and_(pc.invert(true), pc.not_equal(texts, "f"))).as_py():
-            raise pa.ArrowInvalid("is no boolean")
-        return true
-    return texts.cast(arrow)
+        _demand(pc.or_(pc.equal(texts, "t"), pc.equal(texts, "f")))
+        return pc.equal(texts, "t")
+    if pa.types.is_decimal(arrow) and _may_overflow(arrow, texts):
+        # Arrow wraps around without a word.
+        _demand(pc.match_substring_regex(texts, _pattern(arrow)))
+    values = texts.cast(arrow)
+    if pa.types.is_floating(arrow):
+        odd = pc.invert(pc.is_finite(values))
+        if pc.any(odd).as_py():
+            _demand(pc.match_substring_regex(texts.filter(odd), "^(-?Inf|NaN)"))
+    return values
 
 
-def _bytes(texts: pa.Array) -> pa.Array:
-    """The bytes of ``\\x00ff``, or ``ArrowInvalid``."""
-    there = texts.is_valid()
-    if not len(texts):
-        return pa.array([], pa.binary())
-    texts = pc.fill_null(texts, _HEX_PREFIX)
-    if not pc.all(pc.starts_with(texts, _HEX_PREFIX)).as_py():
-        raise pa.ArrowInvalid("is no hex format of bytea")
-    found = _bytes_singly(texts) if _are_large(texts) else _bytes_at_once(texts)
-    return pc.if_else(there, found, pa.scalar(None, pa.binary()))
+def _demand(holds: pa.Array) -> None:
+    """Raise ``ArrowInvalid`` unless that holds for all that is not null."""
+    if not pc.all(holds).as_py():
+        raise pa.ArrowInvalid("does not fit")
 
 
-def _are_large(texts: pa.Array) -> bool:
-    return int(pc.sum(pc.binary_length(texts)).as_py() or 0) > _LARGE_BYTES * len(texts)
+def _may_overflow(arrow: pa.DataType, texts: pa.Array) -> bool:
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    return bool(longest + arrow.scale > _MOST_DIGITS)
 
 
-def _bytes_singly(texts: pa.Array) -> pa.Array:
+def _pattern(arrow: pa.DataType) -> str:
+    """The texts of which a type has the values, as a regular expression; all texts, for some."""
+    if pa.types.is_date(arrow):
+        return rf"^{_DAY}$"
+    if pa.types.is_timestamp(arrow):
+        zone = r"\+00" if arrow.tz else ""
+        return rf"^{_DAY} \d\d:\d\d:\d\d(\.\d{{1,6}})?{zone}$"
+    if pa.types.is_decimal(arrow):
+        fraction = rf"(\.\d{{1,{arrow.scale}}})?" if arrow.scale else ""
+        return rf"^-?\d{{1,{max(1, arrow.precision - arrow.scale)}}}{fraction}$"
+    return ""
+
+
+def _without_counterpart(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
+    """The values of texts of which one at least has none."""
+    texts = _readable(kind, texts, column)
+    if pattern := _pattern(kind.arrow):
+        fits = pc.match_substring_regex(texts, pattern)
+        if kind.policy != "null" and not pc.all(fits).as_py():
+            _refuse(kind, texts, pc.index(fits, False).as_py(), column)
+        texts = pc.if_else(fits, texts, pa.scalar(None, pa.string()))
     try:
-        values = [binascii.unhexlify(memoryview(text.as_buffer())[2:]) for text in texts]
-    except binascii.Error as exc:
-        raise pa.ArrowInvalid(f"is no bytea: {exc}") from exc
-    return pa.array(values, pa.binary())
+        return _converted(kind.arrow, texts)
+    except pa.ArrowInvalid:
+        return _one_by_one(kind, texts, column)
 
 
-def _bytes_at_once(texts: pa.Array) -> pa.Array:
-    """The same over pairs of digits; the first pair of each text is the prefix."""
-    _, offsets_buffer, data = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    digits = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    offsets = offsets - offsets[0]
-    if (offsets & 1).any():
-        raise pa.ArrowInvalid("is no bytea: an odd number of digits")
-    pairs = _DIGITS[digits].reshape(-1, 2)
-    prefixes = offsets[:-1] >> 1
-    pairs[prefixes] = 0
-    if (pairs == _NO_DIGIT).any():
-        raise pa.ArrowInvalid("is no bytea: it has other characters than digits")
-    values = np.delete(pairs[:, 0] << 4 | pairs[:, 1], prefixes)
-    ends = (offsets >> 1) - np.arange(len(offsets), dtype=np.int32)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(values)]
-    return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
+def _readable(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
+    """Texts that are UTF-8; null instead of others, or :class:`ValueNotKept`."""
+    try:
+        return texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return _one_by_one(ColumnType(pa.string(), kind.policy), texts, column)
 
 
 def _one_by_one(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
-    """The same for texts of which one at least has no value."""
     found = []
     for at in range(len(texts)):
         try:
             found.append(_converted(kind.arrow, texts.slice(at, 1)))
-        except pa.ArrowInvalid as exc:
+        except pa.ArrowInvalid:
             if kind.policy != "null":
-                raise ValueNotKept(column, at, _shown(texts[at]), str(exc)) from exc
+                _refuse(kind, texts, at, column)
             found.append(pa.nulls(1, kind.arrow))
     return pa.concat_arrays(found)
 
 
-def _shown(text: pa.Scalar) -> str:
-    value = text.as_py()
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+def _refuse(kind: ColumnType, texts: pa.Array, at: int, column: str) -> NoReturn:
+    value = texts[at].as_py()
+    if isinstance(value, bytes):
+        text = value.decode(errors="backslashreplace")
+        raise ValueNotKept(column, at, text, "is no UTF-8, as texts are here")
+    raise ValueNotKept(column, at, value, f"has no counterpart as {kind.arrow}")
