@@ -4,12 +4,15 @@
            ▲                                             └ ``types``                          │
            └───────────────── the slot advances by durable sequences ◀────────────────────────┘
 
+``connection`` reaches the source; ``server_errors`` tells what a retry helps. ``catalog`` reads
+what the tables are, as the values of ``facts``, by ``classes`` and ``attributes``. ``conditions``
+says which of them can be followed, and which SQL (``sql_names``) helps others; ``names`` says what
+they are called here.
+
 A change stays as it came until it is sent: ``settle`` makes net changes of a transaction's whole
-rows, ``tuple_data`` reads the cells of many rows at once, ``bytea`` its digits. ``connection``
-reaches the source; ``server_errors`` tells what a retry helps. ``catalog`` reads what the tables
-are, as the values of ``facts``, by ``classes`` and ``attributes``. ``replicator`` drives it:
-``initial_copy`` first, then change by change, a transaction at a time. It keeps no state of its
-own: the daemon's origin says how far it has come. Start reading at ``replicator``.
+rows, ``tuple_data`` reads the cells of many rows at once, ``bytea`` its digits. ``replicator``
+drives it: ``initial_copy`` first, then change by change, a transaction at a time. It keeps no state
+of its own: the daemon's origin says how far it has come. Start reading at ``replicator``.
 
 A copy of one table reads a ``snapshot``, whose position in the log is known: ``table_copy`` sends
 its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of.

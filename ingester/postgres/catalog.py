@@ -89,12 +89,16 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
         f" {generated}, {schemas},"
         " EXISTS (SELECT FROM pg_description WHERE objoid = p.oid AND objsubid = 0"
         " AND classoid = 'pg_catalog.pg_publication'::regclass AND description = %s),"
-        " pg_has_role(current_user, pubowner, 'USAGE')"
+        " pg_has_role(current_user, pubowner, 'USAGE'), p.oid::bigint, p.xmin::text::bigint"
         " FROM pg_publication p WHERE pubname = %s",
         OURS,
         name,
     )
-    return PublicationFacts(True, *rows[0]) if rows else PublicationFacts(False)
+    if not rows:
+        return PublicationFacts(False, name=name)
+    *facts, oid, altered_by = rows[0]
+    found = PublicationFacts(True, *facts)
+    return msgspec.structs.replace(found, name=name, oid=oid, altered_by=altered_by)
 
 
 def read_tables(
@@ -112,7 +116,9 @@ def read_tables(
     """
     facts = read_publication(connection, publication)
     classes = Classes(connection, publication, facts)
-    wanted = classes.published if oids is None else {oid for oid in oids if oid in classes.by_oid}
+    wanted = (
+        set(classes.published) if oids is None else {oid for oid in oids if oid in classes.by_oid}
+    )
     if everything:
         wanted = wanted | classes.candidates()
     leaves = {oid: classes.leaves(oid) for oid in wanted if classes.by_oid[oid].kind == "p"}
@@ -182,6 +188,7 @@ def _published(
         row_filter=entry.row_filter,
         column_list=any(not column.sent and not column.generated for column in sent),
         published=table.oid in classes.published,
+        published_as=classes.published.get(table.oid, ()),
     )
 
 
@@ -192,7 +199,8 @@ def _leaf(leaf: Class, classes: Classes, columns: Columns, indexes: list[Index])
         leaf.filenode,
         columns.created_by if born else 0,
         classes.attached_by(leaf.oid),
-        f"{leaf.schema}.{leaf.name}",
+        leaf.schema,
+        leaf.name,
         leaf.kind,
         leaf.persistence,
         leaf.identity,

@@ -49,6 +49,7 @@ class Parent(NamedTuple):
 class Entry(NamedTuple):
     """A table that the publication names."""
 
+    oid: int
     row_filter: bool
     columns: tuple[int, ...] | None
 
@@ -92,9 +93,9 @@ class Classes:
         """What the publication leaves out of a table that it has."""
         entry = self._entries.get(oid)
         if entry is None or self._facts.all_tables:
-            return Entry(False, None)
+            return Entry(0, False, None)
         if self.by_oid[oid].schema_oid in self._schemas:
-            return Entry(False, entry.columns)
+            return Entry(entry.oid, False, entry.columns)
         return entry
 
     def candidates(self) -> set[int]:
@@ -122,14 +123,18 @@ class Classes:
             else:
                 self.heirs[parent].append(self.by_oid[child])
 
-    def _published(self) -> set[int]:
-        found: set[int] = set()
+    def _published(self) -> dict[int, tuple[int, ...]]:
+        """The tables that the publication has, with the entries by which it has them."""
+        found: dict[int, tuple[int, ...]] = {}
         for each in self.by_oid.values():
             if each.kind not in "rp" or each.persistence != "p":
                 continue
-            members = [oid for oid in self._line(each.oid) if self._is_member(oid)]
-            if members and (self.via_root or each.kind == "r"):
-                found.add(members[-1] if self.via_root else each.oid)
+            line = self._line(each.oid)
+            members = [(oid, by) for oid in line if (by := self._member_by(oid))]
+            if members and self.via_root:
+                found[members[-1][0]] = members[-1][1]
+            elif members and each.kind == "r":
+                found[each.oid] = tuple(sorted({entry for _, by in members for entry in by}))
         return found
 
     def _line(self, oid: int) -> list[int]:
@@ -139,12 +144,14 @@ class Classes:
             line.append(self._parents[line[-1]].oid)
         return line
 
-    def _is_member(self, oid: int) -> bool:
-        return (
-            self._facts.all_tables
-            or oid in self._entries
-            or self.by_oid[oid].schema_oid in self._schemas
-        )
+    def _member_by(self, oid: int) -> tuple[int, ...]:
+        """The entries that have a table itself; none if the publication has it not."""
+        found = [self._facts.oid] if self._facts.all_tables else []
+        if entry := self._entries.get(oid):
+            found.append(entry.oid)
+        if schema := self._schemas.get(self.by_oid[oid].schema_oid):
+            found.append(schema)
+        return tuple(sorted(found))
 
 
 def _classes(connection: Any) -> dict[int, Class]:
@@ -169,23 +176,24 @@ def _entries(connection: Any, name: str, version: int) -> dict[int, Entry]:
     what = "prqual IS NOT NULL, prattrs::int2[]" if version >= 150_000 else "false, NULL"
     rows = ask(
         connection,
-        f"SELECT prrelid::bigint, {what} FROM pg_publication_rel r"
+        f"SELECT prrelid::bigint, r.oid::bigint, {what} FROM pg_publication_rel r"
         " JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s",
         name,
     )
     return {
-        oid: Entry(filters, None if columns is None else tuple(columns))
-        for oid, filters, columns in rows
+        table: Entry(oid, filters, None if columns is None else tuple(columns))
+        for table, oid, filters, columns in rows
     }
 
 
-def _schemas(connection: Any, name: str, version: int) -> set[int]:
+def _schemas(connection: Any, name: str, version: int) -> dict[int, int]:
+    """The entries of whole schemas, by the schema's OID."""
     if version < 150_000:
-        return set()
+        return {}
     rows = ask(
         connection,
-        "SELECT pnnspid::bigint FROM pg_publication_namespace s"
+        "SELECT pnnspid::bigint, s.oid::bigint FROM pg_publication_namespace s"
         " JOIN pg_publication p ON p.oid = s.pnpubid WHERE p.pubname = %s",
         name,
     )
-    return {oid for (oid,) in rows}
+    return dict(rows)

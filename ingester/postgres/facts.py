@@ -49,6 +49,10 @@ class PublicationFacts(msgspec.Struct, frozen=True):
     """``publication`` has made it, and adds tables to it."""
     owned: bool = False
     """The role that is connected may change it."""
+    name: str = ""
+    oid: int = 0
+    altered_by: int = 0
+    """The transaction (32 bits) that last changed what it publishes of all its tables."""
 
 
 class ColumnFacts(msgspec.Struct, frozen=True):
@@ -87,12 +91,19 @@ class Leaf(msgspec.Struct, frozen=True):
     """The transaction (32 bits) that made the table; 0 unless it was born as a partition."""
     attached_by: int
     """The transaction that made it a partition: ``created_by`` if it was born as one, empty."""
+    schema: str = ""
     name: str = ""
     kind: str = "r"
     """``r``, or ``f``: a foreign table."""
     persistence: str = "p"
     identity: str = "d"
     key: tuple[str, ...] = ()
+    """The columns that the log has of old rows, where it has not all of them."""
+
+    @property
+    def full_name(self) -> str:
+        """Schema and name, for people."""
+        return f"{self.schema}.{self.name}"
 
 
 class TableFacts(msgspec.Struct, frozen=True):
@@ -119,6 +130,9 @@ class TableFacts(msgspec.Struct, frozen=True):
     row_security: bool = False
     """The role sees the rows only that a policy lets it see, unless it bypasses those."""
     published: bool = True
+    published_as: tuple[int, ...] = ()
+    """The OIDs of the publication's entries by which it has the table. Other ones than before: the
+    table may have been out of it for a while, and changes may be missing."""
     persistence: str = "p"
     """``p``: in the log; ``u``: unlogged; ``t``: temporary."""
     readable: bool = True

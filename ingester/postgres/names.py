@@ -1,0 +1,146 @@
+"""What the source's tables and columns are called here.
+
+    public.orders ─▶ orders          sales.orders ─▶ sales.orders      public."a.b" ─▶ a-2e-b
+    public._jobs  ─▶ x--5f-jobs      public."Ü 1" ─▶ x--dc--20-1       _id ─▶ x_id
+
+Law of this file: pure. Two tables never have one name: a character that a name here cannot have
+becomes ``-<hex of its code point>-``, and so does ``-`` itself; what is cut ends in a hash of the
+whole. Only renaming can make a clash, and a clash is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from ingester.errors import InvalidRequest
+from ingester.postgres.facts import TableFacts
+from ingester.schema.names import check_column_names, check_table_name
+
+DEFAULT_SCHEMA = "public"
+MAX_BYTES = 128
+_OTHER = re.compile(r"[^A-Za-z0-9_]")
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_HASH_DIGITS = 16
+
+
+class BadRename(ValueError):
+    """A rename that says no table or column, or a name that none can have here."""
+
+
+class Names:
+    """The names here of tables and columns of the source."""
+
+    def __init__(self, renames: Mapping[str, str] | None = None) -> None:
+        """Take renames.
+
+        Args:
+            renames: names here by ``schema.table`` or ``schema.table.column``; parts that have a
+                dot stand in double quotes, as in SQL. ``public`` may be left out of a table's.
+
+        Raises:
+            BadRename
+        """
+        self._tables: dict[tuple[str, str], str] = {}
+        self._columns: dict[tuple[str, str, str], str] = {}
+        for source, name in (renames or {}).items():
+            self._take(source, name)
+
+    def table(self, schema: str, name: str) -> str:
+        """The name of a table here: 1 to 128 bytes that every store takes."""
+        if renamed := self._tables.get((schema, name)):
+            return renamed
+        parts = [name] if schema == DEFAULT_SCHEMA else [schema, name]
+        found = ".".join(_encoded(part) for part in parts)
+        if len(found) <= MAX_BYTES:
+            return found
+        digest = hashlib.sha256(found.encode()).hexdigest()[:_HASH_DIGITS]
+        return f"{found[: MAX_BYTES - _HASH_DIGITS - 1]}-{digest}"
+
+    def column(self, schema: str, table: str, column: str) -> str:
+        """The name of a column here."""
+        if renamed := self._columns.get((schema, table, column)):
+            return renamed
+        return f"x{column}" if column.startswith("_") else column
+
+    def clashes(self, tables: Iterable[TableFacts]) -> dict[int, str]:
+        """Why tables cannot have their names, by OID: one sentence each."""
+        found: dict[int, str] = {}
+        by_name: dict[str, list[TableFacts]] = defaultdict(list)
+        for table in tables:
+            by_name[self.table(table.schema, table.name)].append(table)
+            try:
+                check_column_names(
+                    (
+                        self.column(table.schema, table.name, column.name)
+                        for column in table.sent_columns
+                    ),
+                    (),
+                )
+            except InvalidRequest as exc:
+                found[table.oid] = f"{exc}, by the names that its columns would have here"
+        for name, those in by_name.items():
+            for table in those if len(those) > 1 else ():
+                others = ", ".join(each.full_name for each in those if each.oid != table.oid)
+                found[table.oid] = f"{others} would be called {name!r} here too"
+        return found
+
+    def unused(self, tables: Iterable[TableFacts]) -> list[str]:
+        """The renames that no table or column of these has, as ``schema.table[.column]``."""
+        known: set[tuple[str, ...]] = set()
+        for table in tables:
+            known.add((table.schema, table.name))
+            known |= {(table.schema, table.name, column.name) for column in table.columns}
+        return sorted(".".join(each) for each in {*self._tables, *self._columns} - known)
+
+    def _take(self, source: str, name: str) -> None:
+        parts = split_name(source)
+        try:
+            if len(parts) == 3:
+                check_column_names([name], ())
+                self._columns[parts[0], parts[1], parts[2]] = name
+            elif len(parts) == 2:
+                self._tables[parts[0], parts[1]] = check_table_name("table", name)
+            else:
+                raise BadRename(
+                    f"rename of {source!r}: it is schema.table or schema.table.column; parts with"
+                    " a dot stand in double quotes"
+                )
+        except InvalidRequest as exc:
+            raise BadRename(f"rename of {source!r}: {exc}") from exc
+
+
+def split_name(text: str) -> tuple[str, ...]:
+    """The parts of a name with dots; a single part is a table of ``public``.
+
+    Raises:
+        BadRename: it has no part, an empty one, or a quote that does not end.
+    """
+    parts: list[str] = []
+    at = 0
+    while True:
+        found = _PART.match(text, at)
+        if found is None or text[found.end() : found.end() + 1] not in ("", "."):
+            raise BadRename(f'{text!r} is not a name: schema.table, or "schema"."table"')
+        parts.append(found[2] or found[1].replace('""', '"'))
+        at = found.end() + 1
+        if found.end() == len(text):
+            return (DEFAULT_SCHEMA, *parts) if len(parts) == 1 else tuple(parts)
+
+
+def _encoded(part: str) -> str:
+    """A part with letters, digits and ``_`` as they are; the first is a letter or digit."""
+    found = _OTHER.sub(_code, part)
+    if part.startswith("_"):
+        found = f"{_hex('_')}{found[1:]}"
+    return f"x-{found}" if not found[0].isalnum() else found
+
+
+def _code(match: re.Match[str]) -> str:
+    return _hex(match[0])
+
+
+def _hex(character: str) -> str:
+    return f"-{ord(character):x}-"
