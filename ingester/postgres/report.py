@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
@@ -28,6 +29,8 @@ MAX_REPORT_BYTES = 1 << 20
 """The limit of a report's JSON; tables that would go beyond it are counted."""
 MOST_TEXTS = 5
 """So many helps, and so many notes, a table has."""
+_COUNTS_BYTES = 200
+"""The room for the counts of tables that are left out."""
 _NAME, _TEXT = 255, 600
 """The most characters of a name, and of a sentence."""
 
@@ -129,18 +132,26 @@ def bounded(report: ReplicationReport) -> ReplicationReport:
         reporter=plain(report.reporter, _NAME),
         tables=(),
     )
-    left = MAX_REPORT_BYTES - len(msgspec.json.encode(head)) - 100  # counts of those left out
-    kept: list[TableReport] = []
     left_out = dict(report.left_out)
-    for table in tables:
-        if left > 0 and len(kept) < MOST_TABLES:
-            small = _bounded_table(table)
-            left -= len(msgspec.json.encode(small)) + 1
-            if left >= 0:
-                kept.append(small)
-                continue
-        left_out[table.phase] = left_out.get(table.phase, 0) + 1
-    return msgspec.structs.replace(head, tables=tuple(kept), left_out=left_out)
+    kept = [_bounded_table(each) for each in tables[:MOST_TABLES]]
+    _count(left_out, tables[MOST_TABLES:])
+    whole = msgspec.structs.replace(head, tables=tuple(kept), left_out=left_out)
+    if len(msgspec.json.encode(whole)) <= MAX_REPORT_BYTES:
+        return whole
+    fitting = _fitting(kept, MAX_REPORT_BYTES - len(msgspec.json.encode(head)) - _COUNTS_BYTES)
+    _count(left_out, kept[fitting:])
+    return msgspec.structs.replace(head, tables=tuple(kept[:fitting]), left_out=left_out)
+
+
+def _count(left_out: dict[Phase, int], tables: Iterable[TableReport]) -> None:
+    for each in tables:
+        left_out[each.phase] = left_out.get(each.phase, 0) + 1
+
+
+def _fitting(tables: Iterable[TableReport], most_bytes: int) -> int:
+    """Count the first tables whose JSON, with commas between, has so many bytes."""
+    sizes = accumulate(len(msgspec.json.encode(each)) + 1 for each in tables)
+    return sum(nbytes <= most_bytes for nbytes in sizes)
 
 
 def plain(text: str, most: int = _TEXT) -> str:
@@ -155,6 +166,8 @@ def plain(text: str, most: int = _TEXT) -> str:
 
 
 def _bounded_table(table: TableReport) -> TableReport:
+    if _is_bounded(table):  # as nearly all are: reports come every second, some of 2,000 tables
+        return table
     return TableReport(
         table=plain(table.table, _NAME),
         source=plain(table.source, _NAME),
@@ -169,6 +182,20 @@ def _bounded_table(table: TableReport) -> TableReport:
         lag_s=_counted(table.lag_s),
         rows=_counted(table.rows),
         notes=_texts(table.notes),
+    )
+
+
+def _is_bounded(table: TableReport) -> bool:
+    names = table.table + table.source + table.since
+    words = table.reason
+    if table.helps or table.notes or len(words) > _TEXT or len(names) > _NAME:
+        return False
+    if not names.isprintable() or not words.isprintable():
+        return False
+    figures = (table.rows_done, table.rows_total, table.bytes_done, table.lag_bytes, table.rows)
+    seconds = table.lag_s
+    return all(each is None or 0 <= each < 2**63 for each in figures) and (
+        seconds is None or 0 <= seconds < math.inf
     )
 
 
