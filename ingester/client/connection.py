@@ -131,9 +131,17 @@ class Connection:
         return self._call(lambda: self._flight.get_schema(descriptor, options).schema, retry)
 
     def act(
-        self, kind: str, body: Mapping[str, Any], timeout_s: float | None = None
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        timeout_s: float | None = None,
+        *,
+        once: bool = False,
     ) -> list[dict[str, Any]]:
-        """The JSON results of an action, within ``timeout_s`` (default: the connection's)."""
+        """The JSON results of an action, within ``timeout_s`` (default: the connection's).
+
+        ``once`` for what is not worth a retry.
+        """
         request = flight.Action(kind, encode(body))
         options = _options(self.timeout_s if timeout_s is None else timeout_s)
 
@@ -144,7 +152,7 @@ class Connection:
                 raise Unimplemented(f"the daemon answered {kind} with nothing")
             return decoded
 
-        return self._call(action)
+        return self._call(action, NEVER if once else self.retry)
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None

@@ -31,6 +31,7 @@ UNANSWERED_BYTES, UNANSWERED = 64 << 20, 64
 """So much may be on the way before an answer is waited for: bytes, and batches."""
 FINISH_S = 3600.0
 """The time that a finish may take: the rest of the rows goes into files, and keys are compared."""
+ABORT_S = 5.0
 CALL_S = 120.0
 """The time of one call of it; the daemon says after a minute that it is still at work."""
 
@@ -126,7 +127,8 @@ class TableCopy:
         if self._stream is not None:
             self._stream.finish_sending()
             self._stream.end()
-        self._connection.act("copy_abort", self._about)
+        # Whoever does not answer forgets it by itself.
+        self._connection.act("copy_abort", self._about, ABORT_S, once=True)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,69 @@
+"""``python -m tests.copies.dying serve …``: a daemon that dies at a change of one table's folder.
+
+    DIES_AT=N          at the n-th change (from 1), after it where n is even, else before it
+    DIES_IN=FOLDER     of the table, in the store
+    DIES_ONCE=FILE     changes count from when this file is there
+
+Nothing of the daemon is changed but the moment of its death.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ingester.memory.allocator import use_huge_pages
+from tests.fencing.pausing import PausingStore
+
+CHANGES = ("put", "create", "delete")
+
+
+class DyingStore(PausingStore):
+    """Passes everything on; at the n-th change of the folder the process dies."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._at = int(os.environ["DIES_AT"])
+        self._folder = os.environ["DIES_IN"]
+        self._once = Path(os.environ["DIES_ONCE"])
+        self._seen = 0
+        self._lock = threading.Lock()
+
+    def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
+        meant = call in CHANGES and path.startswith(self._folder) and self._once.exists()
+        if not meant:
+            return work()
+        with self._lock:
+            self._seen += 1
+            dies = self._seen == self._at
+        if dies and self._at % 2:
+            _die()
+        result = work()
+        if dies:
+            _die()
+        return result
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def main() -> None:
+    """The command line of ``ingester``, that dies."""
+    use_huge_pages()
+    from ingester.daemon import process
+
+    open_store = process.open_store
+    vars(process)["open_store"] = lambda url, **options: DyingStore(open_store(url, **options))
+    from ingester.cli import main as ingester
+
+    ingester()
+
+
+if __name__ == "__main__":
+    main()
