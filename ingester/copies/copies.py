@@ -200,7 +200,7 @@ class Copies:
             version_folder(*name.table, target.number),
             target.definition,
             self._writer,
-            min(self._options.target_bytes, HELD_BYTES),
+            min(self._options.target_bytes, HELD_BYTES, self._encoders.most_held),
         )
         copy = TableCopy(name, target, sent, CopyFiles(place, self._encoders))
         copy.normaliser()  # refuses what the table cannot keep

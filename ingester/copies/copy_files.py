@@ -18,7 +18,7 @@ from functools import partial
 
 import structlog
 
-from ingester.copies.encoders import ENCODED_TIMES, Encoders
+from ingester.copies.encoders import Encoders
 from ingester.errors import IngesterError, InternalFailure, InvalidRequest, MemoryFull, StoreAway
 from persist.manifest import Add, WriterIdentity
 from persist.parquet.copy_on_write import stretch_of
@@ -89,14 +89,16 @@ class CopyFiles:
         nbytes = sum(int(rows.nbytes) for _, rows in split)
         self._wait_for_room(nbytes)
         with self._changed:
-            self._check()
-            for values, rows in split:
-                if rows.num_rows:
-                    before = self._held.nbytes
-                    self._held.add(values, rows, whole=len(split) == 1)
-                    self._encoders.hold(self._held.nbytes - before)
-                    self.rows += rows.num_rows
-            count = self.rows
+            before = self._held.nbytes
+            try:
+                self._check()
+                for values, rows in split:
+                    if rows.num_rows:
+                        self._held.add(values, rows, whole=len(split) == 1)
+                        self.rows += rows.num_rows
+                count = self.rows
+            finally:
+                self._encoders.hold(self._held.nbytes - before - nbytes)
         while self._held.nbytes >= self.place.target_bytes:
             self._make_file()
         return count
@@ -155,8 +157,9 @@ class CopyFiles:
             raise InvalidRequest("copy: it is being finished, and takes no more rows")
 
     def _wait_for_room(self, nbytes: int) -> None:
+        """Return when so many bytes are counted as held."""
         give_up_at = time.monotonic() + PATIENCE_S
-        while not self._encoders.has_room(nbytes):
+        while not self._encoders.take_room(nbytes):
             with self._changed:
                 self._check()
                 idle = not self._encoding
@@ -183,7 +186,6 @@ class CopyFiles:
             rows = self._held.take(values)
             self._waiting += 1
             self._encoding += 1
-            self._encoders.hold((ENCODED_TIMES - 1) * rows.nbytes)
         self._encoders.submit(partial(self._encode, rows, values, rows.nbytes))
         with self._changed:
             self._waiting -= 1
@@ -194,6 +196,7 @@ class CopyFiles:
         """Make files of a partition's rows, in a thread; what fails is the copy's failure."""
         error: IngesterError | None = None
         adds: list[Add] = []
+        self._encoders.hold(nbytes)  # in order, or encoded, beside how they came
         try:
             if self._error is None:
                 self._put(rows, values, adds)
@@ -211,7 +214,7 @@ class CopyFiles:
             if not gone:
                 self.adds += adds
             self._encoding -= 1
-            self._encoders.hold(-ENCODED_TIMES * nbytes)
+            self._encoders.hold(-2 * nbytes)
             self._changed.notify_all()
         for add in gone:
             self._delete(add)

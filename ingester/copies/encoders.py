@@ -13,8 +13,8 @@ from ingester.memory.ledger import MemoryLedger
 
 THREADS = 2
 """A file is sorted and encoded by one thread, mostly outside of the interpreter's lock."""
-ENCODED_TIMES = 2
-"""Rows that are made into a file count so many times: as they came, and in order or encoded."""
+SHARE = 16
+"""The divisor of the memory's limit: a copy holds no more rows than that for one file."""
 
 
 class Encoders:
@@ -30,6 +30,7 @@ class Encoders:
         self._lock = threading.Lock()
         self.nbytes = 0
         """The bytes of rows that copies hold, and of files that are being made of them."""
+        self.most_held = ledger.watermarks.limit // SHARE
         ledger.gauge("copies", lambda: self.nbytes)
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -54,6 +55,10 @@ class Encoders:
         with self._lock:
             self.nbytes += nbytes
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether so many bytes more stay below the high watermark."""
-        return self._ledger.used + nbytes <= self._ledger.watermarks.high
+    def take_room(self, nbytes: int) -> bool:
+        """Count bytes that are held more, if all that is held then is below the high watermark."""
+        with self._lock:
+            if self._ledger.used + nbytes > self._ledger.watermarks.high:
+                return False
+            self.nbytes += nbytes
+            return True

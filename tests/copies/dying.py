@@ -57,8 +57,8 @@ def main() -> None:
     """The command line of ``ingester``, that dies."""
     use_huge_pages()
     from ingester.daemon import process
+    from persist.store import open_store
 
-    open_store = process.open_store
     vars(process)["open_store"] = lambda url, **options: DyingStore(open_store(url, **options))
     from ingester.cli import main as ingester
 

@@ -1,0 +1,74 @@
+"""What copies hold is counted, bounded by the daemon's memory, and given back."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ingester.client import Client
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+
+LIMIT = 160 << 20
+COPIES, BATCHES, ROWS, TEXT = 4, 24, 20_000, 100
+"""Four copies that are brought at once, each of about 48 MiB: all of them would not fit."""
+
+
+def rows(first: int) -> pa.RecordBatch:
+    """Texts that hardly compress."""
+    drawn = np.random.default_rng(first).integers(97, 123, ROWS * TEXT, np.uint8)
+    texts = pa.Array.from_buffers(
+        pa.binary(TEXT), ROWS, [None, pa.py_buffer(drawn.tobytes())]
+    ).cast(pa.binary())
+    ids = pa.array(range(first, first + ROWS), pa.int64())
+    return pa.record_batch({"id": ids, "v": texts.cast(pa.string())})
+
+
+def held(client: Client) -> int:
+    """The bytes that copies hold."""
+    return int(client.status()["admission"]["memory"]["by_kind"]["copies"])
+
+
+def test_copies_at_once_stay_within_the_memory_there_is(tmp_path: Path) -> None:
+    with (
+        Daemon.start(tmp_path / "d", memory__limit=LIMIT) as daemon,
+        Client(daemon.flight) as client,
+    ):
+        base, failures = daemon.resident_bytes, list[BaseException]()
+        peak = counted = 0
+
+        def bring(number: int) -> None:
+            try:
+                with Client(daemon.flight) as own, own.copy("n", f"t{number}", ["id"]) as copy:
+                    for turn in range(BATCHES):
+                        copy.write(rows(turn * ROWS))
+                    copy.finish("source", b"")
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [threading.Thread(target=bring, args=(number,)) for number in range(COPIES)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            peak = max(peak, daemon.resident_bytes - base)
+            counted = max(counted, held(client))
+            threads[0].join(0.01)
+        assert failures == []
+        for number in range(COPIES):
+            assert client.describe("n", f"t{number}").persisted.rows == BATCHES * ROWS
+        assert 0 < counted <= LIMIT
+        # What is received, sorted and encoded at one time comes on top of that.
+        assert peak < 2 * LIMIT + (128 << 20)
+        # A copy that is given up lets go of what it holds; others write meanwhile.
+        copy = client.copy("n", "given", ["id"])
+        copy.write(rows(0))
+        until(lambda: held(client) > 0, "its rows")
+        client.write("n", "other", {"i": [1]})
+        copy.abort()
+        until(lambda: held(client) == 0, "its rows to go")
+        # One that is open when the daemon stops holds nothing up.
+        client.copy("n", "left", ["id"]).write(rows(0))
+        assert daemon.terminate(30.0) == 0
