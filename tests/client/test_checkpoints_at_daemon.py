@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,8 @@ from ingester.client import (
     StoredCheckpoint,
 )
 from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
+from ingester.client.connection import Connection
+from ingester.client.follower.daemon_states import DaemonStates
 from ingester.client.trio_client import TrioClient
 from persist.store import open_store
 from persist.switching import switch_version
@@ -281,3 +284,30 @@ def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:
             assert (await awaited.checkpoint(*TABLE, "p")).shared == BULK
 
     trio.run(run)
+
+
+def test_a_follower_finds_out_in_one_call_of_which_versions_it_has_states(
+    daemon: Daemon, client: Client
+) -> None:
+    """A table that is pushed each night has hundreds, and each question is one to the store."""
+    calls: list[str] = []
+
+    class Counting(Connection):
+        def act(self, kind: str, *arguments: Any) -> list[dict[str, Any]]:
+            calls.append(kind)
+            return super().act(kind, *arguments)
+
+    connection = Counting(daemon.flight, 30.0, RETRY)
+    try:
+        states, others = DaemonStates(connection, "reports"), DaemonStates(connection, "other")
+        for version in (1, 5, 300):
+            states.put(PartitionKey(*TABLE, version, "reports"), b"state")
+        others.put(PartitionKey(*TABLE, 6, "other"), b"state")
+        states.delete(PartitionKey(*TABLE, 5, "reports"))
+        calls.clear()
+        asked = PartitionKey(*TABLE, 400, "reports")
+        assert states.versions(asked, 400) == [1, 300]
+        assert states.versions(asked, 299) == [1]
+        assert calls == ["checkpoints"] * 2
+    finally:
+        connection.close()

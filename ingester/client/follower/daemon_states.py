@@ -41,7 +41,17 @@ class DaemonStates:
         """Forget a state."""
         self._of(key).delete(key)
 
+    def versions(self, key: StateKey, upto: int) -> list[int]:
+        """The versions, up to one, of which there is a state under the key's name: one call."""
+        table = {"namespace": key.namespace, "table": key.table}
+        there = {each["partition"] for each in self._connection.act("checkpoints", table)}
+        names = {version: _prefix(version) + key.partition for version in range(1, upto + 1)}
+        return [version for version, name in names.items() if name in there]
+
     def _of(self, key: StateKey) -> CheckpointStore:
-        version = key.table_version
-        prefix = STATES if version == 1 else LATER_STATES.format(version)
+        prefix = _prefix(key.table_version)
         return DaemonCheckpointStore(self._connection.act, prefix, of_any_version=True)
+
+
+def _prefix(version: int) -> str:
+    return STATES if version == 1 else LATER_STATES.format(version)

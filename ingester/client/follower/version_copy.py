@@ -6,7 +6,7 @@ the state that is kept. What readers see before that is known from the states of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ingester.client.connection import Connection
@@ -238,10 +238,15 @@ class VersionCopies:
         """
         found: dict[int, FollowState | None] = {}
         known = {table.table_version, *known_versions(self.store, table.namespace, table.table)}
+        upto, states = max(known) + BEYOND, place.states
+        versions: Iterable[int] = range(1, upto + 1)
+        if isinstance(states, DaemonStates):
+            # Each question to it is one to the store: not one for each version that there ever was.
+            versions = states.versions(key_of(table, upto, place.name), upto)
         with place.sink.transaction():
-            for version in range(1, max(known) + BEYOND + 1):
+            for version in versions:
                 key = key_of(table, version, place.name)
-                if version == table.table_version or (data := place.states.get(key)) is None:
+                if version == table.table_version or (data := states.get(key)) is None:
                     continue
                 try:
                     found[version] = decode_state(data)[0]
