@@ -103,12 +103,16 @@ class Realm:
         return PushStore(self.first, ONCE)
 
     def begin(
-        self, rows: pa.RecordBatch, push_id: str = "p1", plan: PushPlan | None = None
+        self,
+        rows: pa.RecordBatch,
+        push_id: str = "p1",
+        plan: PushPlan | None = None,
+        order: Order | None = None,
     ) -> HeldPush:
-        """A push that has begun; nothing of it is done."""
+        """A push that has begun, one region after another by default; nothing of it is done."""
         plan = with_schema(plan or PushPlan(), rows.schema)
         plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
-        order = Order(tuple(self.regions), "in_order")
+        order = order or Order(tuple(self.regions), "in_order")
         record = new_push(push_id, TABLE, order, {}, self.now, plan)
         return self.pushes.begin(record, "c1", self.now)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ingester.lifecycle.answers import rollback
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.push_status import KeptIn, PushStatus, decode_push_status, status_path
 from ingester.lifecycle.record import PushPlan, new_push
@@ -45,6 +46,33 @@ def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_pat
         told = decode_push_status(region.home.store.get(status_path("p2")))
         assert (told.status, told.kept_in.region) == ("SERVING", "a")
         assert list_tables(region.home.store) == [TABLE]
+
+
+@pytest.mark.parametrize(
+    ("order", "after", "back"),
+    [
+        (Order(tuple("abcd"), "in_order"), "a", "a"),
+        (Order(tuple("abcd"), "in_order"), "b", "ba"),
+        (Order(tuple("abcd"), "in_order"), "d", "dcba"),
+        (Order(tuple("abcd"), "target_first", "c"), "c", "c"),
+    ],
+    ids=["first", "second", "last", "target"],
+)
+def test_a_rollback_returns_the_regions_that_have_swapped_the_last_one_first(
+    tmp_path: Path, order: Order, after: str, back: str
+) -> None:
+    realm = in_folders(tmp_path, "abcd")
+    assert realm.push(some_rows(0, 100)).status is Status.SERVING
+    realm.panel.say("post_version_swap", rollback("bad"), region=after)
+    rows = some_rows(0, 90)
+    record = realm.lead(realm.begin(rows, "p2", order=order), Job(realm, rows).hear)
+    assert record.status is Status.ROLLED_BACK
+    gone = [e.region for e in record.history if e.region and e.what.startswith("ROLLED_BACK")]
+    assert gone == list(back)
+    assert {each.name: each.status for each in record.regions} == {
+        name: Status.ROLLED_BACK if name in back else Status.ABORTED for name in "abcd"
+    }
+    assert realm.states() == [(2, 100)] * 4, "the version before counts everywhere"
 
 
 def test_a_push_through_some_regions_says_in_which_store_it_is_kept(tmp_path: Path) -> None:
