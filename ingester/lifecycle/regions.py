@@ -19,6 +19,10 @@ class RegionUnreachable(Exception):
     """The region does not answer; whether it has done what was asked is unknown. Asked again."""
 
 
+class AnotherStore(RegionUnreachable):
+    """The store is not the one that was the region when the push made its version there."""
+
+
 class RegionFailed(Exception):
     """The region has not done it, and will not: nothing was changed."""
 

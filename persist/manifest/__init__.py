@@ -126,6 +126,7 @@ from persist.manifest.table_versions import NumberedSwitch as NumberedSwitch
 from persist.manifest.table_versions import Switch as Switch
 from persist.manifest.table_versions import TableVersion as TableVersion
 from persist.manifest.table_versions import check_kept as check_kept
+from persist.manifest.table_versions import claim_of as claim_of
 from persist.manifest.table_versions import claim_version as claim_version
 from persist.manifest.table_versions import current_version as current_version
 from persist.manifest.table_versions import give_up_version as give_up_version

@@ -192,6 +192,18 @@ def claim_version(
             return version
 
 
+def claim_of(store: ObjectStore, namespace: str, table: str, version: int) -> Claim | None:
+    """Return the claim of a table version, which is never deleted; None where nobody has made one.
+
+    Raises:
+        ManifestDamaged: It is no claim.
+    """
+    info = store.exists(numbered(claimed_folder(namespace, table), version))
+    if info is None:
+        return None
+    return read_once(store, [info], partial(_read, kind=Claim))[0]
+
+
 def give_up_version(
     store: ObjectStore, namespace: str, table: str, version: int, why: str = "given up"
 ) -> None:

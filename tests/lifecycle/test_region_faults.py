@@ -409,6 +409,28 @@ def test_a_push_is_not_said_to_be_rolled_back_while_its_version_may_count_again(
     assert realm.states() == [(2, len(OLD))] * 2
 
 
+def test_a_configuration_with_another_store_for_a_region_undoes_nothing_in_its_name() -> None:
+    here = in_stores({"a": MemoryStore(), "b": MemoryStore()})
+    here.push(OLD, "good")
+    record = here.push(NEW, "bad")
+    stores = {name: region.home.store for name, region in here.regions.items()}
+
+    def rolled_back(realm: Realm) -> PushRecord:
+        realm.pushes.request("bad", "rollback", "it is bad", realm.now)
+        held = realm.pushes.take_over("bad", "c2", realm.now)
+        return realm.step(held, lambda record: None)
+
+    mistaken = in_stores(stores | {"b": MemoryStore()})
+    assert mistaken.pushes.newest("bad").record == record
+    failed = rolled_back(mistaken)
+    assert [each.status for each in failed.regions] == [Status.ROLLED_BACK, Status.FAILED]
+    assert "no version 3 of push bad: it is not the store that was" in failed.region("b").reason
+    assert mistaken.states() == [(2, len(OLD)), None]
+    assert here.states() == [(2, len(OLD)), (3, len(NEW))], "the bad one is live in b"
+    assert rolled_back(here).status is Status.ROLLED_BACK
+    assert here.states() == [(2, len(OLD))] * 2
+
+
 class IgnoresConditions(MemoryStore):
     """As a server that takes If-None-Match and does not look at it."""
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.regions import RegionFailed
+from ingester.lifecycle.regions import AnotherStore, RegionFailed
 from ingester.lifecycle.store_region.pushed_files import PushedFile
 from ingester.lifecycle.store_region.store import PATIENCE
 from persist.manifest import (
@@ -36,6 +36,7 @@ from persist.manifest import (
     TableState,
     Txn,
     WriterIdentity,
+    claim_of,
     claim_version,
     commit,
     push_mark,
@@ -75,9 +76,22 @@ class PushedVersion:
 
     @classmethod
     def claimed(cls, store: ObjectStore, push: PushRecord, region: str) -> PushedVersion:
-        """Return the push's version in a region; its number is the push's for ever."""
+        """Return the push's version in a region; its number is the push's for ever.
+
+        Raises:
+            AnotherStore: the number was claimed in another one, which a configuration had under
+                the region's name.
+        """
+        of = store, push.namespace, push.table
         known = next((each.table_version for each in push.regions if each.name == region), None)
-        number = known or claim_version(store, push.namespace, push.table, push.push_id)
+        number = known or claim_version(*of, push.push_id)
+        if known:
+            claim = claim_of(*of, known)
+            if claim is None or claim.push_id != push.push_id:
+                raise AnotherStore(
+                    f"{store.url} has no version {known} of push {push.push_id}: it is not the"
+                    f" store that was region {region} when the push began"
+                )
         began = (push.began_at - _EPOCH) // timedelta(microseconds=1)
         return cls(store, push.namespace, push.table, push.push_id, number, began)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ingester.lifecycle.push_config import RegionSettings
 from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
+from ingester.lifecycle.regions import AnotherStore, RegionFailed, RegionUnreachable
 from ingester.lifecycle.store_region.data_check import files_there
 from ingester.lifecycle.store_region.data_copy import SourceFault, copy_missing
 from ingester.lifecycle.store_region.pushed_files import PushedFile
@@ -51,7 +51,8 @@ def targets_of(
     """Return the regions whose version is there, of those that answer; None where none does.
 
     Raises:
-        RegionFailed: The tables of two regions are not alike.
+        RegionFailed: The tables of two regions are not alike; or the version was made in another
+            store than the one that is a region here.
     """
     places: list[Place] = []
     found: dict[str, TableDefinition] = {}
@@ -59,6 +60,8 @@ def targets_of(
         region, its = regions[name], settings[name]
         try:
             definition, root = region.definition(record), region.place(record).root
+        except AnotherStore as exc:
+            raise RegionFailed(f"region {name}: {exc}") from exc
         except RegionUnreachable:
             continue
         for other, table in found.items():
