@@ -1,8 +1,8 @@
 """What a replicator tells the daemon about itself, about once a second, for people to see.
 
     waiting ─▶ copying ─▶ catching_up ─▶ following
-       ▲          ▲                          │
-       └──── set_aside ◀── a reason that somebody has to see to
+       ▲                                     ├──▶ left: the source has it no more
+       └──── set_aside ◀─ a reason to see to ┘
 
 Law of this file: pure. A report is for people and decides nothing; the tables' states do
 (:mod:`ingester.postgres.states`). It has bounds, whoever made it: names and reasons are cut, what a
@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 
-Phase = Literal["set_aside", "copying", "catching_up", "waiting", "following"]
+Phase = Literal["set_aside", "copying", "catching_up", "waiting", "left", "following"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """All phases, in the order in which people want to see their tables."""
 State = Literal["running", "trying_again", "ended"]

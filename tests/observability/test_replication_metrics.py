@@ -53,7 +53,7 @@ def test_tables_are_counted_by_phase_and_at_most_a_thousand_have_a_series() -> N
         each.labels["phase"]: each.value for each in found["ingester_replication_tables"].samples
     }
     assert counts["set_aside"] == 3
-    assert len(counts) == 5
+    assert len(counts) == 6
     series = found["ingester_replication_table_phase"].samples
     assert len(series) == MOST_SERIES
     assert [each.labels["phase"] for each in series[:4]] == ["set_aside"] * 3 + ["following"]

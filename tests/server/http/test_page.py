@@ -131,12 +131,19 @@ def a_replication(**changed: Any) -> dict[str, Any]:
     copied = {"table": "orders", "phase": "copying", "rows_done": 250, "rows_total": 1000}
     tables = [{**table, **aside, "helps": ["ADD PRIMARY KEY"]}, {**table, **copied}]
     tables += [{**table, "table": f"t{n}", "phase": "following"} for n in range(300)]
-    phases = {"set_aside": 1, "copying": 1, "catching_up": 0, "waiting": 0, "following": 5000}
+    phases = {
+        "set_aside": 1,
+        "copying": 1,
+        "catching_up": 0,
+        "waiting": 0,
+        "left": 2,
+        "following": 5000,
+    }
     replication: dict[str, Any] = {
         **{"origin": "pg", "namespace": "shop", "source": "db/shop", "slot": "ingester"},
         **{"state": "running", "reason": "", "position": "0/16B3748", "retries": 0, "rivals": 0},
         **{"lag_bytes": 4096, "lag_s": 0.4, "slot_bytes": 1 << 20, "reporter": "r"},
-        **{"tables": tables, "left_out": {"following": 4700}, "phases": phases},
+        **{"tables": tables, "left_out": {"left": 2, "following": 4700}, "phases": phases},
         **{"alive": True, "heard_at": AT, "heard_s": 0.6},
     }
     return {**replication, **changed}
@@ -146,12 +153,15 @@ def test_a_replication_is_shown_with_what_does_not_follow_first_and_the_rest_cou
     page = shown(example(replications=[a_replication()]))["replications"]
     assert "shop from db/shop  running" in page
     assert "Behind by 400 ms, 4 KiB; the source keeps 1 MiB of its log for slot ingester" in page
-    assert "1 set aside   1 copying   5,000 following" in page
+    assert "1 set aside   1 copying   2 left the source   5,000 following" in page
     assert "<b>notes</b>  from public.x   set aside" in page  # as text
     assert "it has no primary key To do:  ADD PRIMARY KEY" in page
     assert "250 of about 1,000 rows (25 %)" in page
     assert page.index("notes") < page.index("orders") < page.index("t0")
-    assert "Not shown: 4,990 following; all but 4,700 of them are in /api/status." in page
+    assert (
+        "Not shown: 2 left the source, 4,990 following; all but 4,702 of them are in /api/status."
+        in page
+    )
     assert "Not heard of" not in page and "Trying again" not in page
 
 
