@@ -237,6 +237,8 @@ def _publishing(
 ) -> Hindrance | None:
     """Say what the publication leaves out of the table."""
     alter = _alter(publication)
+    if not publication.exists:
+        return Hindrance(f"publication {publication.name!r} does not exist")
     if not table.published:
         return Hindrance(
             f"publication {publication.name!r} does not have it",

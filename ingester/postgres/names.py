@@ -112,6 +112,25 @@ class Names:
             raise BadRename(f"rename of {source!r}: {exc}") from exc
 
 
+def choose(
+    tables: Iterable[TableFacts], wanted: Iterable[str]
+) -> tuple[list[TableFacts], list[str]]:
+    """The tables that are named, and the names that no table has; without names all tables.
+
+    Views and foreign tables are chosen by name alone.
+
+    Raises:
+        BadRename: one is not a name.
+    """
+    names = {split_name(text): text for text in wanted}
+    if not names:
+        return [table for table in tables if table.kind in "rp"], []
+    found = [table for table in tables if (table.schema, table.name) in names]
+    for table in found:
+        names.pop((table.schema, table.name), None)
+    return found, sorted(names.values())
+
+
 def split_name(text: str) -> tuple[str, ...]:
     """The parts of a name with dots; a single part is a table of ``public``.
 

@@ -68,6 +68,7 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("55000", r"not created in this database", True, ("name another --slot",)),
     ("55000", r"recovery|standby", True, ("name the primary in the DSN",)),
     ("0A000", r"recovery|standby", True, ("name the primary in the DSN",)),
+    ("25006", r"", True, ("name the primary in the DSN",)),
     ("53400", r"", True, FREE_SLOT),
     ("53300", r"max_wal_senders", False, FREE_SENDER),
     ("55006", r"", False, ("end the other reader of the slot, or name another --slot",)),

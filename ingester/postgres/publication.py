@@ -1,0 +1,213 @@
+"""The publication: which tables it is to have, made and kept so, and taken back.
+
+    tables ──▶ plan ──▶ Plan: adds, drops, left out ──▶ ensure ──▶ Made ──▶ undo
+
+Law of this file: nothing is published that cannot be followed, as PostgreSQL refuses UPDATE and
+DELETE of a published table without a replica identity. A publication that somebody else has made is
+used as it is. One of ours is known by its comment: tables are added to it, and those are dropped
+whose writes it would break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ingester.postgres.catalog import OURS, read_publication, read_server
+from ingester.postgres.conditions import Hindrance, breaks_writes, hindrance, obstacle
+from ingester.postgres.connection import SourceFailed, told
+from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
+from ingester.postgres.sql_names import quoted, quoted_table
+
+VIA_ROOT_SINCE = 130_000
+_LOCK_S = 1
+"""A table that somebody holds so long is added at the next look."""
+
+
+LeftOut = tuple[TableFacts, Hindrance]
+
+
+class Plan(NamedTuple):
+    """What is to be done to a publication."""
+
+    create: bool
+    adds: tuple[TableFacts, ...]
+    drops: tuple[TableFacts, ...]
+    left_out: tuple[LeftOut, ...]
+    """The tables that cannot be followed, and why."""
+
+
+class Made:
+    """What was done to a publication, and can be undone."""
+
+    def __init__(self, connection: Any, name: str, left_out: Iterable[LeftOut]) -> None:
+        """Nothing is done yet."""
+        self.created = False
+        self.added: list[TableFacts] = []
+        self.dropped: list[TableFacts] = []
+        self.left_out = list(left_out)
+        """The tables that cannot be followed, or could not be added now, and why."""
+        self._connection = connection
+        self._name = name
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done: facts that were read before are old."""
+        return self.created or bool(self.added or self.dropped)
+
+    def undo(self) -> None:
+        """Take back what was made here: the publication, or the tables that were added.
+
+        Raises:
+            SourceFailed
+            psycopg2.OperationalError: the connection is lost.
+        """
+        if self.created:
+            _run(self._connection, f"DROP PUBLICATION IF EXISTS {quoted(self._name)}")
+        else:
+            for table in self.added:
+                self._try(table, "DROP")
+        self.created, self.added = False, []
+
+    def do(self, plan: Plan, version: int) -> None:
+        """Do what is planned.
+
+        Raises:
+            SourceFailed
+            psycopg2.OperationalError: the connection is lost.
+        """
+        if plan.create:
+            _run(self._connection, *creation(self._name, (), version))
+            self.created = True
+        self.dropped = [table for table in plan.drops if self._try(table, "DROP") is None]
+        if plan.adds and self._try_all(plan.adds):
+            self.added = list(plan.adds)
+            return
+        for table in plan.adds:
+            if failed := self._try(table, "ADD"):
+                self.left_out.append((table, failed))
+            else:
+                self.added.append(table)
+
+    def _try_all(self, tables: Iterable[TableFacts]) -> bool:
+        import psycopg2
+
+        try:
+            _run(self._connection, f"{_alter(self._name)} ADD TABLE {_list(tables)}")
+        except (SourceFailed, psycopg2.OperationalError):
+            if self._connection.closed:
+                raise
+            return False
+        return True
+
+    def _try(self, table: TableFacts, verb: str) -> Hindrance | None:
+        """Add or drop one table; what fails now, as it is locked or gone, is tried again."""
+        import psycopg2
+
+        try:
+            _run(self._connection, f"{_alter(self._name)} {verb} TABLE {_sql(table)}")
+        except (SourceFailed, psycopg2.OperationalError) as exc:
+            if self._connection.closed:
+                raise
+            return Hindrance(f"it could not be published: {exc}")
+        return None
+
+
+def plan(server: ServerFacts, publication: PublicationFacts, tables: Iterable[TableFacts]) -> Plan:
+    """What is to be done so that the publication has all of these tables that can be followed."""
+    changes = not publication.exists or (publication.ours and publication.owned)
+    adds, drops = [], []
+    left_out: list[LeftOut] = []
+    for table in tables:
+        found = why_not(table, server, publication)
+        if found is not None:
+            left_out.append((table, found))
+        if not changes:
+            continue
+        if found is None and not table.published:
+            adds.append(table)
+        elif breaks_writes(table, publication):
+            drops.append(table)
+    return Plan(not publication.exists, tuple(adds), tuple(drops), tuple(left_out))
+
+
+def why_not(
+    table: TableFacts, server: ServerFacts, publication: PublicationFacts
+) -> Hindrance | None:
+    """Say why a table cannot be followed, once the publication is as it is planned.
+
+    A table that the publication has not is added, where it is ours or not there yet.
+    """
+    if table.published or (publication.exists and not (publication.ours and publication.owned)):
+        return hindrance(table, server, publication)
+    found = obstacle(table, server, publication)
+    if found is None and not table.owned:
+        return Hindrance(
+            f"role {server.role!r} may not publish it: it is not the table's owner",
+            (
+                f"as the owner of both: {_alter(publication.name)} ADD TABLE {_sql(table)}"
+                if publication.exists
+                else "let the tables' owner make the publication",
+            ),
+        )
+    return found
+
+
+def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
+    """Have a publication with all of these tables that can be followed.
+
+    Args:
+        connection: a plain one in autocommit.
+        tables: as read with ``everything``, or some of those.
+
+    Raises:
+        SourceFailed: the role may not make it; the commands for another role are told.
+        psycopg2.OperationalError: the connection is lost.
+    """
+    server, publication = read_server(connection), read_publication(connection, name)
+    planned = plan(server, publication, tables)
+    made = Made(connection, name, planned.left_out)
+    if planned.create and not server.may_create:
+        raise SourceFailed(
+            f"publication {name!r} does not exist, and role {server.role!r} may not make one in"
+            f" database {server.database!r}",
+            "42501",
+            helps=(
+                f"GRANT CREATE ON DATABASE {quoted(server.database)} TO {quoted(server.role)}",
+                "or, as the tables' owner: "
+                + "; ".join(creation(name, planned.adds, server.version_num)[:1]),
+            ),
+        )
+    made.do(planned, server.version_num)
+    return made
+
+
+def creation(name: str, tables: Iterable[TableFacts], version: int) -> tuple[str, ...]:
+    """The commands that make a publication of ours."""
+    what = f" FOR TABLE {found}" if (found := _list(tables)) else ""
+    root = " WITH (publish_via_partition_root = true)" if version >= VIA_ROOT_SINCE else ""
+    return (
+        f"CREATE PUBLICATION {quoted(name)}{what}{root}",
+        f"COMMENT ON PUBLICATION {quoted(name)} IS '{OURS}'",
+    )
+
+
+def _run(connection: Any, *statements: str) -> None:
+    """Run statements as one transaction that waits for no lock for long."""
+    wait = f"SET LOCAL lock_timeout = '{_LOCK_S}s'"
+    with told(), connection.cursor() as cursor:
+        cursor.execute("; ".join((wait, *statements)))
+
+
+def _alter(name: str) -> str:
+    return f"ALTER PUBLICATION {quoted(name)}"
+
+
+def _sql(table: TableFacts) -> str:
+    # Tables that inherit from it are published by themselves.
+    only = "" if table.kind == "p" else "ONLY "
+    return only + quoted_table(table.schema, table.name)
+
+
+def _list(tables: Iterable[TableFacts]) -> str:
+    return ", ".join(_sql(table) for table in tables)
