@@ -293,9 +293,9 @@ def test_a_follower_finds_out_in_one_call_of_which_versions_it_has_states(
     calls: list[str] = []
 
     class Counting(Connection):
-        def act(self, kind: str, *arguments: Any) -> list[dict[str, Any]]:
+        def act(self, kind: str, *arguments: Any, **named: Any) -> list[dict[str, Any]]:
             calls.append(kind)
-            return super().act(kind, *arguments)
+            return super().act(kind, *arguments, **named)
 
     connection = Counting(daemon.flight, 30.0, RETRY)
     try:
