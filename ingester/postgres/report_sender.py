@@ -91,6 +91,7 @@ class ReportSender:
 
         Args:
             make: Called at once, in this thread, and only if the last report was sent a second ago.
+                A report without an origin is not sent: the replicator does not know it yet.
             last: The replicator ends: it is made and sent in any case.
         """
         if not last and time.monotonic() < self._due_at:
@@ -101,6 +102,8 @@ class ReportSender:
         except Exception as exc:  # a report is never worth a replication
             self._say_once(f"a report of the replication could not be made: {exc!r}")
             self._due_at = began + REFUSED_S
+            return
+        if not report.origin:
             return
         took_s = time.monotonic() - began
         with self._changed:

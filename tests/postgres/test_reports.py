@@ -147,6 +147,7 @@ def test_an_older_daemon_is_told_of_in_one_line_and_left_alone(origin: str) -> N
     with OldDaemon("grpc://127.0.0.1:0") as old:
         endpoint = f"grpc://127.0.0.1:{old.port}"
         with ReportSender(endpoint, said.append, every_s=0.0) as sender:
+            sender.tell(lambda: report(""))
             sender.tell(lambda: report(origin))
             until(lambda: bool(said), "the line")
             # It may be replaced by a newer one, which is asked a minute later.
