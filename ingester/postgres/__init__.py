@@ -7,7 +7,8 @@
 ``connection`` reaches the source; ``server_errors`` tells what a retry helps. ``catalog`` reads
 what the tables are, as the values of ``facts``, by ``classes`` and ``attributes``. ``conditions``
 says which of them can be followed, and which SQL (``sql_names``) helps others; ``names`` says what
-they are called here, and ``publication`` has the server publish them.
+they are called here, and ``publication`` has the server publish them. ``server_conditions`` says
+what is wrong with a server or slot, and ``checking`` all of that beforehand.
 
 A change stays as it came until it is sent: ``settle`` makes net changes of a transaction's whole
 rows, ``tuple_data`` reads the cells of many rows at once, ``bytea`` its digits. ``replicator``

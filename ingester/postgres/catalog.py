@@ -1,7 +1,8 @@
 """What a server, a publication and its tables are, read from PostgreSQL's catalogues.
 
     read_server ──▶ ServerFacts     read_publication ──▶ PublicationFacts
-    read_tables ──▶ TableFacts      (the structs are in ``facts``)
+    read_slot   ──▶ SlotFacts       read_tables      ──▶ TableFacts
+    (the structs are in ``facts``)
 
 Law of this file: the catalogues are read by plain SELECTs, one for each catalogue, whatever the
 number of tables: inside a transaction with a snapshot they say what was then. A function that
@@ -22,6 +23,7 @@ from ingester.postgres.facts import (
     Leaf,
     PublicationFacts,
     ServerFacts,
+    SlotFacts,
     TableFacts,
 )
 
@@ -30,9 +32,11 @@ __all__ = [
     "Leaf",
     "PublicationFacts",
     "ServerFacts",
+    "SlotFacts",
     "TableFacts",
     "read_publication",
     "read_server",
+    "read_slot",
     "read_tables",
 ]
 
@@ -99,6 +103,42 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
     *facts, oid, altered_by = rows[0]
     found = PublicationFacts(True, *facts)
     return msgspec.structs.replace(found, name=name, oid=oid, altered_by=altered_by)
+
+
+def read_slot(connection: Any, name: str) -> SlotFacts:
+    """Read where a slot stands.
+
+    Raises:
+        psycopg2.OperationalError: the connection is lost.
+    """
+    # As JSON: each version says more of a slot than the one before.
+    rows = ask(
+        connection,
+        "SELECT to_jsonb(s), COALESCE(restart_lsn - '0/0'::pg_lsn, 0)::bigint,"
+        " COALESCE(confirmed_flush_lsn - '0/0'::pg_lsn, 0)::bigint,"
+        " COALESCE(greatest(0, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+        " ELSE pg_current_wal_lsn() END - restart_lsn), 0)::bigint"
+        " FROM pg_replication_slots s WHERE slot_name = %s",
+        name,
+    )
+    if not rows:
+        return SlotFacts(name, False)
+    [(said, restart, confirmed, held)] = rows
+    lost = said.get("invalidation_reason") or ""
+    if not lost and (said.get("wal_status") == "lost" or said.get("conflicting")):
+        lost = "the server has removed log that it needs"
+    return SlotFacts(
+        name,
+        True,
+        said["plugin"] or "",
+        said["database"] or "",
+        said["active_pid"] or 0,
+        said["temporary"],
+        restart,
+        confirmed,
+        held,
+        lost.replace("_", " "),
+    )
 
 
 def read_tables(

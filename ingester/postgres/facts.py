@@ -55,6 +55,26 @@ class PublicationFacts(msgspec.Struct, frozen=True):
     """The transaction (32 bits) that last changed what it publishes of all its tables."""
 
 
+class SlotFacts(msgspec.Struct, frozen=True):
+    """A replication slot, or the place where there is none."""
+
+    name: str
+    exists: bool
+    plugin: str = ""
+    """Nothing where it is physical."""
+    database: str = ""
+    active_pid: int = 0
+    """The server's process that reads from it; 0 for none."""
+    temporary: bool = False
+    restart_lsn: int = 0
+    """The server keeps its log from here on."""
+    confirmed_lsn: int = 0
+    held_bytes: int = 0
+    """The log that the server keeps because of it, more or less."""
+    lost: str = ""
+    """Why the server no longer has all that the slot needs; nothing if it has."""
+
+
 class ColumnFacts(msgspec.Struct, frozen=True):
     """A column of a table."""
 

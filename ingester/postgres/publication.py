@@ -182,6 +182,16 @@ def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
     return made
 
 
+def commands(name: str, planned: Plan, version: int) -> list[str]:
+    """The commands that :func:`ensure` would run."""
+    if planned.create:
+        return list(creation(name, planned.adds, version))
+    found = [f"{_alter(name)} DROP TABLE {_sql(table)}" for table in planned.drops]
+    if planned.adds:
+        found.append(f"{_alter(name)} ADD TABLE {_list(planned.adds)}")
+    return found
+
+
 def creation(name: str, tables: Iterable[TableFacts], version: int) -> tuple[str, ...]:
     """The commands that make a publication of ours."""
     what = f" FOR TABLE {found}" if (found := _list(tables)) else ""

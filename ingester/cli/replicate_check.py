@@ -1,0 +1,131 @@
+"""``ingester replicate postgres --check``: what could be followed, printed, and nothing changed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from ingester.postgres.checking import Check, CheckedTable, check
+from ingester.postgres.conditions import Hindrance
+from ingester.postgres.names import BadRename, Names
+from ingester.postgres.server_errors import SourceFailed
+
+from .exits import FAILED, UNREACHABLE, USAGE, CommandFailed
+from .printing import print_json, print_line
+
+
+class CheckOptions(Protocol):
+    """What a check needs of the options of a replication."""
+
+    @property
+    def dsn(self) -> str:
+        """The database."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Those that are wanted; all where none is named."""
+
+    @property
+    def publication(self) -> str:
+        """The publication's name."""
+
+    @property
+    def slot(self) -> str:
+        """The slot's name."""
+
+    @property
+    def renames(self) -> Mapping[str, str]:
+        """Names here by those at the source."""
+
+
+def check_postgres(options: CheckOptions, as_json: bool) -> None:
+    """Print what a start would find.
+
+    Raises:
+        CommandFailed: something cannot be followed (1), or the server cannot be asked (3).
+    """
+    import psycopg2
+
+    try:
+        names = Names(options.renames)
+        found = check(options.dsn, options.publication, options.slot, options.tables, names)
+    except BadRename as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+    except SourceFailed as exc:
+        raise CommandFailed("; ".join((str(exc), *exc.helps)), FAILED) from exc
+    except psycopg2.OperationalError as exc:
+        raise CommandFailed(str(exc), UNREACHABLE) from exc
+    if as_json:
+        print_json(found)
+    else:
+        for line in _lines(found):
+            print_line(line)
+    if not found.is_fine:
+        raise CommandFailed(_verdict(found), FAILED)
+
+
+def _lines(found: Check) -> Iterator[str]:
+    server = found.server
+    yield f"source       {found.source}"
+    major, minor = divmod(server.version_num, 10_000)
+    yield (
+        f"server       PostgreSQL {major}.{minor}, wal_level {server.wal_level};"
+        f" free: {server.slots_free} slots, {server.senders_free} WAL senders"
+    )
+    reads = "may" if server.may_replicate else "may not"
+    sees = "row security does not bind it" if server.bypasses_rls else "row security binds it"
+    yield f"role         {server.role}: {reads} read the log; {sees}"
+    yield f"publication  {found.publication.name}: {_publication(found)}"
+    yield f"slot         {found.slot.name}: {_slot(found)}"
+    for problem in found.problems:
+        yield ""
+        yield from _hindered("nothing can be followed", problem)
+    for table in found.tables:
+        yield ""
+        yield from _table(table)
+    if found.would_run:
+        yield ""
+        yield "a start would run"
+        yield from (f"    {command}" for command in found.would_run)
+    if found.is_fine:
+        yield ""
+        yield f"all {len(found.tables)} tables can be followed"
+
+
+def _publication(found: Check) -> str:
+    facts = found.publication
+    if not facts.exists:
+        return "is not there"
+    tables = "has all tables" if facts.all_tables else "has some tables"
+    made = "made by a start" if facts.ours else "made by somebody else, used as it is"
+    root = ", partitions as their root" if facts.via_root else ""
+    return f"{made}; {tables}{root}"
+
+
+def _slot(found: Check) -> str:
+    slot = found.slot
+    if not slot.exists:
+        return "is not there: a start makes it"
+    reader = f", read by process {slot.active_pid}" if slot.active_pid else ", read by nobody"
+    return f"holds {slot.held_bytes:,} B of the server's log{reader}"
+
+
+def _table(table: CheckedTable) -> Iterator[str]:
+    name = f"{table.source} as {table.table}"
+    if table.can_be_followed:
+        yield f"{name}: can be followed"
+    else:
+        yield from _hindered(f"{name}: cannot be followed", Hindrance(table.reason, table.helps))
+    yield from (f"    note: {note}" for note in table.notes)
+    if table.breaks:
+        yield f"    AT THE SOURCE: {table.breaks}"
+
+
+def _hindered(what: str, found: Hindrance) -> Iterator[str]:
+    yield f"{what}: {found.reason}"
+    yield from (f"    helps: {each}" for each in found.helps)
+
+
+def _verdict(found: Check) -> str:
+    not_followed = sum(not table.can_be_followed for table in found.tables)
+    if found.problems:
+        return f"nothing can be followed: {'; '.join(each.reason for each in found.problems)}"
+    return f"{not_followed} of {len(found.tables)} tables cannot be followed"

@@ -1,0 +1,137 @@
+"""What would be followed, without a change to anything: ``ingester replicate postgres --check``.
+
+    connect ──▶ facts ──▶ what stands in the way of all, and table by table ──▶ Check
+
+Law of this file: it reads. The walsender of its replication connection is asked nothing that makes
+something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import msgspec
+
+from ingester.postgres import server_conditions
+from ingester.postgres.catalog import read_publication, read_server, read_slot, read_tables
+from ingester.postgres.conditions import Hindrance, breaks_writes, notes
+from ingester.postgres.connection import SourceFailed, ask, connect, source_text
+from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, TableFacts
+from ingester.postgres.names import Names, choose
+from ingester.postgres.publication import commands, plan, why_not
+
+
+class CheckedTable(msgspec.Struct, frozen=True):
+    """A table of the source: what it is called here, and whether it can be followed."""
+
+    source: str
+    table: str
+    can_be_followed: bool
+    reason: str = ""
+    helps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    breaks: str = ""
+    """What fails at the source because it is published; nothing if nothing does."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """All that a start would find."""
+
+    source: str
+    server: ServerFacts
+    publication: PublicationFacts
+    slot: SlotFacts
+    problems: tuple[Hindrance, ...]
+    """What stands in the way of following anything."""
+    tables: tuple[CheckedTable, ...]
+    would_run: tuple[str, ...]
+    """The SQL that a start would run."""
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether all can be followed."""
+        return not self.problems and all(table.can_be_followed for table in self.tables)
+
+
+def check(
+    dsn: str, publication: str, slot: str, tables: Sequence[str] = (), names: Names | None = None
+) -> Check:
+    """Read what a start would find.
+
+    Args:
+        tables: those that are wanted, as ``schema.table``; all where none is named.
+
+    Raises:
+        SourceFailed, BadRename
+        psycopg2.OperationalError: the server cannot be reached.
+    """
+    names = names or Names()
+    with closing(connect(dsn)) as connection:
+        server = read_server(connection)
+        published = read_publication(connection, publication)
+        standing = read_slot(connection, slot)
+        found = read_tables(connection, publication, everything=True)
+    chosen, unknown = choose(found, tables)
+    problems = [*server_conditions.hindrances(server, published, standing)]
+    if not problems:
+        problems += _reached(dsn, server)
+    problems += [Hindrance(f"there is no table {text}", ("correct --tables",)) for text in unknown]
+    problems += [
+        Hindrance(f"{text} is renamed, and is not there", ("correct --rename",))
+        for text in names.unused(found)
+    ]
+    clashes = names.clashes(chosen)
+    return Check(
+        source_text(dsn),
+        server,
+        published,
+        standing,
+        tuple(problems),
+        tuple(_checked(table, server, published, names, clashes) for table in chosen),
+        tuple(commands(publication, plan(server, published, chosen), server.version_num)),
+    )
+
+
+def _reached(dsn: str, server: ServerFacts) -> list[Hindrance]:
+    """Say why no replication connection comes to the same server."""
+    import psycopg2
+
+    try:
+        with closing(connect(dsn, replication=True)) as connection:
+            [(identifier, *_)] = ask(connection, "IDENTIFY_SYSTEM")
+    except SourceFailed as exc:
+        return [Hindrance(f"no replication connection: {exc}", exc.helps)]
+    except psycopg2.OperationalError as exc:
+        return [Hindrance(f"no replication connection: {exc}")]
+    if identifier != server.system_identifier:
+        return [
+            Hindrance(
+                "the replication connection comes to another server than the plain one",
+                ("name one server in the DSN, not a pooler or several hosts",),
+            )
+        ]
+    return []
+
+
+def _checked(
+    table: TableFacts,
+    server: ServerFacts,
+    publication: PublicationFacts,
+    names: Names,
+    clashes: dict[int, str],
+) -> CheckedTable:
+    found = why_not(table, server, publication)
+    if found is None and (clash := clashes.get(table.oid)):
+        rename = f"--rename '{table.full_name}=…'"
+        found = Hindrance(clash, (rename,))
+    broken = breaks_writes(table, publication)
+    return CheckedTable(
+        table.full_name,
+        names.table(table.schema, table.name),
+        found is None,
+        "" if found is None else found.reason,
+        () if found is None else found.helps,
+        notes(table, server) if found is None else (),
+        "" if broken is None else broken.reason,
+    )
