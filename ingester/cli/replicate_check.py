@@ -21,7 +21,7 @@ class CheckOptions(Protocol):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Those that are wanted; all where none is named."""
+        """The tables that are wanted; all where none is named."""
 
     @property
     def publication(self) -> str:
