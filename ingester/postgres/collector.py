@@ -303,4 +303,4 @@ def _shown(at: int, *rows: RowCells | None) -> str:
     for row in rows:
         if row is not None and isinstance(cell := row[at], bytes):
             return cell.decode(errors="backslashreplace")
-    return "?"
+    return "null"

@@ -1,0 +1,137 @@
+"""A transaction on a table with REPLICA IDENTITY FULL leaves what the source has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.postgres.pgoutput import UNCHANGED, Cell, Change, UnknownMessage
+from ingester.postgres.settle import NotWhole, settle
+from tests.postgres.messages import deleted, inserted, updated
+
+Row = tuple[str, str]
+
+
+def moved(old: Row, new: tuple[str, object]) -> Change:
+    return updated(7, new, old, b"O")
+
+
+def text(cell: Cell) -> str:
+    assert isinstance(cell, bytes)
+    return cell.decode()
+
+
+def settled(changes: list[Change]) -> list[tuple[str, Row]]:
+    """The kind and row of each change that is left."""
+    found = []
+    for data in settle(change.data for change in changes):
+        change = Change(7, data)
+        [row] = [row for row in change.rows() if row is not None]
+        found.append((change.kind, (text(row[0]), text(row[1]))))
+    return found
+
+
+def applied(changes: list[tuple[str, Row]], rows: dict[str, Row]) -> dict[str, Row]:
+    """What a table by key has afterwards, one by one."""
+    rows = dict(rows)
+    for kind, row in changes:
+        if kind == "D":
+            rows.pop(row[0], None)
+        else:
+            rows[row[0]] = row
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        # UPDATE s SET id = id + 1
+        (
+            [moved((f"{at}", f"v{at}"), (f"{at + 1}", f"v{at}")) for at in (1, 2, 3)],
+            {"2": ("2", "v1"), "3": ("3", "v2"), "4": ("4", "v3")},
+        ),
+        # Two rows change places.
+        (
+            [moved(("1", "v1"), ("2", "v1")), moved(("2", "v2"), ("1", "v2"))],
+            {"1": ("1", "v2"), "2": ("2", "v1"), "3": ("3", "v3")},
+        ),
+        # A row comes over another that goes only then.
+        ([inserted(7, ("1", "n")), deleted(7, ("1", "v1"), b"O")], {"1": ("1", "n")}),
+        # Born and gone, twice.
+        ([inserted(7, ("9", "a")), deleted(7, ("9", "a"), b"O")] * 2, {}),
+        # Gone, and born again as it was.
+        ([deleted(7, ("1", "v1"), b"O"), inserted(7, ("1", "v1"))], {"1": ("1", "v1")}),
+        # A large value stays as it was, twice.
+        (
+            [moved(("1", "v1"), ("8", UNCHANGED)), moved(("8", "v1"), ("9", UNCHANGED))],
+            {"9": ("9", "v1")},
+        ),
+    ],
+)
+def test_known_moves_leave_what_the_source_has(changes: list[Change], left: dict[str, Row]) -> None:
+    before = {key: (key, f"v{key}") for key in ("1", "2", "3")}
+    found = applied(settled(changes), before)
+    named = {text(row[0]) for change in changes for row in change.rows() if row is not None}
+    assert {key: row for key, row in found.items() if key in named | set(left)} == left
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> tuple[dict[str, Row], list[Change], dict[str, Row]]:
+    """Rows, a transaction in which a key may stand twice, and the rows that it leaves."""
+    keys, values = st.sampled_from("12345"), st.sampled_from("uvw")
+    before = {key: (key, value) for key, value in draw(st.dictionaries(keys, values)).items()}
+    rows = list(before.values())
+    changes = []
+    for _ in range(draw(st.integers(1, 12))):
+        what = draw(st.sampled_from("IUD"))
+        if what == "I" or not rows:
+            new = (draw(keys), draw(values))
+            changes.append(inserted(7, new))
+        else:
+            old = rows.pop(draw(st.integers(0, len(rows) - 1)))
+            if what == "D":
+                changes.append(deleted(7, old, b"O"))
+                continue
+            new = (draw(keys), draw(st.sampled_from([old[1], "z"])))
+            sent = UNCHANGED if new[1] == old[1] and draw(st.booleans()) else new[1]
+            changes.append(moved(old, (new[0], sent)))
+        rows.append(new)
+    # A deferred constraint is checked at the end: keys that stand twice go.
+    for key, count in Counter(row[0] for row in rows).items():
+        for _ in range(count - 1):
+            at = draw(st.sampled_from([at for at, row in enumerate(rows) if row[0] == key]))
+            changes.append(deleted(7, rows.pop(at), b"O"))
+    return before, changes, {row[0]: row for row in rows}
+
+
+@given(transactions())
+def test_any_transaction_leaves_what_the_source_has(
+    case: tuple[dict[str, Row], list[Change], dict[str, Row]],
+) -> None:
+    before, changes, after = case
+    left = settled(changes)
+    assert applied(left, before) == after
+    assert left == sorted(left, key=lambda change: change[0] != "D"), "deletes come first"
+    assert len({row for _, row in left}) == len(left)
+
+
+def test_a_change_without_its_whole_old_row_is_refused() -> None:
+    for change in (updated(7, ("1", "a")), updated(7, ("1", "a"), ("1", None))):
+        with pytest.raises(NotWhole):
+            settled([change])
+    with pytest.raises(UnknownMessage):
+        settled([Change(7, b"I")])
+
+
+@given(transactions(), st.data())
+def test_a_change_that_ends_early_is_never_settled(
+    case: tuple[dict[str, Row], list[Change], dict[str, Row]], data: st.DataObject
+) -> None:
+    change = data.draw(st.sampled_from(case[1])).data
+    short = Change(7, change[: data.draw(st.integers(0, len(change) - 1))])
+    # One that ends in its last row is refused when that is read.
+    with pytest.raises((UnknownMessage, NotWhole)):
+        settled([short])
