@@ -96,6 +96,10 @@ follow: setup java ## 50 times kill -9 of followers and daemons under load (3 mi
 push: setup java ## Pushes to three regions, 40 times kill -9 (10 min; ARGS="--kills 100 --seed 2")
 	@$(PY) -m tests.push $(ARGS)
 
+.PHONY: storm
+storm: setup ## Ten minutes of random DDL and DML at PostgreSQL, 40 kills (ARGS="--seconds 60 --seed 2")
+	@$(PY) -m tests.postgres.storm $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

@@ -1,0 +1,136 @@
+"""Stories of tables at one source, told in phases, all at once: what is done, what has to become.
+
+    phase 0: tables with rows ─▶ [ all of them right? ] ─▶ phase 1: what happens to them ─▶ … ─▶ end
+
+Law of this file: a table has to be ``EQUAL`` to its source by :mod:`tests.postgres.comparing`, or
+set aside with a reason that fits; what is neither after ``patience_s`` is told of its story alone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.flight as fl
+
+from tests.drivers.daemon import Daemon
+from tests.drivers.wire import ARROW_AND_FLIGHT
+from tests.postgres.cluster import Cluster
+from tests.postgres.comparing import compare, source_tables
+from tests.postgres.storm.judging import reports
+
+EQUAL, LEFT = "equal", "left"
+"""``LEFT``: the source has it no more, or does not publish it; nothing may say that it follows."""
+Expected = Mapping[str, str]
+"""By ``schema.name``: ``EQUAL``, ``LEFT`` or a regular expression of the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Statements, each a transaction unless it has several, and what is right afterwards."""
+
+    statements: Sequence[str]
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One kind of fault."""
+
+    name: str
+    phases: Sequence[Phase]
+
+
+@dataclass(slots=True)
+class Told:
+    """How stories went: by name, the first thing that was not right."""
+
+    wrong: dict[str, str] = field(default_factory=dict)
+    took_s: list[float] = field(default_factory=list)
+
+
+def tell(
+    cluster: Cluster,
+    daemon: Callable[[], Daemon],
+    namespace: str,
+    stories: Sequence[Story],
+    between: Callable[[int], None] = lambda number: None,
+    patience_s: float = 40.0,
+) -> Told:
+    """Go through the phases of all stories side by side; ``between`` runs before each.
+
+    A story that is wrong in a phase stays wrong, and nobody waits for it again.
+    """
+    told = Told()
+    for number in range(max(len(story.phases) for story in stories)):
+        between(number)
+        began = time.monotonic()
+        expected: dict[str, Expected] = {}
+        for story in stories:
+            if number < len(story.phases) and story.name not in told.wrong:
+                cluster.run(*story.phases[number].statements)
+            if story.name not in told.wrong:
+                expected[story.name] = story.phases[min(number, len(story.phases) - 1)].expected
+        while True:
+            wrong = _look(cluster, daemon(), namespace, expected)
+            if not wrong or time.monotonic() - began > patience_s:
+                break
+            time.sleep(0.2)
+        for name, what in wrong.items():
+            told.wrong[name] = f"phase {number}: {what}"
+        told.took_s.append(time.monotonic() - began)
+    return told
+
+
+def _look(
+    cluster: Cluster, daemon: Daemon, namespace: str, expected: Mapping[str, Expected]
+) -> dict[str, str]:
+    import psycopg2
+
+    connection = psycopg2.connect(cluster.dsn)
+    connection.autocommit = True
+    try:
+        tables = {f"{each.schema}.{each.name}": each for each in source_tables(connection)}
+        said = reports(daemon, namespace)
+        found = {}
+        with fl.connect(daemon.flight) as client:
+            for name, wanted in expected.items():
+                for table, what in wanted.items():
+                    wrong = _wrong(connection, client, namespace, table, what, tables, said)
+                    if wrong:
+                        found[name] = f"{table}: {wrong}"
+                        break
+    finally:
+        connection.close()
+    return found
+
+
+def _wrong(
+    connection: Any,
+    client: fl.FlightClient,
+    namespace: str,
+    name: str,
+    wanted: str,
+    tables: Mapping[str, Any],
+    said: Mapping[str, Mapping[str, Any]],
+) -> str | None:
+    report = said.get(name, {"phase": "not reported", "reason": ""})
+    phase, reason = report["phase"], report["reason"]
+    if wanted == LEFT:
+        return None if phase in ("not reported", "left") else f"it is {phase}"
+    if wanted != EQUAL:
+        if phase != "set_aside":
+            return f"it is {phase}, not set aside: {wanted}"
+        return None if re.search(wanted, reason) else f"set aside for another reason: {reason}"
+    if phase == "set_aside":
+        return f"set aside: {reason}"
+    try:
+        difference = compare(connection, client, namespace, tables[name])
+    except ARROW_AND_FLIGHT as exc:
+        return f"it is {phase}: {' '.join(str(exc).split())[:200]}"
+    if difference is not None:
+        return f"it is {phase}: {difference}"
+    return None if phase == "following" else f"it is equal, but {phase}"

@@ -1,0 +1,190 @@
+"""The storm itself: rounds of steps and kills, and after each a look at every table.
+
+    sessions go on, somebody is killed now and then ─▶ all pause ─▶ wait until all is right ─▶ …
+
+Law of this file: what is not right within ``PATIENCE_S`` after the last step is a fault, and is
+told with the steps that touched the table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.drivers.warm import warm
+from tests.postgres.cluster import Cluster
+from tests.postgres.replicating import replicating, steady_daemon
+from tests.postgres.storm import transactions, values
+from tests.postgres.storm.judging import Verdict, judge
+from tests.postgres.storm.kills import Killer
+from tests.postgres.storm.model import Yard
+from tests.postgres.storm.sessions import Session, Step
+
+NAMESPACE, PUBLICATION = "storm", "ingester"
+PATIENCE_S = 90.0
+SHOWN_STEPS = 25
+LOG = ("CREATE SCHEMA storm_log", "CREATE TABLE storm_log.done (name text PRIMARY KEY)")
+PUBLICATIONS: tuple[str | None, ...] = (
+    None,
+    f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES WITH (publish_via_partition_root = true)",
+    f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES",
+)
+"""Who publishes: the replicator itself, or somebody before it, partitions by their root or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long a storm is, and how hard."""
+
+    seconds: float
+    seed: int = 1
+    kills: int = 0
+    sessions: int = 3
+    round_s: float = 30.0
+    pause_s: float = 0.05
+    """Of each session, between its transactions."""
+    publication: int = 0
+    """Which of :data:`PUBLICATIONS`."""
+
+
+class Fault(AssertionError):
+    """A copy that is not what it has to be, or a part that ended by itself."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened."""
+
+    steps: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    rounds: list[tuple[float, Verdict]] = field(default_factory=list)
+    """The seconds until all was right, and what was found then."""
+
+
+class Storm:
+    """A source, its copy, and those who disturb them."""
+
+    def __init__(
+        self, plan: Plan, cluster: Cluster, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self.report = Report()
+        self._plan, self._cluster, self._folder, self._say = plan, cluster, folder, say
+        self._log: deque[Step] = deque(maxlen=200_000)
+        self._stack = ExitStack()
+        cluster.run(*values.SETUP, *transactions.SHARED, *LOG)
+        published = PUBLICATIONS[plan.publication]
+        cluster.run(*([published] if published else []))
+        pause_s = plan.pause_s
+        self._sessions = [
+            Session(cluster.dsn, Yard(number, plan.seed), pause_s, self._log.append)
+            for number in range(plan.sessions)
+        ]
+        daemon = steady_daemon(folder / "daemon", replication__max_lag="5s", memory__limit="1GiB")
+        self._stack.callback(self._end)
+        self._replicator = self._stack.enter_context(
+            replicating(cluster.dsn, daemon.flight, NAMESPACE, folder)
+        )
+        self._killer = Killer(cluster, daemon, self._replicator, plan.seed)
+
+    def __enter__(self) -> Storm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        for session in self._sessions:
+            session.end()
+        self._killer.daemon.kill()
+
+    def run(self) -> Report:
+        """Go through all rounds.
+
+        Raises:
+            Fault: something was not right.
+        """
+        rounds = max(1, round(self._plan.seconds / self._plan.round_s))
+        for number in range(rounds):
+            share = self._plan.kills * (number + 1) // rounds
+            self._blow(self._plan.seconds / rounds, share - self.report.kills.total())
+            self._settle()
+            self._say(f"round {number + 1}: {self._told()}")
+        self._verify()
+        return self.report
+
+    def _blow(self, seconds: float, kills: int) -> None:
+        """Let all sessions go on for a time, the last third of it without DDL, and kill."""
+        began = time.monotonic()
+        for session in self._sessions:
+            session.calm = False
+            session.go_on()
+        for number in range(kills + 1):
+            time.sleep(max(0.0, began + seconds * (number + 1) / (kills + 1) - time.monotonic()))
+            for session in self._sessions:
+                session.calm = time.monotonic() - began > seconds * 2 / 3
+            if number < kills:
+                self._say(f"  kill: {self._killer.kill()}")
+                self.report.kills = self._killer.kills
+        for session in self._sessions:
+            session.pause()
+
+    def _settle(self) -> None:
+        """Wait until every table is right."""
+        began = time.monotonic()
+        while True:
+            code = self._replicator.process.poll()
+            if code is not None:
+                raise Fault(f"the replicator ended: {code}\n{self._replicator.said[-6000:]}")
+            verdict = self._judge()
+            if verdict.right:
+                self.report.rounds.append((time.monotonic() - began, verdict))
+                return
+            if time.monotonic() - began > PATIENCE_S:
+                raise Fault(self._told_fault(verdict))
+            time.sleep(0.5)
+
+    def _judge(self) -> Verdict:
+        return judge(self._cluster.dsn, self._killer.daemon, NAMESPACE, PUBLICATION)
+
+    def _verify(self) -> None:
+        """The product's own comparison has to say the same."""
+        dsn, flight = self._cluster.dsn, self._killer.daemon.flight
+        command = ["replicate", "verify", dsn, NAMESPACE, "--ignore-set-aside", "--json"]
+        done = warm().run([*command, "--endpoint", flight], {}, Path("/"), timeout_s=300)
+        if done.returncode != 0:
+            said = (done.stdout[-4000:] + done.stderr[-4000:]).decode(errors="replace")
+            raise Fault(f"verify ends with {done.returncode}, though all is equal: {said}")
+
+    def _told(self) -> str:
+        self.report.steps = len(self._log)
+        self.report.outcomes = Counter()
+        for session in self._sessions:
+            self.report.outcomes.update(session.outcomes)
+        seconds, verdict = self.report.rounds[-1]
+        return f"{self.report.steps} steps, right after {seconds:.1f} s: {verdict}"
+
+    def _told_fault(self, verdict: Verdict) -> str:
+        said = [str(verdict)]
+        for name in [*verdict.different, *verdict.without_reason]:
+            said.append(f"steps that touched {name}:")
+            said += [str(step) for step in self._steps_of(name)[-SHOWN_STEPS:]]
+        said.append(f"the replicator said:\n{self._replicator.said[-4000:]}")
+        return "\n".join(said)
+
+    def _steps_of(self, name: str) -> list[Step]:
+        for session in self._sessions:
+            for table in (*session.yard.tables.values(), *transactions.shared_tables()):
+                if f"{table.schema}.{table.name}" == name:
+                    return [
+                        step
+                        for step in self._log
+                        if table.uid in step.touched
+                        and (table.uid < 0 or step.session == session.yard.number)
+                    ]
+        bare = name.partition(".")[2]
+        return [step for step in self._log if any(f'"{bare}"' in text for text in step.statements)]

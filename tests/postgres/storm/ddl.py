@@ -1,0 +1,261 @@
+"""Statements that change tables that are of no family: what is of one is in ``families``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.postgres.storm.dml import Statements, insert_span
+from tests.postgres.storm.model import Column, Table, Yard
+from tests.postgres.storm.values import ENUM, KINDS, PLAIN, SCHEMAS, value
+
+ODD_NAMES = ("Order Details {}", "_under{}", "ümlaut{}", "a.b{}", "UPPER{}")
+ODD_COLUMNS = ("_c{}", "C {}", "ü{}", "select{}")
+
+
+def new_column(yard: Yard) -> Column:
+    """A column that no table has."""
+    form = yard.rng.choice(ODD_COLUMNS) if yard.rng.random() < 0.1 else "c{}"
+    return Column(form.format(yard.number_of_its_own()), yard.rng.choice(PLAIN))
+
+
+def definition(yard: Yard, column: Column) -> str:
+    """A column as ADD COLUMN and CREATE TABLE have it."""
+    return f"{column.quoted} {KINDS[column.kind].sql}"
+
+
+def create(yard: Yard, *, keyed: bool = True, rows: int = 60) -> Statements:
+    """A new table, mostly with rows."""
+    rng = yard.rng
+    uid = yard.number_of_its_own()
+    form = rng.choice(ODD_NAMES) if rng.random() < 0.1 else "t{}"
+    key = rng.choice([("id",), ("id",), ("id", "part"), ("part", "id")]) if keyed else ()
+    columns = [new_column(yard) for _ in range(rng.randint(1, 4))]
+    columns.append(Column(f"big{uid}", "big"))
+    table = Table(uid, rng.choice(SCHEMAS), form.format(uid), columns, key)
+    table.unlogged = rng.random() < 0.05
+    table.constraint = f"pk{uid}" if keyed else ""
+    yard.add(table)
+    kept = rng.randint(0, rows)
+    return [*_create(yard, table), *([insert_span(yard, table, 1, kept)] if kept else [])]
+
+
+def create_as(yard: Yard, table: Table, more: str = "") -> str:
+    """CREATE TABLE of a table as the model has it; ``more`` stands behind its columns."""
+    parts = ["id bigint NOT NULL", "part text NOT NULL"]
+    parts += [definition(yard, column) for column in table.columns]
+    if table.key:
+        deferrable = " DEFERRABLE INITIALLY DEFERRED" if table.deferrable else ""
+        key = ", ".join(table.key)
+        parts.append(f"CONSTRAINT {table.constraint} PRIMARY KEY ({key}){deferrable}")
+    unlogged = "UNLOGGED " if table.unlogged else ""
+    return f"CREATE {unlogged}TABLE {table.sql} ({', '.join(parts)}){more}"
+
+
+def _create(yard: Yard, table: Table) -> Statements:
+    big = [column.quoted for column in table.columns if column.kind == "big"]
+    outside = [f"ALTER TABLE {table.sql} ALTER COLUMN {name} SET STORAGE EXTERNAL" for name in big]
+    return [create_as(yard, table), *outside]
+
+
+def keyless(yard: Yard) -> Statements:
+    """A table without a key appears."""
+    return create(yard, keyed=False, rows=10)
+
+
+def drop(yard: Yard, table: Table) -> Statements:
+    """A table goes."""
+    yard.remove(table)
+    return [f"DROP TABLE {table.sql}"]
+
+
+def recreate(yard: Yard, table: Table) -> Statements:
+    """A table goes, and another of its name comes at once."""
+    dropped = f"DROP TABLE {table.sql}"
+    yard.remove(table)
+    made = create(yard)
+    newest = max(yard.tables.values(), key=lambda each: each.uid)
+    old = newest.sql
+    newest.schema, newest.name = table.schema, table.name
+    return [dropped, *(text.replace(old, newest.sql) for text in made)]
+
+
+def add_column(yard: Yard, table: Table) -> Statements:
+    """A column more: empty, with a constant or with a value of each row's own."""
+    column = new_column(yard)
+    table.columns.append(column)
+    text = f"ALTER TABLE {table.sql} ADD COLUMN {definition(yard, column)}"
+    kind = yard.rng.choice(["empty", "constant", "required", "volatile"])
+    if kind == "volatile":
+        column.kind = "float8"
+        text = f"ALTER TABLE {table.sql} ADD COLUMN {definition(yard, column)} DEFAULT random()"
+    elif kind != "empty":
+        if column.kind == "big":
+            column.kind = "text"
+        constant = KINDS[column.kind].value.format(g="7", s=yard.rng.randint(1, 99))
+        column.required = kind == "required"
+        text = f"ALTER TABLE {table.sql} ADD COLUMN {definition(yard, column)} DEFAULT ({constant})"
+        text += " NOT NULL" if column.required else ""
+    return [text]
+
+
+def drop_column(yard: Yard, table: Table) -> Statements:
+    """A column less."""
+    if len(table.columns) < 2:
+        return add_column(yard, table)
+    column = table.columns.pop(yard.rng.randrange(len(table.columns)))
+    return [f"ALTER TABLE {table.sql} DROP COLUMN {column.quoted}"]
+
+
+def again_column(yard: Yard, table: Table) -> Statements:
+    """A column is dropped and one of its name added, of this type or another."""
+    if not table.columns:
+        return add_column(yard, table)
+    column = yard.rng.choice(table.columns)
+    dropped = f"ALTER TABLE {table.sql} DROP COLUMN {column.quoted}"
+    column.kind = yard.rng.choice([column.kind, yard.rng.choice(PLAIN)])
+    column.kind, column.required = "text" if column.kind == "ref" else column.kind, False
+    added = f"ALTER TABLE {table.sql} ADD COLUMN {definition(yard, column)}"
+    filled = f"UPDATE {table.sql} SET {column.quoted} = {value(column.kind, 'id', 11)}"
+    fill = table.changeable and yard.rng.random() < 0.5
+    return [dropped, added, *([filled] if fill else [])]
+
+
+def rename_column(yard: Yard, table: Table) -> Statements:
+    """A column gets a new name, or two change theirs."""
+    if not table.columns:
+        return add_column(yard, table)
+    alter = f"ALTER TABLE {table.sql} RENAME COLUMN"
+    if len(table.columns) > 1 and yard.rng.random() < 0.4:
+        one, other = yard.rng.sample(table.columns, 2)
+        text = [f"{alter} {one.quoted} TO swapped", f"{alter} {other.quoted} TO {one.quoted}"]
+        text.append(f"{alter} swapped TO {other.quoted}")
+        one.name, other.name = other.name, one.name
+        return text
+    column = yard.rng.choice(table.columns)
+    old, was_poisoned = column.quoted, column.name == table.poisoned
+    column.name = f"r{yard.number_of_its_own()}"
+    table.poisoned = column.name if was_poisoned else table.poisoned
+    return [f"{alter} {old} TO {column.quoted}"]
+
+
+def alter_type(yard: Yard, table: Table) -> Statements:
+    """A column gets a wider type, or any other with ``USING``."""
+    columns = [column for column in table.columns if column.kind not in ("ref", "big")]
+    if not columns:
+        return add_column(yard, table)
+    column = yard.rng.choice(columns)
+    alter = f"ALTER TABLE {table.sql} ALTER COLUMN {column.quoted}"
+    widens = KINDS[column.kind].widens
+    if widens and yard.rng.random() < 0.6:
+        column.kind = yard.rng.choice(widens)
+        return [f"{alter} TYPE {KINDS[column.kind].sql}"]
+    column.kind = yard.rng.choice([kind for kind in PLAIN if kind != "big"])
+    if table.poisoned == column.name:
+        table.poisoned = None
+    using = KINDS[column.kind].value.format(g="id", s=3)
+    return [f"{alter} DROP DEFAULT", f"{alter} TYPE {KINDS[column.kind].sql} USING {using}"]
+
+
+def rename(yard: Yard, table: Table) -> Statements:
+    """A table gets a new name."""
+    old, table.name = table.sql, yard.new_name("n")
+    return [f'ALTER TABLE {old} RENAME TO "{table.name}"']
+
+
+def swap_names(yard: Yard, table: Table) -> Statements:
+    """Two tables of a schema change their names."""
+    others = [each for each in yard.alone() if each.schema == table.schema and each is not table]
+    other = yard.pick(*others)
+    if other is None:
+        return rename(yard, table)
+    third = yard.new_name("n")
+    text = [
+        f'ALTER TABLE {table.sql} RENAME TO "{third}"',
+        f'ALTER TABLE {other.sql} RENAME TO "{table.name}"',
+        f'ALTER TABLE {table.schema}."{third}" RENAME TO "{other.name}"',
+    ]
+    table.name, other.name = other.name, table.name
+    return text
+
+
+def set_schema(yard: Yard, table: Table) -> Statements:
+    """A table moves into another schema."""
+    old = table.sql
+    table.schema = yard.rng.choice([each for each in SCHEMAS if each != table.schema])
+    return [f"ALTER TABLE {old} SET SCHEMA {table.schema}"]
+
+
+def set_logged(yard: Yard, table: Table) -> Statements:
+    """A table stops to be in the log, or is in it again."""
+    table.unlogged = not table.unlogged
+    return [f"ALTER TABLE {table.sql} SET {'UNLOGGED' if table.unlogged else 'LOGGED'}"]
+
+
+def set_identity(yard: Yard, table: Table) -> Statements:
+    """What the log has of old rows changes."""
+    choices = ["DEFAULT", "FULL", "FULL", "NOTHING"]
+    table.identity = yard.rng.choice([each for each in choices if each != table.identity])
+    return [f"ALTER TABLE {table.sql} REPLICA IDENTITY {table.identity}"]
+
+
+def change_key(yard: Yard, table: Table) -> Statements:
+    """The primary key goes, comes, or becomes another; a deferrable one has all of old rows."""
+    alter = f"ALTER TABLE {table.sql}"
+    text = [f"{alter} DROP CONSTRAINT {table.constraint}"] if table.key else []
+    if table.key and yard.rng.random() < 0.15:
+        table.key, table.constraint, table.deferrable = (), "", False
+        return text
+    table.deferrable = yard.rng.random() < 0.4
+    table.key = yard.rng.choice([("id",), ("id", "part"), ("part", "id")])
+    table.constraint = f"pk{yard.number_of_its_own()}"
+    deferrable = " DEFERRABLE INITIALLY DEFERRED" if table.deferrable else ""
+    key = ", ".join(table.key)
+    text.append(f"{alter} ADD CONSTRAINT {table.constraint} PRIMARY KEY ({key}){deferrable}")
+    if table.deferrable or yard.rng.random() < 0.3:
+        table.identity = "FULL"
+        text.append(f"{alter} REPLICA IDENTITY FULL")
+    elif table.identity != "DEFAULT":
+        table.identity = "DEFAULT"
+        text.append(f"{alter} REPLICA IDENTITY DEFAULT")
+    return text
+
+
+def truncate(yard: Yard, table: Table) -> Statements:
+    """All rows go; mostly others come in the same transaction."""
+    restart = " RESTART IDENTITY" if yard.rng.random() < 0.3 else ""
+    refill = [insert_span(yard, table, 1, 20)] if yard.rng.random() < 0.6 else []
+    return [f"TRUNCATE {table.sql}{restart}", *refill]
+
+
+def cluster(yard: Yard, table: Table) -> Statements:
+    """A table is written anew as it is."""
+    return [f"CLUSTER {table.sql} USING {table.constraint}"] if table.key else []
+
+
+def rename_label(yard: Yard) -> Statements:
+    """A label of the enum gets a new name; only the first yard does so."""
+    if yard.number != 0:
+        return []
+    at = yard.rng.randrange(len(yard.moods))
+    old, yard.moods[at] = yard.moods[at], f"mood{at}x{yard.number_of_its_own()}"
+    return [f"ALTER TYPE public.{ENUM} RENAME VALUE '{old}' TO '{yard.moods[at]}'"]
+
+
+OfTable = Callable[[Yard, Table], Statements]
+ALTERATIONS: dict[OfTable, int] = {
+    add_column: 10,
+    drop_column: 4,
+    again_column: 4,
+    rename_column: 4,
+    alter_type: 6,
+    rename: 3,
+    swap_names: 3,
+    set_schema: 3,
+    set_logged: 2,
+    set_identity: 3,
+    change_key: 5,
+    truncate: 5,
+    cluster: 2,
+    drop: 2,
+    recreate: 3,
+}

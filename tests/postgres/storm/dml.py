@@ -1,0 +1,174 @@
+"""Statements that change rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.postgres.storm.model import SPAN, Table, Yard
+from tests.postgres.storm.values import KINDS, value
+
+Statements = list[str]
+_PART = "'p' || {g} % 3"
+
+
+def _span(yard: Yard, table: Table, most: int) -> tuple[int, int]:
+    """Some keys of a table."""
+    first = yard.rng.randint(table.lowest, table.highest)
+    return first, min(first + yard.rng.randint(0, most), table.highest)
+
+
+def _expressions(yard: Yard, table: Table, g: str) -> dict[str, str]:
+    """A value of each column that is not of the key."""
+    s = yard.rng.randint(1, 99_999)
+    found = {}
+    for column in table.columns:
+        if column.kind == "ref":
+            found[column.quoted] = "NULL"
+        elif column.required:
+            found[column.quoted] = KINDS[column.kind].value.format(g=g, s=s)
+        else:
+            found[column.quoted] = value(column.kind, g, s)
+    return found
+
+
+def insert_span(yard: Yard, table: Table, first: int, last: int, *, on_conflict: str = "") -> str:
+    """Insert the keys that are not there."""
+    values = {"id": "g", "part": _PART.format(g="g"), **_expressions(yard, table, "g")}
+    missing = "" if on_conflict else f" WHERE NOT EXISTS (SELECT FROM {table.sql} t WHERE t.id = g)"
+    return (
+        f"INSERT INTO {table.sql} ({', '.join(values)}) SELECT {', '.join(values.values())}"
+        f" FROM generate_series({first}, {last}) g{missing}{on_conflict}"
+    )
+
+
+def insert(yard: Yard, table: Table) -> Statements:
+    """Insert some rows."""
+    return [insert_span(yard, table, *_span(yard, table, 40))]
+
+
+def upsert(yard: Yard, table: Table) -> Statements:
+    """Insert some, or update those that are there."""
+    if table.key != ("id",) or table.deferrable or not table.columns or table.partitioned:
+        return insert(yard, table)
+    column = yard.rng.choice(table.columns).quoted
+    conflict = f" ON CONFLICT (id) DO UPDATE SET {column} = EXCLUDED.{column}"
+    return [insert_span(yard, table, *_span(yard, table, 40), on_conflict=conflict)]
+
+
+def update(yard: Yard, table: Table) -> Statements:
+    """Update some columns of some rows; a large value of theirs mostly stays as it was."""
+    columns = [column for column in table.columns if column.kind != "ref"]
+    if not columns:
+        return insert(yard, table)
+    chosen = yard.rng.sample(columns, yard.rng.randint(1, len(columns)))
+    values = _expressions(yard, table, "id")
+    sets = [f"{column.quoted} = {values[column.quoted]}" for column in chosen]
+    first, last = _span(yard, table, 60)
+    return [f"UPDATE {table.sql} SET {', '.join(sets)} WHERE id BETWEEN {first} AND {last}"]
+
+
+def delete(yard: Yard, table: Table) -> Statements:
+    """Delete some rows."""
+    first, last = _span(yard, table, 30)
+    return [f"DELETE FROM {table.sql} WHERE id BETWEEN {first} AND {last}"]
+
+
+def reborn(yard: Yard, table: Table) -> Statements:
+    """Delete some rows and insert others under their keys."""
+    first, last = _span(yard, table, 20)
+    return [
+        f"DELETE FROM {table.sql} WHERE id BETWEEN {first} AND {last}",
+        insert_span(yard, table, first, last),
+    ]
+
+
+def swap_keys(yard: Yard, table: Table) -> Statements:
+    """Two rows change keys, by a third."""
+    if table.partitioned or table.parent is not None:
+        return update(yard, table)
+    one, other = _span(yard, table, 20)
+    moves = [(one, -one), (other, one), (-one, other)]
+    return [f"UPDATE {table.sql} SET id = {to} WHERE id = {of}" for of, to in moves if one != other]
+
+
+def move_keys(yard: Yard, table: Table) -> Statements:
+    """Move keys: by one where the key allows it, else to where nobody is and back, half of them."""
+    if table.partitioned or table.parent is not None:
+        return update(yard, table)
+    first, last = _span(yard, table, 20)
+    where = f"WHERE id BETWEEN {first} AND {last}"
+    if table.deferrable:
+        top = f"DELETE FROM {table.sql} WHERE id = {last + 1}"
+        around = f"UPDATE {table.sql} SET id = {first + last} - id {where}"
+        return yard.rng.choice([[top, f"UPDATE {table.sql} SET id = id + 1 {where}"], [around]])
+    away = f"UPDATE {table.sql} SET id = id + 1000000 {where}"
+    back = f"UPDATE {table.sql} SET id = id - 1000000 WHERE id > 1000000 AND id % 2 = 0"
+    return [away, back]
+
+
+def route(yard: Yard, table: Table) -> Statements:
+    """Move rows from one partition into another."""
+    if not table.partitioned:
+        return update(yard, table)
+    first, last = _span(yard, table, 10)
+    to = yard.rng.choice([first + SPAN, first - SPAN])
+    if not table.lowest <= to <= table.highest - (last - first):
+        return update(yard, table)
+    return [
+        f"DELETE FROM {table.sql} WHERE id BETWEEN {to} AND {to + last - first}",
+        f"UPDATE {table.sql} SET id = id + {to - first} WHERE id BETWEEN {first} AND {last}",
+    ]
+
+
+def large(yard: Yard, table: Table) -> Statements:
+    """Touch every key: some thousand rows."""
+    return [insert_span(yard, table, table.lowest, table.highest), *update(yard, table)]
+
+
+def empty(yard: Yard, table: Table) -> Statements:
+    """Delete all rows, one by one."""
+    return [f"DELETE FROM {table.sql}"]
+
+
+def poison(yard: Yard, table: Table) -> Statements:
+    """Put in a value that no column here can hold, or take those out again."""
+    if table.poisoned is not None:
+        quoted = f'"{table.poisoned}"'
+        kind = next((c.kind for c in table.columns if c.name == table.poisoned), None)
+        table.poisoned = None
+        if kind is None or KINDS[kind].poison is None:
+            return update(yard, table)
+        healthy = KINDS[kind].value.format(g="1", s=1)
+        bad = f"{quoted} < '1900-01-01' OR {quoted} > '9999-01-01'"
+        return [f"UPDATE {table.sql} SET {quoted} = {healthy} WHERE {bad}"]
+    columns = [column for column in table.columns if KINDS[column.kind].poison]
+    if not columns:
+        return update(yard, table)
+    column = yard.rng.choice(columns)
+    table.poisoned = column.name
+    first, last = _span(yard, table, 200)
+    sets = f"{column.quoted} = {KINDS[column.kind].poison}"
+    return [f"UPDATE {table.sql} SET {sets} WHERE id BETWEEN {first} AND {last}"]
+
+
+Change = Callable[[Yard, Table], Statements]
+CHANGES: dict[Change, int] = {
+    insert: 10,
+    upsert: 6,
+    update: 12,
+    delete: 5,
+    reborn: 4,
+    swap_keys: 4,
+    move_keys: 4,
+    route: 3,
+    empty: 1,
+}
+"""How often each is drawn. ``large`` and ``poison`` are drawn apart."""
+
+
+def some_change(yard: Yard, table: Table) -> Statements:
+    """One of the changes that this table may have."""
+    if not table.changeable:
+        return insert(yard, table)
+    [change] = yard.rng.choices(list(CHANGES), list(CHANGES.values()))
+    return change(yard, table)
