@@ -17,6 +17,7 @@ quick. What a command does is in a module that is imported when it runs:
                                          ``replicate_check``: what could be followed
     ``replication_status``               where that stands: ``replication_facts`` as the daemon has
                                          them, ``replication_rows`` for people
+    ``replicate_verify``                 a source compared with its copy
     ``follow``, ``follow_metrics``       copies of tables, until a signal
     ``controller``                       pushes that nobody leads, until a signal
     ``pushes``, ``push_requests``        where pushes stand, and their end; ``push_facts``: what is

@@ -15,7 +15,7 @@ from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .push_commands import controller, pushes_app
-from .replication_commands import replication_status
+from .replication_commands import replication_status, replication_verify
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -253,6 +253,7 @@ def _replicate() -> None:
 
 
 replicate_app.command("status")(replication_status)
+replicate_app.command("verify")(replication_verify)
 
 
 @replicate_app.command()

@@ -1,6 +1,7 @@
-"""``ingester replicate status``: its options; what it does is in :mod:`.replication_status`.
+"""``ingester replicate status`` and ``verify``: their options.
 
-That is imported when the command runs, so that ``ingester --help`` does not wait for pyarrow.
+What they do is in :mod:`.replication_status` and :mod:`.replicate_verify`, which are imported when
+the command runs, so that ``ingester --help`` does not wait for pyarrow.
 """
 
 from typing import Annotated
@@ -28,3 +29,46 @@ def replication_status(
     from .replication_status import print_replications
 
     print_replications(endpoint, namespace, origin, json)
+
+
+def replication_verify(
+    dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
+    namespace: Annotated[str, typer.Argument(help="Where its tables are.", show_default=False)],
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="By their names here; default: all."),
+    ] = None,
+    origin: Annotated[
+        str, typer.Option("--origin", help="As the replicator has it; default: the only one.")
+    ] = "",
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="TABLE=NAME", help="As the replicator has them."),
+    ] = None,
+    wait: Annotated[
+        str, typer.Option("--wait", help="How long a copy that is behind is waited for.")
+    ] = "60s",
+    ignore_set_aside: Annotated[
+        bool, typer.Option("--ignore-set-aside", help="Tables that are not followed are fine.")
+    ] = False,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Compare PostgreSQL's tables with their copies, row by row, and name what differs.
+
+    May run at any time, beside a replicator too: changes that are on their way are waited for. Ends
+    with 0 if all tables are equal, else with 1.
+    """
+    end_on_signals()
+    from .replicate_verify import VerifyArguments, run_verify
+
+    arguments = VerifyArguments(
+        dsn=dsn,
+        namespace=namespace,
+        tables=tuple(tables or ()),
+        origin=origin,
+        renames=tuple(rename or ()),
+        wait=wait,
+        ignores_set_aside=ignore_set_aside,
+    )
+    run_verify(endpoint, arguments, json)

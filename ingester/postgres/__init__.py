@@ -20,7 +20,8 @@ its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes r
 ``statement_thread`` ends what the server is still at work on, ``blockers`` says who it waits for.
 
 ``report`` is what it tells the daemon about itself, for people to see, and ``report_sender`` sends
-that without ever standing in its way. The room ``verify`` compares a source with its copy.
+that without ever standing in its way. ``states`` are what a table here keeps of where it comes from
+and how far it is. The room ``verify`` compares a source with its copy.
 
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.
 """

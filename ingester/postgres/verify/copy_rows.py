@@ -20,10 +20,10 @@ from ingester.postgres.verify.found_rows import (
     add_rows,
     hash_block,
     hash_keys,
-    unescaped,
 )
 from ingester.postgres.verify.row_hashes import Texts, nothing
 from ingester.postgres.verify.source_rows import Take
+from ingester.postgres.verify.source_texts import unescaped
 
 BLOCK_BYTES = 2 << 20
 
@@ -93,26 +93,22 @@ class CopyRows:
         self._read(self._filter(keys), take)
         return {key: row for key, row in found.items() if key in keys}
 
-    def _filter(self, keys: Collection[Key]) -> list[list[tuple[str, str, object]]] | None:
-        """The filter that finds these keys, and maybe more; None where none does."""
-        columns: list[tuple[str, list[object]]] = []
+    def _filter(self, keys: Collection[Key]) -> list[tuple[str, str, object]] | None:
+        """The filter that finds these keys, and with several columns more; None where none does."""
+        terms: list[tuple[str, str, object]] = []
         for name, texts in zip(self._names, zip(*keys, strict=True), strict=False):
             kind = self.kept(name)
             # A NaN is found by no filter.
             if kind is None or pa.types.is_floating(kind):
                 continue
             try:
-                columns.append((name, [_filter_value(kind, text or b"") for text in texts]))
+                values = [_filter_value(kind, text or b"") for text in dict.fromkeys(texts)]
             except ValueError:
-                return None  # A key that is no value of the copy's type.
-        if not columns:
-            return None
-        if len(columns) == 1:
-            [(name, values)] = columns
-            return [[(name, "in", values)]]
-        return [[(name, "=", values[row]) for name, values in columns] for row in range(len(keys))]
+                continue  # A key of the source that is no value of the copy's type.
+            terms.append((name, "in", values))
+        return terms or None
 
-    def _read(self, filter_: list[list[tuple[str, str, object]]] | None, take: Take) -> None:
+    def _read(self, filter_: list[tuple[str, str, object]] | None, take: Take) -> None:
         there = [name for name in self._names if name in self.schema.names]
         with self._client.query_stream(*self._table, columns=there, filter=filter_) as stream:
             expected = [self.kept(name) for name in there]

@@ -6,19 +6,17 @@ kept as hashes of their columns and the first bytes of their texts, so that many
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ingester.postgres.verify.row_hashes import U64, Texts, combine, hash_texts
+from ingester.postgres.verify.source_texts import Asked, shown_value
 from ingester.postgres.verify.verdicts import ColumnDifference, RowDifference
 
 Key = tuple[bytes | None, ...]
 CLIP_BYTES = 200
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 class FoundRow(NamedTuple):
@@ -30,6 +28,8 @@ class FoundRow(NamedTuple):
     """The hashes of its columns' texts."""
     texts: tuple[bytes | None, ...]
     """The first bytes of each."""
+    lengths: tuple[int, ...]
+    """The bytes of each in whole."""
 
 
 FoundRows = dict[Key, FoundRow]
@@ -85,34 +85,38 @@ def add_rows(
             "" if versions is None else (versions.text(row) or b"").decode(),
             before + tuple(int(column[row]) for column in hashes),
             tuple(texts.text(row, CLIP_BYTES) for texts in columns),
+            tuple(int(texts.lengths[row]) for texts in columns),
         )
 
 
-def unescaped(text: bytes) -> bytes:
-    """The value that a text of ``COPY`` stands for."""
-    if b"\\" not in text:
-        return text
-    return _ESCAPE.sub(lambda found: _LETTERS.get(found[1], found[1]), text)
-
-
 def row_difference(
-    names: Sequence[str], key: Key, source: FoundRow | None, copy: FoundRow | None
+    columns: Sequence[tuple[str, Asked]], key: Key, source: FoundRow | None, copy: FoundRow | None
 ) -> RowDifference:
-    """Return what is not the same in two rows of one key, of which one may be missing."""
-    named = {name: _shown(text) for name, text in zip(names, key, strict=False)}
+    """Return what is not the same in two rows of one key, of which one may be missing.
+
+    Args:
+        columns: what each is called here, the key's first.
+    """
+    named = {
+        name: None if text is None else shown_value(column, text)
+        for (name, column), text in zip(columns, key, strict=False)
+    }
     if source is None or copy is None:
         return RowDifference(named, "missing" if copy is None else "extra")
     if len(source.hashes) != len(copy.hashes):
         return RowDifference(named, "repeated")
-    columns = [
-        ColumnDifference(name, _shown(source.texts[at]), _shown(copy.texts[at]))
-        for at, name in enumerate(names)
+    differing = [
+        ColumnDifference(name, _shown(column, source, at), _shown(column, copy, at))
+        for at, (name, column) in enumerate(columns)
         if source.hashes[at] != copy.hashes[at]
     ]
-    return RowDifference(named, "values", tuple(columns))
+    return RowDifference(named, "values", tuple(differing))
 
 
-def _shown(text: bytes | None) -> str | None:
+def _shown(column: Asked, row: FoundRow, at: int) -> str | None:
+    text, length = row.texts[at], row.lengths[at]
     if text is None:
         return None
-    return unescaped(text).decode(errors="replace") + ("…" if len(text) == CLIP_BYTES else "")
+    if len(text) == length:
+        return shown_value(column, text)
+    return f"{shown_value(column, text)}… ({length:,} bytes)"

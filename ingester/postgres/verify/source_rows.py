@@ -19,10 +19,9 @@ from ingester.postgres.verify.found_rows import (
     add_rows,
     hash_block,
     hash_keys,
-    unescaped,
 )
 from ingester.postgres.verify.row_hashes import Texts
-from ingester.postgres.verify.source_texts import Asked, expression, parse_block
+from ingester.postgres.verify.source_texts import Asked, expression, parse_block, unescaped
 
 Take = Callable[[list[Texts]], None]
 BLOCK_BYTES = 2 << 20
@@ -151,11 +150,11 @@ class SourceRows:
             for column in zip(*keys, strict=True)
         ]
         sides = [
-            shown[at] if column.asked.as_bits else names[at]
+            shown[at] if column.asked.form == "bits" else names[at]
             for at, column in enumerate(self._columns[: self.key_columns])
         ]
         kinds = [
-            sql.SQL("text" if column.asked.as_bits else column.type_name)
+            sql.SQL("text" if column.asked.form == "bits" else column.type_name)
             for column in self._columns[: self.key_columns]
         ]
         if len(sides) == 1:

@@ -9,8 +9,9 @@ policy of its column is null here too, by a look at the text and not by reading 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,13 @@ _DIGITS = np.zeros(256, np.bool_)
 _DIGITS[list(b"0123456789")] = True
 
 
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+Form = Literal["text", "bits", "hex"]
+"""The text of the type's output function; the bits of a floating point number, or bytes, as
+hexadecimal digits."""
+
+
 class Asked(NamedTuple):
     """A column of the source, and how the copy keeps it."""
 
@@ -36,22 +44,41 @@ class Asked(NamedTuple):
     """Values without a counterpart are null in the copy."""
 
     @property
-    def as_bits(self) -> bool:
-        """Whether the source writes the bits of a floating point number."""
-        floating = self.kept is None or pa.types.is_floating(self.kept)
-        return self.base_oid in (_FLOAT4, _FLOAT8) and floating
+    def form(self) -> Form:
+        """The form in which the source writes values, and the copy's are written."""
+        if self.base_oid in (_FLOAT4, _FLOAT8):
+            floating = self.kept is None or pa.types.is_floating(self.kept)
+            return "bits" if floating else "text"
+        if self.base_oid == _BYTEA and self.kept is not None and pa.types.is_binary(self.kept):
+            return "hex"
+        return "text"
 
 
 def expression(column: Asked, quoted: str) -> str:
     """The SQL expression that is asked for; ``quoted`` is the column's name in quotes."""
-    if column.as_bits:
+    if column.form == "bits":
         size = 4 if column.base_oid == _FLOAT4 else 8
         kind = f"pg_catalog.float{size}"
         one_nan = f"CASE WHEN {quoted} = 'NaN'::{kind} THEN 'NaN'::{kind} ELSE {quoted} END"
         return f"pg_catalog.encode(pg_catalog.float{size}send({one_nan}), 'hex')"
-    if column.base_oid == _BYTEA and column.kept is not None and pa.types.is_binary(column.kept):
-        return f"pg_catalog.encode({quoted}, 'hex')"
-    return quoted
+    return f"pg_catalog.encode({quoted}, 'hex')" if column.form == "hex" else quoted
+
+
+def shown_value(column: Asked, text: bytes) -> str:
+    """The value as people know it; of a text that is cut, what there is of it."""
+    if column.form == "hex":
+        return "\\x" + text.decode()
+    if column.form == "bits":
+        bits = np.frombuffer(bytes.fromhex(text.decode()), f">f{len(text) // 2}")[0]
+        return str(bits.astype(bits.dtype.newbyteorder("=")))
+    return unescaped(text).decode(errors="replace")
+
+
+def unescaped(text: bytes) -> bytes:
+    """The value that a text of ``COPY`` stands for."""
+    if b"\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _LETTERS.get(found[1], found[1]), text)
 
 
 def parse_block(block: bytes, columns: Sequence[Asked]) -> list[Texts]:

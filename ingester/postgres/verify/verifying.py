@@ -1,0 +1,337 @@
+"""Source and copy compared, table by table: what ``ingester replicate verify`` does.
+
+    states at the daemon ─┬▶ each table: facts, columns ──▶ ``comparing`` ──▶ TableVerdict
+    source's catalogue ───┘   ▲                                │
+                              └── one of them has changed ◀────┘
+
+Law of this file: it changes nothing (but that the daemon may be asked to put into object storage
+what it has), and may run at any time beside a replicator. What is compared is what the state says
+that a table has; columns that the source has got since have to be null there, as they are here.
+
+Each table is read in a transaction of its own. One for all of them would show no more, as each copy
+is read at another moment anyway, and the source would keep its dead rows all that time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ingester.client import Client
+from ingester.postgres.catalog import read_publication, read_server, read_tables
+from ingester.postgres.conditions import hindrance
+from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.facts import ColumnFacts, TableFacts
+from ingester.postgres.names import Names
+from ingester.postgres.states import PREFIX, TableState, decode_state, partition_of
+from ingester.postgres.verify.comparing import Comparison, Sides, compare
+from ingester.postgres.verify.copy_position import CopyPosition
+from ingester.postgres.verify.copy_rows import CopyRows, SchemaChanged
+from ingester.postgres.verify.copy_texts import NoText
+from ingester.postgres.verify.found_rows import row_difference
+from ingester.postgres.verify.source_rows import SourceColumn, SourceRows
+from ingester.postgres.verify.source_texts import Asked
+from ingester.postgres.verify.verdicts import SHOWN_ROWS, TableVerdict, Verdict
+
+_UNDEFINED = ("42P01", "42703", "3F000", "42704", "42883")
+"""SQLSTATEs of a table or column that is not there any more."""
+LOOK_AGAIN_S = 1.0
+RESYNC = "run the replicator with --resync {}"
+
+
+class VerifyPlan(NamedTuple):
+    """What is compared with what.
+
+    Attributes:
+        origin: The replicator's; where it is empty, the only one that the namespace has.
+        tables: The names here of those that are compared; all where none is named.
+        patience_s: How long a copy that is behind is waited for, and a replicator that has not seen
+            yet what has become of a table.
+    """
+
+    dsn: str
+    namespace: str
+    origin: str
+    names: Names
+    tables: tuple[str, ...] = ()
+    patience_s: float = 60.0
+
+
+class NothingToCompare(Exception):
+    """No table here is what was asked for."""
+
+
+def verify(
+    plan: VerifyPlan, client: Client, told: Callable[[str, int], None] = lambda what, rows: None
+) -> list[TableVerdict]:
+    """Compare the tables of an origin in a namespace with their source.
+
+    Args:
+        told: called now and then with what is read, and its rows so far.
+
+    Raises:
+        NothingToCompare: no table has a state of the origin, or not all that are named; or the
+            source is not the one that they came from.
+        BadState, SourceFailed, psycopg2.OperationalError, ClientError
+    """
+    connection = connect(plan.dsn)
+    try:
+        return _Verifying(plan, client, connection, told).run()
+    finally:
+        connection.close()
+
+
+class _Verifying:
+    def __init__(
+        self,
+        plan: VerifyPlan,
+        client: Client,
+        connection: Any,
+        told: Callable[[str, int], None],
+    ) -> None:
+        self._plan = plan
+        self._client = client
+        self._connection = connection
+        self._told = told
+        self._origin = self._find_origin()
+        self._states = self._read_states()
+        self._check_source()
+
+    def run(self) -> list[TableVerdict]:
+        wanted = self._plan.tables
+        names = [name for name in sorted(self._states) if not wanted or name in wanted]
+        verdicts = [self._verdict(name) for name in names]
+        verdicts += self._without_copy()
+        if unknown := set(wanted) - {verdict.table for verdict in verdicts}:
+            raise NothingToCompare(
+                f"namespace {self._plan.namespace!r} has no table {min(unknown)!r} of origin"
+                f" {self._origin!r}, and its publication has none that would be called so"
+            )
+        return verdicts
+
+    def _find_origin(self) -> str:
+        """The origin that is named, or the only one that has tables in the namespace."""
+        namespace, origin = self._plan.namespace, self._plan.origin
+        listed = self._client.checkpoints(namespace)
+        found = {each.partition for each in listed if each.partition.startswith(PREFIX)}
+        origins = sorted(each.removeprefix(PREFIX) for each in found)
+        if origin in origins:
+            return origin
+        if not origin and len(origins) == 1:
+            return origins[0]
+        there = f"; it has those of {', '.join(origins)}: name one by --origin" if origins else ""
+        which = f"of origin {origin!r}" if origin else "that replicate postgres has made"
+        if origin or not origins:
+            raise NothingToCompare(f"namespace {namespace!r} has no table {which}{there}")
+        raise NothingToCompare(
+            f"namespace {namespace!r} has tables of origins {', '.join(origins)}: name one by"
+            " --origin"
+        )
+
+    def _read_states(self) -> dict[str, TableState]:
+        """The states of the origin's tables here, by name."""
+        namespace, partition = self._plan.namespace, partition_of(self._origin)
+        listed = self._client.checkpoints(namespace)
+        states = {}
+        for name in (each.table for each in listed if each.partition == partition):
+            stored = self._client.checkpoint(namespace, name, partition)
+            if stored.state is not None:
+                states[name] = decode_state(stored.state)
+        return states
+
+    def _check_source(self) -> None:
+        server = read_server(self._connection)
+        for name, state in self._states.items():
+            place = state.place
+            theirs = (place.system_identifier, place.database)
+            if theirs != (server.system_identifier, server.database):
+                raise NothingToCompare(
+                    f"table {name!r} was copied from database {theirs[1]!r} of system {theirs[0]};"
+                    f" this is {server.database!r} of system {server.system_identifier}"
+                )
+
+    def _verdict(self, name: str) -> TableVerdict:
+        """The verdict, once state and source say the same of what the table is."""
+        ends_at = time.monotonic() + self._plan.patience_s
+        while True:
+            position = CopyPosition(
+                self._client,
+                (self._plan.namespace, name),
+                self._origin,
+                self._connection,
+            )
+            before = position.state()
+            verdict, settled = self._look(name, before, position)
+            if settled and _same(before, position.state()):
+                return verdict
+            if time.monotonic() > ends_at:
+                return verdict
+            time.sleep(LOOK_AGAIN_S)
+
+    def _look(
+        self, name: str, state: TableState | None, position: CopyPosition
+    ) -> tuple[TableVerdict, bool]:
+        """A verdict, and whether it counts at once: else another look may find something else."""
+        if state is None:
+            return TableVerdict(name, "", "differs", reason="the table here is gone"), False
+        source = state.facts.full_name
+        if state.phase == "set_aside":
+            reason, helps = state.reason, state.helps
+            return TableVerdict(name, source, "set_aside", reason=reason, helps=helps), True
+        found = read_tables(self._connection, state.publication, [state.facts.oid])
+        if not found:
+            gone = "the source has this table no more; its rows are still here"
+            return TableVerdict(name, source, "differs", reason=gone), state.phase == "left"
+        [facts] = found
+        if (misfit := self._misfit(name, state, facts)) is not None:
+            verdict = TableVerdict(name, facts.full_name, "differs", reason=misfit)
+            return verdict, state.phase == "left"
+        try:
+            return self._compare(name, state, facts, position)
+        except (SchemaChanged, NoText) as exc:
+            return TableVerdict(name, facts.full_name, "differs", reason=str(exc)), False
+        except SourceFailed as exc:
+            if exc.sqlstate not in _UNDEFINED:
+                raise
+            reason = f"the table changes while it is read: {exc}"
+            return TableVerdict(name, facts.full_name, "changing", reason=reason), False
+
+    def _misfit(self, name: str, state: TableState, facts: TableFacts) -> str | None:
+        """Why the table here cannot be compared with this one, row by row."""
+        if state.phase == "left":
+            return f"it is not followed any more: {state.reason}"
+        if not facts.published:
+            return f"publication {state.publication!r} has this table no more"
+        new = self._plan.names.table(facts.schema, facts.name)
+        if new != name and facts.full_name != state.facts.full_name:
+            return f"the source's table is called {facts.full_name} now, which is {new!r} here"
+        there = {column.name for column in facts.columns}
+        for column in state.columns:
+            if column.source not in there:
+                return f"column {column.name!r} is here, and the source has it no more"
+        if facts.key != state.facts.key:
+            key, here = (", ".join(each.key) or "none" for each in (facts, state.facts))
+            return f"the key at the source is {key} now, and {here} here"
+        return None
+
+    def _compare(
+        self, name: str, state: TableState, facts: TableFacts, position: CopyPosition
+    ) -> tuple[TableVerdict, bool]:
+        columns = _columns(state, facts, self._plan.names)
+        here = (self._plan.namespace, name)
+        copy = CopyRows(self._client, here, [column.here for column in columns], len(facts.key))
+        asked = [
+            Asked(each.facts.name, each.facts.base_oid, copy.kept(each.here), each.nulls)
+            for each in columns
+        ]
+        source = SourceRows(
+            self._connection,
+            (facts.schema, facts.name, facts.kind),
+            [
+                SourceColumn(mine, each.facts.type_name)
+                for mine, each in zip(asked, columns, strict=True)
+            ],
+            len(facts.key),
+        )
+        found = compare(
+            Sides(source, copy, position),
+            self._plan.patience_s,
+            lambda what, rows: self._told(f"{name}, {what}", rows),
+        )
+        # A copy made anew meanwhile was another table.
+        again = read_tables(self._connection, state.publication, [facts.oid])
+        named = [(each.here, mine) for mine, each in zip(asked, columns, strict=True)]
+        verdict = _told(name, facts, named, found)
+        return verdict, again == [facts] or verdict.verdict == "equal"
+
+    def _without_copy(self) -> Iterator[TableVerdict]:
+        """Tables of the source that are published, and are not here."""
+        names, wanted = self._plan.names, self._plan.tables
+        server = read_server(self._connection)
+        known = {state.facts.oid for state in self._states.values()}
+        for name in sorted({state.publication for state in self._states.values()}):
+            publication = read_publication(self._connection, name)
+            for facts in read_tables(self._connection, name):
+                target = names.table(facts.schema, facts.name)
+                if facts.oid in known or target in self._states:
+                    continue
+                if wanted and target not in wanted:
+                    continue
+                found = hindrance(facts, server, publication)
+                if found is None:
+                    reason = "it has no copy here"
+                    yield TableVerdict(target, facts.full_name, "differs", reason=reason)
+                    continue
+                yield TableVerdict(
+                    target, facts.full_name, "set_aside", reason=found.reason, helps=found.helps
+                )
+
+
+class _Compared(NamedTuple):
+    """A column that is compared, and what it is called here."""
+
+    facts: ColumnFacts
+    here: str
+    nulls: bool
+
+
+def _columns(state: TableState, facts: TableFacts, names: Names) -> list[_Compared]:
+    """The columns that are compared, those of the key first.
+
+    A column that the source has got since the copy is among them; what was left out is not.
+    """
+    kept = {column.source: column for column in state.columns}
+    old = {column.number for column in state.facts.columns}
+    columns: list[_Compared] = []
+    for column in facts.columns:
+        mine = kept.get(column.name)
+        if mine is not None:
+            columns.append(_Compared(column, mine.name, mine.policy == "null"))
+        elif column.number not in old and column.sent:
+            here = names.column(facts.schema, facts.name, column.name)
+            columns.append(_Compared(column, here, False))
+    by_name = {column.facts.name: column for column in columns}
+    key = [by_name[name] for name in facts.key]
+    return key + [column for column in columns if column not in key]
+
+
+def _told(
+    name: str, facts: TableFacts, columns: Sequence[tuple[str, Asked]], found: Comparison
+) -> TableVerdict:
+    """The verdict that a comparison of rows comes to."""
+    verdict: Verdict = "equal"
+    reason = ""
+    if found.differing:
+        verdict = "differs"
+    elif found.behind:
+        verdict = "behind"
+        reason = "the copy did not come to where the source was read: does the replicator run?"
+    elif found.changing:
+        verdict, reason = "changing", "these rows were never still for long enough"
+    pairs = list(found.differing.items())[:SHOWN_ROWS]
+    return TableVerdict(
+        name,
+        facts.full_name,
+        verdict,
+        found.source_rows,
+        found.copy_rows,
+        len(found.differing),
+        found.more,
+        found.changing + found.behind,
+        tuple(row_difference(columns, key, pair.source, pair.copy) for key, pair in pairs),
+        reason,
+        (RESYNC.format(name),) if found.differing else (),
+    )
+
+
+def _same(before: TableState | None, after: TableState | None) -> bool:
+    """Return whether the table here is the same copy, in the same phase."""
+    if before is None or after is None:
+        return before is after
+    return (before.from_lsn, before.phase, before.facts, before.columns) == (
+        after.from_lsn,
+        after.phase,
+        after.facts,
+        after.columns,
+    )

@@ -1,0 +1,322 @@
+"""A comparison of source and copy: finds what differs, and nothing that is only on its way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from ingester.client import Client
+from ingester.postgres.catalog import read_server, read_tables
+from ingester.postgres.connection import connect
+from ingester.postgres.facts import ColumnFacts
+from ingester.postgres.names import Names
+from ingester.postgres.states import (
+    KeptColumn,
+    Place,
+    TableState,
+    decode_state,
+    encode_state,
+    partition_of,
+)
+from ingester.postgres.types import ColumnType, arrow_values, column_type
+from ingester.postgres.verify.verdicts import TableVerdict, all_equal
+from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
+from tests.bench.peers.installing import Missing
+from tests.cli.conftest import check_refused, run_command
+from tests.drivers.daemon import Daemon
+from tests.postgres.cluster import Cluster, serve
+
+FAR = 1 << 60
+"""A place in the log that no test comes to."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        with serve(tmp_path_factory.mktemp("postgres")) as running:
+            running.run("CREATE PUBLICATION p FOR ALL TABLES")
+            yield running
+    except Missing as exc:
+        pytest.skip(f"no PostgreSQL here: {exc}")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with (
+        Daemon.start(tmp_path_factory.mktemp("daemon") / "d") as daemon,
+        Client(daemon.flight) as connected,
+    ):
+        yield connected
+
+
+@dataclass
+class Copied:
+    """Tables of a source copied into a namespace, by reading and writing them."""
+
+    cluster: Cluster
+    client: Client
+    namespace: str
+    policies: dict[str, Any] = field(default_factory=dict)
+
+    def copy(self, table: str, from_lsn: int = FAR, publication: str = "p") -> None:
+        """Copy all rows of a table, and put a state that says so."""
+        connection = connect(self.cluster.dsn)
+        try:
+            server = read_server(connection)
+            published = read_tables(connection, publication)
+            [facts] = [each for each in published if each.name == table]
+            columns = tuple(
+                KeptColumn(c.name, c.name, str(self.kind(c).arrow), self.kind(c).policy)
+                for c in facts.sent_columns
+            )
+            rows = arrow_rows(connection, table, facts.sent_columns, self.kind)
+        finally:
+            connection.close()
+        schema = rows.schema
+        self.client.create_table(self.namespace, table, schema, primary_key=list(facts.key))
+        if rows.num_rows:
+            self.client.write(self.namespace, table, rows)
+        place = Place(server.system_identifier, server.database, "ingester", 1)
+        state = TableState(place, publication, facts, columns, from_lsn)
+        self.put(table, state)
+
+    def kind(self, column: ColumnFacts) -> ColumnType:
+        return column_type(column, self.policies.get(column.name, "refuse"))
+
+    def put(self, table: str, state: TableState) -> None:
+        self.client.put_checkpoint(self.namespace, table, partition_of("o"), encode_state(state))
+
+    def state(self, table: str) -> TableState:
+        stored = self.client.checkpoint(self.namespace, table, partition_of("o")).state
+        assert stored is not None
+        return decode_state(stored)
+
+    def verify(
+        self, *tables: str, patience_s: float = 5.0, origin: str = ""
+    ) -> dict[str, TableVerdict]:
+        plan = VerifyPlan(self.cluster.dsn, self.namespace, origin, Names(), tables, patience_s)
+        return {each.table: each for each in verify(plan, self.client)}
+
+
+def arrow_rows(connection: Any, table: str, columns: Any, kind: Any) -> pa.Table:
+    """The rows of a table, read as the replicator reads texts."""
+    import psycopg2.extensions
+
+    as_sent = psycopg2.extensions.new_type(
+        tuple(c.type_oid for c in columns), "AS_SENT", lambda text, cursor: text
+    )
+    with connection.cursor() as cursor:
+        psycopg2.extensions.register_type(as_sent, cursor)
+        names = ", ".join(f'"{c.name}"' for c in columns)
+        cursor.execute(f'SELECT {names} FROM public."{table}"')
+        rows = cursor.fetchall()
+    arrays = [arrow_values(kind(c), [row[at] for row in rows]) for at, c in enumerate(columns)]
+    return pa.table(dict(zip([c.name for c in columns], arrays, strict=True)))
+
+
+def told(verdict: TableVerdict) -> set[tuple[str, str, str | None, str | None]]:
+    """The rows that a verdict names: key, fault or column, and both values."""
+    found: set[tuple[str, str, str | None, str | None]] = set()
+    for row in verdict.rows:
+        key = ",".join(str(part) for part in row.key.values())
+        if row.fault != "values":
+            found.add((key, row.fault, None, None))
+        for each in row.columns:
+            found.add((key, each.column, each.source, each.copy))
+    return found
+
+
+def test_each_difference_is_named_by_key_and_column(cluster: Cluster, client: Client) -> None:
+    rows = 5_000
+    cluster.run(
+        "CREATE TABLE planted (part text, id int, a text, n numeric(12,3), t timestamptz,"
+        " f float8, y bytea, o bool, PRIMARY KEY (id, part))",
+        "INSERT INTO planted SELECT E'p\\\\\\t' || i % 3, i, 'a' || i, i / 7.0,"
+        " '2026-11-26 10:00:00+01'::timestamptz + i * interval '1 s', i / 3.0, decode(md5('' ||"
+        f" i), 'hex'), i % 2 = 0 FROM generate_series(1, {rows}) i",
+        "UPDATE planted SET f = 'NaN', a = NULL WHERE id = 1000",
+        "UPDATE planted SET f = '-Infinity', a = '' WHERE id = 1001",
+        "UPDATE planted SET a = repeat('long ', 50) WHERE id IN (11, 12)",
+    )
+    copied = Copied(cluster, client, "planted")
+    copied.copy("planted")
+    verdict = copied.verify("planted")["planted"]
+    assert (verdict.verdict, verdict.source_rows, verdict.copy_rows) == ("equal", rows, rows)
+
+    found = client.query("planted", "planted").to_pylist()
+    here = {row["id"]: row for row in found}
+
+    def change(id_: int, **values: object) -> None:
+        client.write("planted", "planted", pa.Table.from_pylist([{**here[id_], **values}], schema))
+
+    schema = client.schema("planted", "planted")
+    key = {"id": [1], "part": [here[1]["part"]]}
+    client.delete("planted", "planted", key)
+    change(9, id=9001)
+    change(3, a="a4")
+    change(4, a="a3")
+    change(5, a="")
+    change(6, t=here[6]["t"].replace(microsecond=1))
+    change(7, f=-0.0)
+    change(8, n=here[8]["n"].copy_abs() * 0)
+    change(10, o=None)
+    change(11, a="long " * 50 + "x")
+    cluster.run(
+        "UPDATE planted SET a = NULL WHERE id = 5",
+        "UPDATE planted SET f = 0 WHERE id = 7",
+        "UPDATE planted SET y = '' WHERE id = 13",
+        "UPDATE planted SET id = 7777 WHERE id = 14",
+    )
+    verdict = copied.verify("planted")["planted"]
+    assert (verdict.verdict, verdict.differing, verdict.more) == ("differs", 13, False)
+    long = ("long " * 50)[:200] + "… ({} bytes)"
+    assert told(verdict) == {
+        ("1,p\\\t1", "missing", None, None),
+        ("9001,p\\\t0", "extra", None, None),
+        ("3,p\\\t0", "a", "a3", "a4"),
+        ("4,p\\\t1", "a", "a4", "a3"),
+        ("5,p\\\t2", "a", None, ""),
+        ("6,p\\\t0", "t", "2026-11-26 09:00:06+00", "2026-11-26 09:00:06.000001+00"),
+        ("7,p\\\t1", "f", "0.0", "-0.0"),
+        ("8,p\\\t2", "n", "1.143", "0.000"),
+        ("10,p\\\t1", "o", "t", None),
+        ("11,p\\\t2", "a", long.format(250), long.format(251)),
+        ("13,p\\\t1", "y", "\\x", "\\x" + here[13]["y"].hex()),
+        ("14,p\\\t2", "extra", None, None),
+        ("7777,p\\\t2", "missing", None, None),
+    }
+
+
+def test_rows_that_came_without_a_change_of_theirs_are_found(
+    cluster: Cluster, client: Client
+) -> None:
+    cluster.run(
+        "CREATE TYPE colour AS ENUM ('red', 'green')",
+        "CREATE TABLE widened (id int PRIMARY KEY, c colour)",
+        "INSERT INTO widened SELECT i, CASE WHEN i % 100 = 0 THEN 'red' ELSE 'green' END::colour"
+        " FROM generate_series(1, 3000) i",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO parts SELECT generate_series(1, 50)",
+        "CREATE TABLE parts_2 (id int PRIMARY KEY)",
+        "INSERT INTO parts_2 VALUES (150), (151)",
+        "CREATE TABLE twice (id int PRIMARY KEY, v text)",
+        "INSERT INTO twice VALUES (1, 'x'), (2, 'y')",
+        "CREATE PUBLICATION via_root FOR TABLE parts WITH (publish_via_partition_root)",
+    )
+    copied = Copied(cluster, client, "widened")
+    for table in ("widened", "twice"):
+        copied.copy(table)
+    copied.copy("parts", publication="via_root")
+    tables = ("widened", "parts", "twice")
+    assert {each.verdict for each in copied.verify(*tables).values()} == {"equal"}
+
+    cluster.run(
+        "ALTER TABLE widened ADD COLUMN nothing text",
+        "ALTER TYPE colour RENAME VALUE 'red' TO 'crimson'",
+        "ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (100) TO (200)",
+    )
+    found = copied.verify(*tables)
+    # A column that is null in all rows is no difference; labels of old rows are.
+    assert (found["widened"].differing, found["twice"].verdict) == (30, "equal")
+    assert {each[1:] for each in told(found["widened"])} == {("c", "crimson", "red")}
+    assert len(found["widened"].rows) == 20
+    assert told(found["parts"]) == {
+        ("150", "missing", None, None),
+        ("151", "missing", None, None),
+    }
+
+    cluster.run("ALTER TABLE widened ADD COLUMN d int DEFAULT 5", "DROP TABLE twice")
+    found = copied.verify("widened", "twice", patience_s=0.0)
+    assert (found["widened"].verdict, found["widened"].more) == ("differs", True)
+    assert {each[1:] for each in told(found["widened"])} <= {
+        ("d", "5", None),
+        ("c", "crimson", "red"),
+    }
+    assert (found["twice"].verdict, found["twice"].differing) == ("differs", 0)
+    assert "the source has this table no more" in found["twice"].reason
+
+
+def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client: Client) -> None:
+    cluster.run(
+        "CREATE TABLE aside (id int PRIMARY KEY)",
+        "CREATE TABLE unlike (id int PRIMARY KEY, old int)",
+        "CREATE TABLE late (id int PRIMARY KEY, v text)",
+        "CREATE TABLE nowhere (id int PRIMARY KEY)",
+        "CREATE TABLE without_key (id int)",
+        "INSERT INTO late VALUES (1, 'a')",
+    )
+    copied = Copied(cluster, client, "aside")
+    for table in ("aside", "unlike"):
+        copied.copy(table)
+    copied.copy("late", from_lsn=1)
+    state = copied.state("aside")
+    why = {"phase": "set_aside", "reason": "its owner wants it so", "helps": ("ask the owner",)}
+    copied.put("aside", msgspec.structs.replace(state, **why))
+    cluster.run(
+        "ALTER TABLE unlike DROP COLUMN old",
+        "UPDATE late SET v = 'b'",
+    )
+    everything = ("aside", "unlike", "late", "nowhere", "without_key")
+    found = copied.verify(*everything, patience_s=0.3)
+    assert {name: each.verdict for name, each in found.items()} == {
+        "aside": "set_aside",
+        "unlike": "differs",
+        # Nobody follows: the change may be on its way for ever.
+        "late": "behind",
+        "nowhere": "differs",
+        "without_key": "set_aside",
+    }
+    assert (found["aside"].reason, found["aside"].helps) == (why["reason"], why["helps"])
+    assert "'old' is here" in found["unlike"].reason
+    assert "no copy" in found["nowhere"].reason
+    assert "key" in found["without_key"].reason
+    assert (found["late"].differing, found["late"].unsettled) == (0, 1)
+    ignores = {"ignores_set_aside": True}
+    assert all_equal([found["aside"]], **ignores) and not all_equal([found["aside"]])
+    for name in ("unlike", "late", "nowhere"):
+        assert not all_equal([found["aside"], found[name]], **ignores)
+    assert not all_equal([])
+    with pytest.raises(NothingToCompare, match="'missing'"):
+        copied.verify("missing")
+    with pytest.raises(NothingToCompare, match="of origin 'other'; it has those of o"):
+        copied.verify(origin="other")
+    place = msgspec.structs.replace(state.place, database="shop")
+    copied.put("aside", msgspec.structs.replace(state, place=place))
+    with pytest.raises(NothingToCompare, match="copied from database 'shop'"):
+        copied.verify("aside")
+
+
+def test_the_command_names_what_differs_and_ends_by_it(
+    cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    cluster.run(
+        "CREATE TABLE told (id int PRIMARY KEY, v text)",
+        "INSERT INTO told VALUES (1, 'a'), (2, NULL)",
+    )
+    Copied(cluster, client, "told").copy("told")
+
+    def run(dsn: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+        command = ("replicate", "verify", dsn, "told", *options)
+        return run_command(*command, cwd=tmp_path, endpoint=client.endpoint)
+
+    fine = run(cluster.dsn, "told", "--json")
+    assert fine.returncode == 0, fine.stderr
+    facts = json.loads(fine.stdout)
+    assert (facts["equal"], facts["tables"][0]["verdict"]) == (True, "equal")
+    cluster.run("UPDATE told SET v = 'z' WHERE id = 2")
+    wrong = run(cluster.dsn, "told", "--wait", "1s")
+    assert wrong.returncode == 1, wrong.stderr
+    assert "told id='2': v is 'z' there, null here\n" in wrong.stdout.decode()
+    assert b"rows/s" in wrong.stderr
+    check_refused(run(cluster.dsn, "--rename", "told"), 2, "--rename 'told' is not TABLE=NAME")
+    check_refused(run(cluster.dsn, "--origin", "x"), 2, "no table of origin 'x'")
+    check_refused(run(f"host={tmp_path} dbname=postgres"), 3, "PostgreSQL: ")
