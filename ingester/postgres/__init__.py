@@ -16,7 +16,8 @@ drives it: ``initial_copy`` first, then change by change, a transaction at a tim
 of its own: the daemon's origin says how far it has come. Start reading at ``replicator``.
 
 A copy of one table reads a ``snapshot``, whose position in the log is known: ``table_copy`` sends
-its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of.
+its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of;
+``wide_rows`` reads large rows in pieces.
 ``statement_thread`` ends what the server is still at work on, ``blockers`` says who it waits for.
 
 ``report`` is what it tells the daemon about itself, for people to see, and ``report_sender`` sends

@@ -10,6 +10,8 @@ Source: PostgreSQL's documentation, "COPY", CSV format.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.csv
 
@@ -35,12 +37,24 @@ def read_block(block: bytes, shape: Shape) -> pa.RecordBatch:
         ValueNotKept: with the table's name here, the row's key and the column.
     """
     texts = read_texts(block, len(shape.columns))
+    return to_batch(shape, texts, [None] * len(texts))
+
+
+def to_batch(
+    shape: Shape, texts: Sequence[pa.BinaryArray], values: Sequence[pa.Array | None]
+) -> pa.RecordBatch:
+    """The rows of texts; where a column's values are there already, its texts do not count.
+
+    Raises:
+        ValueNotKept: with the table's name here, the row's key and the column.
+    """
     arrays = []
-    for column, found in zip(shape.columns, texts, strict=True):
-        try:
-            array = arrow_values(column.type, found, column.source)
-        except ValueNotKept as exc:
-            raise exc.of(shape.target, _key_text(shape, texts, exc.row_index)) from exc
+    for column, found, array in zip(shape.columns, texts, values, strict=True):
+        if array is None:
+            try:
+                array = arrow_values(column.type, found, column.source)
+            except ValueNotKept as exc:
+                raise exc.of(shape.target, key_text(shape, texts, exc.row_index)) from exc
         if array.null_count and column.source in shape.key:
             row = array.is_null().index(True).as_py()
             raise _null_key(shape, texts, column.source, row)
@@ -75,13 +89,13 @@ def _one(column: pa.ChunkedArray) -> pa.BinaryArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _null_key(shape: Shape, texts: list[pa.BinaryArray], column: str, row: int) -> ValueNotKept:
+def _null_key(shape: Shape, texts: Sequence[pa.BinaryArray], column: str, row: int) -> ValueNotKept:
     at = [each.source for each in shape.columns].index(column)
     error = ValueNotKept(column, row, _shown(texts[at], row), "is in the key, which needs a value")
-    return error.of(shape.target, _key_text(shape, texts, row))
+    return error.of(shape.target, key_text(shape, texts, row))
 
 
-def _key_text(shape: Shape, texts: list[pa.BinaryArray], row: int) -> str:
+def key_text(shape: Shape, texts: Sequence[pa.BinaryArray], row: int) -> str:
     """A row's key, as ``id=7, day=2026-11-26``."""
     places = {column.source: at for at, column in enumerate(shape.columns)}
     return ", ".join(f"{name}={_shown(texts[places[name]], row)}" for name in shape.key)

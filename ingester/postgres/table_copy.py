@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ingester.client import Client
+from ingester.client import Client, InvalidRequest
+from ingester.client.copying import TableCopy
 from ingester.postgres.catalog import TableFacts
 from ingester.postgres.collector import Shape
 from ingester.postgres.connection import SourceFailed, ask
 from ingester.postgres.copy_batches import read_block, rows_at_most
 from ingester.postgres.copy_blocks import CopyBlocks
 from ingester.postgres.snapshot import Snapshot
+from ingester.postgres.wide_rows import find_wide, read_wide, source_of, wide_condition
 from persist.prefetch import one_ahead
 
 Progress = Callable[[int, int, int | None], None]
@@ -67,17 +69,39 @@ def copy_table(
     names = {column.source: column.name for column in shape.columns}
     key = [names[name] for name in shape.key]
     with client.copy(namespace, shape.target, key) as copy:
-        nbytes = 0
         copy.write(_no_rows(shape))
         with snapshot.locked(facts):
-            total = estimate_rows(snapshot.connection, facts)
-            progress(0, 0, total)
-            with contextlib.closing(_batches(snapshot, facts, shape)) as batches:
-                for batch, size in batches:
-                    copy.write(batch)
-                    nbytes += size
-                    progress(copy.rows, nbytes, total)
+            nbytes = _copy_rows(snapshot, facts, shape, copy, progress)
         return CopiedTable(copy.finish(partition, state()), copy.rows, nbytes)
+
+
+def _copy_rows(
+    snapshot: Snapshot, facts: TableFacts, shape: Shape, copy: TableCopy, progress: Progress
+) -> int:
+    """Write all rows; the bytes of their texts."""
+    total = estimate_rows(snapshot.connection, facts)
+    progress(0, 0, total)
+    wide = find_wide(snapshot, facts, shape)
+    nbytes = 0
+    with contextlib.closing(_batches(snapshot, facts, shape, wide=bool(wide))) as batches:
+        for batch, size in batches:
+            copy.write(batch)
+            nbytes += size
+            progress(copy.rows, nbytes, total)
+    largest = (0, "")
+    for row in wide:
+        batch, size, key = read_wide(snapshot, facts, shape, row)
+        largest = max(largest, (batch.nbytes, key))
+        try:
+            copy.write(batch)
+        except InvalidRequest as exc:
+            raise InvalidRequest(
+                f"table {shape.target!r}, row {largest[1]} has {largest[0]} bytes: {exc}"
+            ) from exc
+        nbytes += size
+        del batch  # Not kept while the next one is read.
+        progress(copy.rows, nbytes, total)
+    return nbytes
 
 
 def estimate_rows(connection: Any, facts: TableFacts) -> int | None:
@@ -99,24 +123,28 @@ def estimate_rows(connection: Any, facts: TableFacts) -> int | None:
     return None if rows is None else round(rows)
 
 
-def copy_statement(facts: TableFacts, shape: Shape) -> Any:
-    """The statement that sends the rows of a table, as psycopg2's ``Composed``."""
+def copy_statement(facts: TableFacts, shape: Shape, *, wide: bool = False) -> Any:
+    """The statement that sends the rows of a table, as psycopg2's ``Composed``.
+
+    Args:
+        wide: leave out the rows that are wide.
+    """
     from psycopg2 import sql
 
     columns = sql.SQL(", ").join(sql.Identifier(column.source) for column in shape.columns)
-    # Tables that inherit from it are copied by themselves; partitions belong to it.
+    which = sql.SQL("")
+    if wide:
+        which = sql.SQL(" WHERE NOT ({})").format(wide_condition(facts, shape))
     return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
-        columns,
-        sql.SQL("" if facts.kind == "p" else "ONLY "),
-        sql.Identifier(facts.schema, facts.name),
+        columns, source_of(facts), which
     )
 
 
 def _batches(
-    snapshot: Snapshot, facts: TableFacts, shape: Shape
+    snapshot: Snapshot, facts: TableFacts, shape: Shape, *, wide: bool
 ) -> Generator[tuple[pa.RecordBatch, int], None, None]:
     """The table's rows, with the bytes of their texts."""
-    statement = copy_statement(facts, shape)
+    statement = copy_statement(facts, shape, wide=wide)
     blocks = CopyBlocks(snapshot.connection, statement, rows_at_most(shape), snapshot.stopped)
     rows = 0
     read = ((read_block(block, shape), len(block)) for block in blocks)
