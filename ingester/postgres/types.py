@@ -174,7 +174,7 @@ def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
 
 def _demand(holds: pa.Array) -> None:
     """Raise ``ArrowInvalid`` unless that holds for all that is not null."""
-    if not pc.all(holds).as_py():
+    if not pc.all(holds, min_count=0).as_py():
         raise pa.ArrowInvalid("does not fit")
 
 
@@ -201,7 +201,7 @@ def _without_counterpart(kind: ColumnType, texts: pa.Array, column: str) -> pa.A
     texts = _readable(kind, texts, column)
     if pattern := _pattern(kind.arrow):
         fits = pc.match_substring_regex(texts, pattern)
-        if kind.policy != "null" and not pc.all(fits).as_py():
+        if kind.policy != "null" and not pc.all(fits, min_count=0).as_py():
             _refuse(kind, texts, pc.index(fits, False).as_py(), column)
         texts = pc.if_else(fits, texts, pa.scalar(None, pa.string()))
     try:

@@ -59,6 +59,8 @@ def test_a_text_becomes_its_value(typed: Typed, text: str, value: object) -> Non
         found = arrow_values(kind, texts)
         assert found.type == kind.arrow
         assert found.to_pylist() == [value, None]
+    assert arrow_values(kind, [None, None]).to_pylist() == [None, None]
+    assert arrow_values(kind, pa.nulls(1, pa.binary())).to_pylist() == [None]
 
 
 NOT_KEPT: list[tuple[Typed, str, list[str]]] = [
