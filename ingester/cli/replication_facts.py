@@ -7,15 +7,17 @@ known, and what it says beyond this is passed over.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ingester.postgres.report import PHASES, plain
+from ingester.postgres.states import BadState, Place, TableState, decode_state
 
-STATE_PREFIX = "postgres:"
-"""A table's state is a checkpoint under this and the origin."""
+UNKNOWN = "unknown"
+"""The phase of a table whose state cannot be read."""
 
 Json = Mapping[str, Any]
 
@@ -96,36 +98,38 @@ def by_states(namespace: str, states: Iterable[KeptState]) -> list[Replication]:
     return [_by_states(namespace, origin, each) for origin, each in sorted(origins.items())]
 
 
-def _by_states(namespace: str, origin: str, states: Sequence[KeptState]) -> Replication:
-    contents = [_read(each.content) for each in states]
-    tables = [_table(each.table, content) for each, content in zip(states, contents, strict=True)]
-    first = contents[0]
+def _by_states(namespace: str, origin: str, kept: Sequence[KeptState]) -> Replication:
+    states = {each.table: _read(each.content) for each in kept}
+    tables = [_table(name, state) for name, state in states.items()]
+    places = [state.place for state in states.values() if isinstance(state, TableState)]
+    counts = Counter(each.phase for each in tables)
     return Replication(
         namespace=namespace,
         origin=origin,
         known_by="states",
-        heard_at=max((each.at for each in states if each.at is not None), default=None),
-        source=f"{_text(first, 'database')} of server {_text(first, 'system_identifier')}",
-        slot=_text(first, "slot"),
+        heard_at=max((each.at for each in kept if each.at is not None), default=None),
+        source=plain(_source(places[0])) if places else "a source that cannot be read",
+        slot=plain(places[0].slot) if places else "",
         state="ended",
-        phases={
-            phase: sum(each.phase == phase for each in tables)
-            for phase in dict.fromkeys((*PHASES, *(each.phase for each in tables)))
-        },
+        phases={phase: counts[phase] for phase in (*PHASES, UNKNOWN)},
         tables=in_order(tables),
     )
 
 
-def _table(name: str, content: Json) -> ReplicatedTable:
-    helps = content.get("helps")
-    source = ".".join(part for part in (_text(content, "schema"), _text(content, "name")) if part)
+def _source(place: Place) -> str:
+    return f"database {place.database}, system {place.system_identifier}"
+
+
+def _table(name: str, state: TableState | BadState) -> ReplicatedTable:
+    if isinstance(state, BadState):
+        return ReplicatedTable(table=plain(name), phase=UNKNOWN, reason=plain(str(state)))
     return ReplicatedTable(
         table=plain(name),
-        source=source,
-        phase=_text(content, "phase") or "unknown",
-        reason=_text(content, "reason"),
-        since=_text(content, "since"),
-        helps=tuple(plain(str(each)) for each in helps) if isinstance(helps, list) else (),
+        source=plain(state.facts.full_name),
+        phase=state.phase,
+        reason=plain(state.reason),
+        since=plain(state.since),
+        helps=tuple(plain(each) for each in state.helps),
     )
 
 
@@ -135,13 +139,8 @@ def in_order(tables: Iterable[ReplicatedTable]) -> tuple[ReplicatedTable, ...]:
     return tuple(sorted(tables, key=lambda each: (order.get(each.phase, -1), each.table)))
 
 
-def _read(content: bytes) -> Json:
+def _read(content: bytes) -> TableState | BadState:
     try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {"reason": "its state cannot be read: another program has put it"}
-
-
-def _text(content: Json, name: str) -> str:
-    value = content.get(name)
-    return "" if value is None else plain(str(value))
+        return decode_state(content)
+    except BadState as exc:
+        return exc

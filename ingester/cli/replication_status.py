@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ingester.client import NEVER, Client, ListedCheckpoint, NotFound
+from ingester.postgres.states import PREFIX
 
 from .exits import FAILED, CommandFailed
 from .printing import print_json, print_line, print_table
-from .replication_facts import STATE_PREFIX, KeptState, Replication, by_states, reported
+from .replication_facts import KeptState, Replication, by_states, reported
 from .replication_rows import TABLES, lines, rows
 
 
@@ -53,7 +54,7 @@ def _states(client: Client, namespace: str, origin: str | None, told: set[str]) 
         return []
     found = []
     for each in listed:
-        name = each.partition.removeprefix(STATE_PREFIX)
+        name = each.partition.removeprefix(PREFIX)
         if name == each.partition or name in told or origin not in (None, name):
             continue
         if (state := _state(client, each)) is not None:

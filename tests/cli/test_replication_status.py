@@ -9,7 +9,9 @@ import msgspec
 import pyarrow as pa
 
 from ingester.client import Client
+from ingester.postgres.facts import TableFacts
 from ingester.postgres.report import ReplicationReport, TableReport
+from ingester.postgres.states import Place, TableState, encode_state
 from tests.cli.conftest import Run, check_refused
 from tests.drivers.daemon import Daemon
 
@@ -22,6 +24,11 @@ def tell(served: Daemon, namespace: str, *tables: TableReport, **more: Any) -> N
     report = ReplicationReport(namespace=namespace, tables=tables, **fields)
     with Client(served.flight) as client:
         client.action("replication_report", msgspec.to_builtins(report))
+
+
+def state(name: str, **more: Any) -> TableState:
+    facts = TableFacts(1, "public", name, "r", "d", ("id",), False, (), 1)
+    return TableState(Place("743", "shop", "ingester", 17), "ingester", facts, (), 17, **more)
 
 
 def following(number: int) -> TableReport:
@@ -66,28 +73,23 @@ def test_what_a_replicator_reports_is_shown_and_a_table_set_aside_ends_with_1(
 def test_where_nobody_reports_the_tables_states_are_shown_and_it_ends_with_1(
     run: Run, served: Daemon, namespace: str
 ) -> None:
-    state = {"version": 1, "system_identifier": "743", "database": "shop", "slot": "ingester"}
-    states: dict[str, dict[str, Any]] = {
-        "orders": {"schema": "public", "name": "orders", "phase": "following", "since": AT},
-        "notes": {
-            **{"schema": "public", "name": "notes", "phase": "set_aside", "since": AT},
-            **{"reason": "no primary key", "helps": ["ADD PRIMARY KEY"], "from_lsn": 17},
-        },
-        "strange": {},
+    states = {
+        "orders": encode_state(state("orders")),
+        "notes": encode_state(state("notes", phase="set_aside", reason="no primary key", since=AT)),
+        "strange": b"\xff no state",
     }
     with Client(served.flight) as client:
-        for table, more in states.items():
+        for table, content in states.items():
             client.create_table(namespace, table, SCHEMA, primary_key=["id"])
-            content = json.dumps({**state, **more}).encode() if more else b"\xff no state"
             client.put_checkpoint(namespace, table, "postgres:pg", content)
         client.put_checkpoint(namespace, "orders", "topic-0", b"another's")
     shown = run("replicate", "status", namespace)
     lines = shown.stdout.decode().splitlines()
     assert shown.returncode == 1
-    assert lines[0] == f"{namespace} from shop of server 743: not running"
+    assert lines[0] == f"{namespace} from database shop, system 743: not running"
     assert "tables: 1 set aside, 1 following, 1 unknown" in shown.stdout.decode()
     assert "no primary key" in next(line for line in lines if line.startswith("notes"))
-    assert "cannot be read" in next(line for line in lines if line.startswith("strange"))
+    assert "this version cannot read" in next(line for line in lines if line.startswith("strange"))
 
     # A replicator that reports knows better; another origin's states are shown beside it.
     tell(served, namespace, following(1), origin="pg")
