@@ -12,6 +12,7 @@ end: what could not be settled is told.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ingester.postgres.verify.confirming import Pair, confirm
+from ingester.postgres.verify.confirming import Pair, confirm, unlike
 from ingester.postgres.verify.copy_position import CopyPosition
 from ingester.postgres.verify.copy_rows import CopyRows
 from ingester.postgres.verify.found_rows import Key, hash_block, key_texts
@@ -32,6 +33,7 @@ MANY_ROWS = 2_000_000
 differ nearly always."""
 ROWS_AT_ONCE = 100_000
 KEYS_AT_ONCE = 1_000
+CATCH_UP_S = 10.0
 MOST_DIFFERING = 1_000
 """The comparison of a table ends when so many rows differ for good."""
 
@@ -84,9 +86,9 @@ def compare(
     found = Comparison(sums[0].rows, sums[1].rows, {}, False, 0, 0)
     counts = np.maximum(sums[0].counts, sums[1].counts)[ranges]
     for some in _slices(ranges, counts):
-        doubtful = _keys_that_differ(sides, sums[0], some)
+        doubtful = _keys_that_differ(sides, sums[0], some, patience_s)
         told("rows that differ or change", len(doubtful))
-        for keys in _chunks(doubtful):
+        for keys in _still_unlike(sides, doubtful):
             confirmed = confirm(keys, sides.source, sides.copy, sides.position, patience_s)
             found.differing.update(confirmed.differing)
             found = found._replace(
@@ -96,6 +98,18 @@ def compare(
             if len(found.differing) >= MOST_DIFFERING or found.behind:
                 return found._replace(more=True)
     return found
+
+
+def _still_unlike(sides: Sides, keys: list[Key]) -> Iterator[list[Key]]:
+    """Those of the keys whose rows differ when they are looked at again, some at a time."""
+    waiting: list[Key] = []
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        waiting += unlike(keys[at : at + KEYS_AT_ONCE], sides.source, sides.copy)
+        if len(waiting) >= KEYS_AT_ONCE:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 def _add_all(side: SourceRows | CopyRows, sums: RangeSums, told: Callable[[int], None]) -> None:
@@ -120,16 +134,17 @@ def _slices(
         yield from np.split(ranges, np.flatnonzero(np.diff(parts)) + 1)
 
 
-def _chunks(keys: list[Key]) -> Iterator[list[Key]]:
-    for at in range(0, len(keys), KEYS_AT_ONCE):
-        yield keys[at : at + KEYS_AT_ONCE]
-
-
-def _keys_that_differ(sides: Sides, sums: RangeSums, ranges: npt.NDArray[np.int64]) -> list[Key]:
+def _keys_that_differ(
+    sides: Sides, sums: RangeSums, ranges: npt.NDArray[np.int64], patience_s: float
+) -> list[Key]:
     """The keys in these ranges whose rows are not the same in both."""
     wanted = np.zeros(len(sums.counts), np.bool_)
     wanted[ranges] = True
-    source, copy = (_doubtful(side, sums, wanted) for side in (sides.source, sides.copy))
+    source = _doubtful(sides.source, sums, wanted)
+    # What is on its way arrives meanwhile; what does not is seen to key by key.
+    lsn = sides.source.standing().lsn
+    sides.position.wait(lsn, min(patience_s, CATCH_UP_S), partial(time.sleep, 0.1))
+    copy = _doubtful(sides.copy, sums, wanted)
     mine, theirs = (_pairs(side) for side in (source, copy))
     keys = [source.texts[at] for at in np.flatnonzero(~np.isin(mine, theirs)).tolist()]
     keys += [copy.texts[at] for at in np.flatnonzero(~np.isin(theirs, mine)).tolist()]

@@ -87,6 +87,20 @@ class _Seen:
         return self._rows[key][-1]
 
 
+def unlike(keys: Collection[Key], source: Source, copy: Copy) -> list[Key]:
+    """The keys whose rows differ just now: a change that has arrived meanwhile needs no waiting.
+
+    Raises:
+        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
+    """
+    wanted = set(keys)
+    seen = _Seen(wanted)
+    seen.add(source.find(wanted))
+    found = copy.find(wanted)
+    seen.add(source.find(wanted))
+    return [key for key in keys if not seen.has(key, found.get(key))]
+
+
 def confirm(
     keys: Collection[Key], source: Source, copy: Copy, position: CopyPosition, patience_s: float
 ) -> Confirmed:
@@ -104,17 +118,16 @@ def confirm(
     differing: dict[Key, Pair] = {}
     pause_s = PAUSE_S
     ends_at = time.monotonic() + patience_s
-    for attempt in range(TRIES):
+    for _ in range(TRIES):
         seen = _Seen(waiting)
         seen.add(source.find(waiting))
         standing = source.standing()
-        # What is equal at once was never different: no need to wait for it.
-        passed = attempt == 0 or position.wait(
+        passed = position.wait(
             standing.lsn, ends_at - time.monotonic(), partial(_watch, source, waiting, seen)
         )
         found = copy.find(waiting)
         seen.add(source.find(waiting))
-        still = passed and attempt > 0 and not standing.held_back
+        still = passed and not standing.held_back
         for key in list(waiting):
             row = found.get(key)
             if seen.has(key, row):
@@ -129,9 +142,8 @@ def confirm(
             break
         if not passed:
             return Confirmed(differing, set(), waiting)
-        if attempt:
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
     return Confirmed(differing, waiting, set())
 
 
