@@ -101,7 +101,7 @@ def compare(
 
 
 def _still_unlike(sides: Sides, keys: list[Key]) -> Iterator[list[Key]]:
-    """Those of the keys whose rows differ when they are looked at again, some at a time."""
+    """The keys whose rows differ when they are looked at again, some at a time."""
     waiting: list[Key] = []
     for at in range(0, len(keys), KEYS_AT_ONCE):
         waiting += unlike(keys[at : at + KEYS_AT_ONCE], sides.source, sides.copy)
