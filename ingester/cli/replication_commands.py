@@ -49,7 +49,7 @@ def replication_verify(
         str, typer.Option("--wait", help="How long a copy that is behind is waited for.")
     ] = "60s",
     ignore_set_aside: Annotated[
-        bool, typer.Option("--ignore-set-aside", help="Tables that are not followed are fine.")
+        bool, typer.Option("--ignore-set-aside", help="Tables set aside, or left, are fine.")
     ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,

@@ -248,6 +248,7 @@ def test_rows_that_came_without_a_change_of_theirs_are_found(
 def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client: Client) -> None:
     cluster.run(
         "CREATE TABLE aside (id int PRIMARY KEY)",
+        "CREATE TABLE gone (id int PRIMARY KEY)",
         "CREATE TABLE unlike (id int PRIMARY KEY, old int)",
         "CREATE TABLE late (id int PRIMARY KEY, v text)",
         "CREATE TABLE nowhere (id int PRIMARY KEY)",
@@ -261,14 +262,19 @@ def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client:
     state = copied.state("aside")
     why = {"phase": "set_aside", "reason": "its owner wants it so", "helps": ("ask the owner",)}
     copied.put("aside", msgspec.structs.replace(state, **why))
+    copied.copy("gone")
+    gone = msgspec.structs.replace(copied.state("gone"), phase="left", reason="it was dropped")
+    copied.put("gone", gone)
     cluster.run(
         "ALTER TABLE unlike DROP COLUMN old",
         "UPDATE late SET v = 'b'",
+        "DROP TABLE gone",
     )
-    everything = ("aside", "unlike", "late", "nowhere", "without_key")
+    everything = ("aside", "gone", "unlike", "late", "nowhere", "without_key")
     found = copied.verify(*everything, patience_s=0.3)
     assert {name: each.verdict for name, each in found.items()} == {
         "aside": "set_aside",
+        "gone": "left",
         "unlike": "differs",
         # Nobody follows: the change may be on its way for ever.
         "late": "behind",
@@ -281,7 +287,8 @@ def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client:
     assert "key" in found["without_key"].reason
     assert (found["late"].differing, found["late"].unsettled) == (0, 1)
     ignores = {"ignores_set_aside": True}
-    assert all_equal([found["aside"]], **ignores) and not all_equal([found["aside"]])
+    assert all_equal([found["aside"], found["gone"]], **ignores)
+    assert not all_equal([found["gone"]]) and not all_equal([found["aside"]])
     for name in ("unlike", "late", "nowhere"):
         assert not all_equal([found["aside"], found[name]], **ignores)
     assert not all_equal([])

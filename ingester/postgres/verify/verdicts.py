@@ -5,6 +5,7 @@
     changing     rows that were never still for long enough to be compared
     behind       rows that differ, and a copy that has not come to where the source was read
     set_aside    not followed, and why; what the copy has is not compared
+    left         not at the source or in the publication any more; the copy stays as it was
 
 Law of this file: pure.
 """
@@ -16,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-Verdict = Literal["equal", "differs", "changing", "behind", "set_aside"]
+Verdict = Literal["equal", "differs", "changing", "behind", "set_aside", "left"]
 RowFault = Literal["missing", "extra", "repeated", "values"]
 SHOWN_ROWS = 20
 """The rows of a table that are named; the others are counted."""
@@ -67,6 +68,10 @@ class TableVerdict(msgspec.Struct, frozen=True):
 
 
 def all_equal(verdicts: Sequence[TableVerdict], *, ignores_set_aside: bool = False) -> bool:
-    """Return whether every table is equal, and there is one."""
-    fine = {"equal", "set_aside"} if ignores_set_aside else {"equal"}
+    """Return whether every table is equal, and there is one.
+
+    Args:
+        ignores_set_aside: whether those are fine that are not followed, set aside or left.
+    """
+    fine = {"equal", "set_aside", "left"} if ignores_set_aside else {"equal"}
     return bool(verdicts) and all(verdict.verdict in fine for verdict in verdicts)

@@ -176,17 +176,17 @@ class _Verifying:
         if state is None:
             return TableVerdict(name, "", "differs", reason="the table here is gone"), False
         source = state.facts.full_name
-        if state.phase == "set_aside":
+        if state.phase in ("set_aside", "left"):
+            verdict: Verdict = "left" if state.phase == "left" else "set_aside"
             reason, helps = state.reason, state.helps
-            return TableVerdict(name, source, "set_aside", reason=reason, helps=helps), True
+            return TableVerdict(name, source, verdict, reason=reason, helps=helps), True
         found = read_tables(self._connection, state.publication, [state.facts.oid])
         if not found:
             gone = "the source has this table no more; its rows are still here"
-            return TableVerdict(name, source, "differs", reason=gone), state.phase == "left"
+            return TableVerdict(name, source, "differs", reason=gone), False
         [facts] = found
         if (misfit := self._misfit(name, state, facts)) is not None:
-            verdict = TableVerdict(name, facts.full_name, "differs", reason=misfit)
-            return verdict, state.phase == "left"
+            return TableVerdict(name, facts.full_name, "differs", reason=misfit), False
         try:
             return self._compare(name, state, facts, position)
         except (SchemaChanged, NoText) as exc:
@@ -199,8 +199,6 @@ class _Verifying:
 
     def _misfit(self, name: str, state: TableState, facts: TableFacts) -> str | None:
         """Why the table here cannot be compared with this one, row by row."""
-        if state.phase == "left":
-            return f"it is not followed any more: {state.reason}"
         if not facts.published:
             return f"publication {state.publication!r} has this table no more"
         new = self._plan.names.table(facts.schema, facts.name)
