@@ -14,7 +14,7 @@ from typing import Any
 
 from ingester.postgres.server_errors import ENCODED, SourceFailed, failure_of
 
-__all__ = ["PINNED", "SourceFailed", "ask", "connect", "pin", "source_text", "told"]
+__all__ = ["PINNED", "SourceFailed", "as_bytes", "ask", "connect", "pin", "source_text", "told"]
 
 PINNED = {
     "datestyle": "ISO, MDY",
@@ -105,6 +105,20 @@ def pin(connection: Any) -> None:
     with told(), connection.cursor() as cursor:
         for name, value in PINNED.items():
             cursor.execute(f"SET {name} = '{value}'")
+
+
+def as_bytes(connection: Any) -> None:
+    """Have the texts of a ``SQL_ASCII`` database as the bytes that they are.
+
+    Such a database takes any bytes; the server ends a stream at the first ones that are no UTF-8,
+    for all tables. Names that a catalogue has are no longer text for this connection.
+
+    Raises:
+        SourceFailed, psycopg2.OperationalError
+    """
+    if connection.get_parameter_status("server_encoding") == "SQL_ASCII":
+        with told():
+            connection.set_client_encoding("SQL_ASCII")
 
 
 def source_text(dsn: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from ingester.postgres.catalog import read_server, read_tables
 from ingester.postgres.collector import Collector, Shape, ShapeColumn
-from ingester.postgres.connection import connect
+from ingester.postgres.connection import as_bytes, connect
 from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate, parse
 from ingester.postgres.types import column_type
 from tests.bench.peers.installing import Missing
@@ -19,6 +20,7 @@ from tests.postgres.cluster import Cluster, serve
 
 TRANSACTIONS = 150
 SEED = 33
+PATIENCE_S = 60.0
 TABLES = (
     # Keys that may stand twice until the end of a transaction.
     "CREATE TABLE moves (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v int, big text)",
@@ -152,3 +154,46 @@ def test_random_transactions_leave_what_the_source_has(cluster: Cluster) -> None
         assert follower.seen == {"IN", "UN", "UK", "UO", "DK", "DO", "T"}
     finally:
         connection.close()
+
+
+def streamed(stream: Any, last: bytes) -> list[bytes]:
+    """What a slot streams, up to the change that has a text."""
+    found: list[bytes] = []
+    while not found or last not in found[-1]:
+        message = stream.read_message()
+        if message is None:
+            ready, _, _ = select.select([stream], [], [], PATIENCE_S)
+            assert ready, "the stream says nothing more"
+        else:
+            found.append(message.payload)
+    return found
+
+
+def test_bytes_that_are_no_utf8_end_no_stream(cluster: Cluster) -> None:
+    cluster.run("CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0")
+    dsn = cluster.dsn.replace("dbname=postgres", "dbname=bytes")
+    plain, streaming = connect(dsn), connect(dsn, replication=True)
+    try:
+        as_bytes(plain)
+        as_bytes(streaming)
+        with plain.cursor() as cursor, streaming.cursor() as stream:
+            cursor.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
+            cursor.execute("CREATE PUBLICATION p FOR TABLE public.t")
+            stream.execute("CREATE_REPLICATION_SLOT b TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+            cursor.execute(b'ALTER TABLE public.t RENAME v TO "caf\xe9"')
+            cursor.execute(b"INSERT INTO public.t VALUES (1, 'caf\xc3\xa9'), (2, 'caf\xe9')")
+            cursor.execute("INSERT INTO public.t VALUES (3, 'the end')")
+            options = {"proto_version": "1", "publication_names": "p"}
+            stream.start_replication("b", decode=False, options=options)
+            messages = [parse(data) for data in streamed(stream, b"the end")]
+    finally:
+        streaming.close()
+        plain.close()
+    [relation] = [each for each in messages if isinstance(each, Relation)]
+    assert relation.columns[1].name == "caf\\xe9"
+    changes = [each for each in messages if isinstance(each, Change)]
+    assert [change.rows()[1] for change in changes] == [
+        (b"1", "café".encode()),
+        (b"2", b"caf\xe9"),
+        (b"3", b"the end"),
+    ]
