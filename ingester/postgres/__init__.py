@@ -10,8 +10,9 @@ says which of them can be followed, and which SQL (``sql_names``) helps others; 
 they are called here, and ``publication`` has the server publish them. ``server_conditions`` says
 what is wrong with a server or slot, and ``checking`` all of that beforehand.
 
-A change stays as it came until it is sent: ``settle`` makes net changes of a transaction's whole
-rows, ``tuple_data`` reads the cells of many rows at once, ``bytea`` its digits. ``replicator``
+A change stays as it came until it is sent: ``collector`` has it by its table's ``shape``,
+``settle`` makes net changes of a transaction's whole rows, and ``sync_messages`` makes what is
+sent: ``tuple_data`` reads the cells of many rows at once, ``bytea`` their digits. ``replicator``
 drives it: ``initial_copy`` first, then change by change, a transaction at a time. It keeps no state
 of its own: the daemon's origin says how far it has come. Start reading at ``replicator``.
 

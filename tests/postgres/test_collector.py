@@ -193,6 +193,24 @@ def test_a_table_that_is_not_what_it_is_followed_by_is_refused(
     with pytest.raises(ShapeDiffers, match=f"table 't': {reason}") as caught:
         collector.relation(relation)
     assert (caught.value.oid, caught.value.target) == (7, "t")
+    # Whoever goes on with it nevertheless is told again.
+    with pytest.raises(ShapeDiffers):
+        collector.add(inserted(7, ["1", "a"]))
+    with pytest.raises(ShapeDiffers):
+        collector.truncate(7)
+
+
+def test_a_table_whose_shape_comes_late_is_followed_from_there() -> None:
+    shapes: dict[int, Shape] = {}
+    collector = Collector(shapes)
+    collector.relation(RELATION)
+    collector.add(inserted(7, ["1", "before"]))
+    shapes[7] = shapes[8] = shape(RELATION)
+    collector.add(inserted(7, ["2", "after"]))
+    with pytest.raises(UnknownMessage, match="a change of table 8 before what the table is"):
+        collector.add(inserted(8, ["1", "a"]))
+    collector.commit(1)
+    assert list(rows_of(collector.take())["t"]) == [(2,)]
 
 
 def test_a_column_that_is_not_wanted_is_left_out() -> None:
