@@ -208,6 +208,7 @@ class LiveFeed:
         # In turns: many are woken at once, and writers are not to wait for all of them.
         with self._queries.row_groups.scheduler.turn():
             snapshot = tails.snapshot(table, after, _known(ticket))
+            check_table_version(table, ticket)  # it may have been switched since
             if isinstance(snapshot, Gone):
                 raise _stale(table, BEGINNING if after is None else after, snapshot)
             live = snapshot

@@ -183,6 +183,9 @@ class LiveTails:
             upto, state, definition = self.now(), table.state, table.definition
             after = upto if after is None else after
             tail = self._tails[table]
+            if tail.table_version != state.table_version:
+                # It is being switched at this moment, perhaps to other columns.
+                return Gone(upto, state.version)
             gone = tail.gone.behind(after, version)
             if gone is not None:
                 return gone

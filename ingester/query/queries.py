@@ -28,7 +28,7 @@ from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream, Reader
 from ingester.query.ticket import Ticket, predicate_of
-from ingester.query.version_tail import VersionTail
+from ingester.query.version_tail import VersionTail, check_table_version
 from ingester.schema.align import projected
 from ingester.tables.catalog import Catalog
 from persist.table import TableDefinition, TableKey
@@ -243,7 +243,14 @@ class Queries:
                 return snapshot_version(files, self._tree.applied_seq)
             return snapshot_all(table, self._applied_seq)
         await self.version_tail.check_current(table, ticket)
-        return await self.version_tail.buffered(table, ticket.version)
+        snapshot = await self.version_tail.buffered(table, ticket.version)
+        try:
+            # The table may have been switched meanwhile, to other columns even.
+            check_table_version(table, ticket)
+        except BaseException:
+            snapshot.close()
+            raise
+        return snapshot
 
     async def _is_elsewhere(self, table: TableBuffer, ticket: Ticket) -> bool:
         """Whether a ticket is about another version of the table than the one that counts."""
