@@ -65,7 +65,9 @@ def state_facts(state: TableState) -> dict[str, Any]:
             {
                 "ingester_id": ingester_id,
                 "epoch": epoch,
-                "partition": folder_of(specs[spec_id], values),
+                "partition": folder_of(specs[spec_id], values)
+                if spec_id in specs
+                else f"{list(values)}, before a copy made the table anew",
                 "sequence": seq,
             }
             for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
