@@ -7,6 +7,7 @@ for it. Loop only.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ from persist.manifest import (
     WriterIdentity,
     claim_version,
     give_up_version,
-    list_versions,
+    unfinished_claims,
     version_folder,
 )
 from persist.store import ObjectStore, StoreError, StoreUnavailable
@@ -105,9 +106,9 @@ class Copies:
             self._nursery = nursery
             while True:
                 await trio.sleep(LOOK_S)
-                before = trio.current_time() - IDLE_S
+                before = time.monotonic() - IDLE_S
                 for copy in list(self._copies.values()):
-                    if copy.touched < before and not copy.streams and copy.attempt is None:
+                    if copy.attempt is None and copy.touched_at < before:
                         if copy.state is CopyState.DONE:
                             del self._copies[copy.name]
                         else:
@@ -116,7 +117,7 @@ class Copies:
     async def open(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> TableCopy:
-        """The copy, begun unless it is there; the caller brings a stream of it, and closes it.
+        """The copy, begun unless it is there; the caller brings a stream of it.
 
         Raises:
             InvalidRequest: It cannot be copied so; or the copy has other columns, or is over.
@@ -131,17 +132,11 @@ class Copies:
                 if copy is None:
                     copy = await self._begin(name, primary_key, sent)
                 copy.check_like(sent, primary_key)
-                copy.streams += 1
-                copy.touched = trio.current_time()
+                copy.touch()
                 return copy
         finally:
             if not lock.locked():
                 self._opening.pop(name, None)
-
-    def closed(self, copy: TableCopy) -> None:
-        """Note that a stream of the copy has ended."""
-        copy.streams -= 1
-        copy.touched = trio.current_time()
 
     async def finish(self, name: CopyName, rows: int, checkpoint: Checkpoint) -> CopyDone:
         """Make the copy the table, with the state of its source; the same again is fine.
@@ -187,7 +182,7 @@ class Copies:
     async def _begin(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> TableCopy:
-        if len(self._copies) >= MOST:
+        if sum(copy.state is not CopyState.DONE for copy in self._copies.values()) >= MOST:
             raise TooManyStreams(f"{MOST} copies are under way already", retry_after_s=10.0)
         table = await self._catalog.find(*name.table)
         self._check_plain(name.table, None if table is None else table.definition)
@@ -245,6 +240,7 @@ class Copies:
         try:
             copy.done = await self._finished(copy, rows, checkpoint)
             copy.become(CopyState.DONE)
+            copy.forget_files()
         except IngesterError as exc:
             copy.error = exc
         except (StoreError, StoreUnavailable, CommitUnclear) as exc:
@@ -257,7 +253,7 @@ class Copies:
         finally:
             assert copy.attempt is not None
             attempt, copy.attempt = copy.attempt, None
-            copy.touched = trio.current_time()
+            copy.touch()
             attempt.set()
         if copy.error is not None and not isinstance(copy.error, Refused):
             self._end(copy, copy.error)
@@ -329,13 +325,7 @@ class Copies:
 
 def _claimed(store: ObjectStore, key: TableKey, claim: str, active: frozenset[int]) -> int:
     """Claim a table version, and give up those of copies that a process before has left. Blocks."""
-    for each in list_versions(store, *key):
-        if (
-            each.claim is not None
-            and each.claim.push_id.startswith(CLAIM)
-            and each.switched_at is None
-            and each.gone is None
-            and each.version not in active
-        ):
-            give_up_version(store, *key, each.version, "its copy was not finished")
+    for version in unfinished_claims(store, *key, CLAIM):
+        if version not in active:
+            give_up_version(store, *key, version, "its copy was not finished")
     return claim_version(store, *key, claim)

@@ -66,6 +66,8 @@ class CopyFiles:
         """The rows that were taken so far."""
         self.adds: list[Add] = []
         """The files that were put, for a commit to list."""
+        self.touched_at = time.monotonic()
+        """When rows last came."""
         self._encoders = encoders
         self._held = PartitionedRows(place.definition.schema)
         self._changed = threading.Condition()
@@ -88,6 +90,7 @@ class CopyFiles:
         """
         nbytes = sum(int(rows.nbytes) for _, rows in split)
         self._wait_for_room(nbytes)
+        self.touched_at = time.monotonic()
         with self._changed:
             before = self._held.nbytes
             try:

@@ -11,6 +11,7 @@ Law of this file: which states follow which is in :data:`TRANSITIONS`. Loop only
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,9 +101,7 @@ class TableCopy:
         self.sent = sent
         self.files = files
         self.state = CopyState.OPEN
-        self.streams = 0
-        self.touched = 0.0
-        """When somebody last went on with it, on the loop's clock."""
+        self._touched_at = time.monotonic()
         self.whole: WholeTable | None = None
         """What is committed, from the first attempt on."""
         self.done: CopyDone | None = None
@@ -110,6 +109,20 @@ class TableCopy:
         """Why the last attempt to finish it failed."""
         self.attempt: trio.Event | None = None
         """An attempt to finish it is under way, until this is set."""
+
+    @property
+    def touched_at(self) -> float:
+        """When somebody last went on with it, on the monotonic clock."""
+        return max(self._touched_at, self.files.touched_at)
+
+    def touch(self) -> None:
+        """Note that somebody goes on with it."""
+        self._touched_at = time.monotonic()
+
+    def forget_files(self) -> None:
+        """Let go of the list of files: a version has them."""
+        self.whole = None
+        self.files.adds = []
 
     def normaliser(self) -> Normaliser:
         """What brings batches to the columns of the table. Any thread."""

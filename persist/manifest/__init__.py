@@ -135,5 +135,6 @@ from persist.manifest.table_versions import last_switch as last_switch
 from persist.manifest.table_versions import list_versions as list_versions
 from persist.manifest.table_versions import may_count as may_count
 from persist.manifest.table_versions import switches as switches
+from persist.manifest.table_versions import unfinished_claims as unfinished_claims
 from persist.manifest.verifying import Verification as Verification
 from persist.manifest.verifying import verify as verify

@@ -262,6 +262,26 @@ def known_versions(store: ObjectStore, namespace: str, table: str) -> list[int]:
     return sorted({1} | {number for number in numbers if number is not None})
 
 
+def unfinished_claims(store: ObjectStore, namespace: str, table: str, beginning: str) -> list[int]:
+    """The claimed versions that have never counted and were not given up.
+
+    Args:
+        beginning: Only of pushes whose ids begin so.
+
+    Raises:
+        ManifestDamaged: As :func:`switches`; or an object there is no claim.
+    """
+    folder = claimed_folder(namespace, table)
+    words = (parse_gone(posixpath.basename(info.path)) for info in store.list(folder))
+    gone = {word[0] for word in words if word is not None}
+    counted = {each.switch.table_version for each in switches(store, namespace, table)}
+    return [
+        version
+        for version, claim in _claims(store, folder).items()
+        if claim.push_id.startswith(beginning) and version not in gone | counted
+    ]
+
+
 def may_count(store: ObjectStore, namespace: str, table: str, version: int) -> bool:
     """Whether a table version counts, or has not done so yet and was not given up.
 
