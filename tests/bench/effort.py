@@ -78,6 +78,8 @@ class Effort:
     replication_messages: int
     replication_tables: tuple[int, ...]
     """Rows of the tables that a flush goes into."""
+    postgres_scale: int
+    """Of pgbench: 100,000 rows each."""
     follower_rows: int
     """Of a first fill."""
     follower_repeats: int
@@ -138,6 +140,7 @@ FORMS = {
         replication_rows=500,
         replication_messages=2,
         replication_tables=(1_000,),
+        postgres_scale=1,
         follower_rows=20_000,
         follower_repeats=1,
         follower_live_s=0.3,
@@ -191,6 +194,7 @@ FORMS = {
         replication_rows=10_000,
         replication_messages=5,
         replication_tables=(100_000,),
+        postgres_scale=5,
         follower_rows=3_000_000,
         follower_repeats=3,
         follower_live_s=4,
@@ -244,6 +248,7 @@ FORMS = {
         replication_rows=10_000,
         replication_messages=20,
         replication_tables=(10_000, 100_000, 1_000_000, 10_000_000),
+        postgres_scale=100,
         follower_rows=20_000_000,
         follower_repeats=5,
         follower_live_s=30,
