@@ -19,7 +19,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 0.1
 _NAME_BYTES = 63
+T = TypeVar("T")
 
 
 class ChangedMeanwhile(Exception):
@@ -93,11 +94,7 @@ class Snapshot:
             pid = connection.info.backend_pid
             name = f"{slot_name[: _NAME_BYTES - 12]}_{pid}"
             creation = StatementThread(connection, lambda: _create(connection, name))
-            try:
-                _watch(creation, stopped, lambda: waiting(_said(blockers_of(beside, pid))))
-                lsn = creation.result()
-            finally:
-                creation.interrupt()
+            lsn = _watched(creation, stopped, lambda: waiting(_said(blockers_of(beside, pid))))
             waiting("")
             yield cls(lsn, connection, beside, stopped, waiting)
 
@@ -109,6 +106,15 @@ class Snapshot:
         """
         with told():
             return read_tables(self.connection, publication, oids)
+
+    def ask(self, query: Any) -> list[tuple[Any, ...]]:
+        """The rows that a query of the snapshot answers, however long it takes.
+
+        Raises:
+            Stopped, SourceFailed, psycopg2.OperationalError
+        """
+        statement = StatementThread(self.connection, lambda: ask(self.connection, query))
+        return _watched(statement, self.stopped, lambda: None)
 
     @contextmanager
     def locked(self, table: TableFacts) -> Iterator[None]:
@@ -129,7 +135,8 @@ class Snapshot:
             yield
             # A schema is renamed without a lock of its tables, so that a name may be another
             # table's from one statement to the next. But what was read is locked by now.
-            if self._held() != held:
+            others = {oid: name for oid, name in self._held().items() if oid not in held}
+            if table.name in others.values():
                 raise ChangedMeanwhile(f"table {table.full_name}: the name became another table's")
         finally:
             self._unlock()
@@ -194,17 +201,17 @@ class Snapshot:
                 raise ChangedMeanwhile(f"table {table.full_name} {differences}")
 
     def _held(self) -> dict[int, str]:
-        """The tables that the transaction has a lock of."""
+        """The tables that the transaction has a lock of, with their names."""
         found = ask(
             self._beside,
-            "SELECT c.oid::bigint, c.relkind::text FROM pg_locks l JOIN pg_class c"
+            "SELECT c.oid::bigint, c.relname::text FROM pg_locks l JOIN pg_class c"
             " ON c.oid = l.relation WHERE l.pid = %s AND l.granted AND l.locktype = 'relation'"
             " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND c.relkind NOT IN ('i', 'I', 't')"
             " AND c.relnamespace <> 'pg_catalog'::regnamespace",
             self.connection.info.backend_pid,
         )
-        return {int(oid): str(kind) for oid, kind in found}
+        return {int(oid): str(name) for oid, name in found}
 
     def _execute(self, statement: str) -> None:
         with told(), self.connection.cursor() as cursor:
@@ -227,17 +234,21 @@ def _create(connection: Any, slot_name: str) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-def _watch(
-    statement: StatementThread[int], stopped: Callable[[], bool], look: Callable[[], None]
-) -> None:
-    """Wait for a statement; look now and then what it waits for."""
+def _watched(
+    statement: StatementThread[T], stopped: Callable[[], bool], look: Callable[[], None]
+) -> T:
+    """What a statement answers; look now and then what it waits for."""
     look_at = time.monotonic() + LOOK_EVERY_S
-    while not statement.wait(_STOP_WITHIN_S):
-        if stopped():
-            raise Stopped("stopped while the source made a snapshot")
-        if time.monotonic() >= look_at:
-            look()
-            look_at = time.monotonic() + LOOK_EVERY_S
+    try:
+        while not statement.wait(_STOP_WITHIN_S):
+            if stopped():
+                raise Stopped("stopped while the source was at work on a snapshot")
+            if time.monotonic() >= look_at:
+                look()
+                look_at = time.monotonic() + LOOK_EVERY_S
+        return statement.result()
+    finally:
+        statement.interrupt()
 
 
 def _pause(seconds: float, stopped: Callable[[], bool]) -> None:

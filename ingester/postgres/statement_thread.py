@@ -60,16 +60,23 @@ class StatementThread(Generic[T]):
 
         The connection is good for a rollback at most afterwards, and may be lost.
         """
-        import psycopg2
-
         if not self._thread.is_alive():
             return
-        with contextlib.suppress(psycopg2.Error):
-            self._connection.cancel()
+        # It opens a connection of its own, which may take as long as the network likes.
+        cancel = threading.Thread(target=self._cancel, name="postgres-cancel", daemon=True)
+        cancel.start()
         self._thread.join(CANCELLED_WITHIN_S)
-        if self._thread.is_alive():
+        cancel.join(CANCELLED_WITHIN_S)
+        # A cancel that comes late would end what is asked next.
+        if self._thread.is_alive() or cancel.is_alive():
             _shut(self._connection)
             self._thread.join()
+
+    def _cancel(self) -> None:
+        import psycopg2
+
+        with contextlib.suppress(psycopg2.Error):
+            self._connection.cancel()
 
 
 def _shut(connection: Any) -> None:

@@ -62,7 +62,7 @@ def find_wide(snapshot: Snapshot, facts: TableFacts, shape: Shape) -> list[WideR
     """The wide rows of a locked table; where no value is stored apart from its row, there are none.
 
     Raises:
-        SourceFailed, psycopg2.OperationalError
+        Stopped, SourceFailed, psycopg2.OperationalError
     """
     from psycopg2 import sql
 
@@ -79,7 +79,7 @@ def find_wide(snapshot: Snapshot, facts: TableFacts, shape: Shape) -> list[WideR
     query = sql.SQL("SELECT tableoid::bigint, ctid::text, {} FROM {} WHERE {}").format(
         sql.SQL(", ").join(sizes), source_of(facts), wide_condition(facts, shape)
     )
-    found = ask(snapshot.connection, query)
+    found = snapshot.ask(query)
     return [WideRow(int(table), place, tuple(sizes)) for table, place, *sizes in found]
 
 

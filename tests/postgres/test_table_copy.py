@@ -292,7 +292,10 @@ def test_large_rows_are_read_in_pieces_in_bounded_memory(
         "CREATE TABLE rows_200k (a int PRIMARY KEY, b text)",
         "ALTER TABLE rows_200k ALTER b SET STORAGE EXTERNAL",
         "INSERT INTO rows_200k SELECT n, repeat(md5(n::text), 6250) FROM generate_series(1, 400) n",
-        "CREATE TABLE rows_40m (a int PRIMARY KEY, b text, c bytea, d json, e char(9), f numeric)",
+        "CREATE TABLE rows_40m (a int PRIMARY KEY, b text, c bytea, d json, e char(9), f numeric)"
+        " PARTITION BY RANGE (a)",
+        "CREATE TABLE rows_40m_1 PARTITION OF rows_40m FOR VALUES FROM (1) TO (2)",
+        "CREATE TABLE rows_40m_2 PARTITION OF rows_40m DEFAULT",
         "INSERT INTO rows_40m VALUES (1, repeat('é,\"', 10000000), '\\x00', '{}', 'x', 1),"
         " (2, repeat(E'\\n\"', 500000), decode(repeat('00ff', 5000000), 'hex'), '[]', 'y', 2),"
         " (3, 'small', NULL, ('\"' || repeat('é', 4500000) || '\"')::json, NULL, NULL),"
