@@ -54,6 +54,8 @@ log = structlog.get_logger(__name__)
 
 IDLE_S = 600.0
 """The time after which a copy that nobody goes on with is forgotten, and one that is done, too."""
+SILENT_S = 6 * 3600.0
+"""The same where a stream is open: a source may look for hours what to send, or be gone unseen."""
 LOOK_S = 10.0
 MOST = 64
 """The copies that are under way at once."""
@@ -106,9 +108,10 @@ class Copies:
             self._nursery = nursery
             while True:
                 await trio.sleep(LOOK_S)
-                before = time.monotonic() - IDLE_S
+                now = time.monotonic()
                 for copy in list(self._copies.values()):
-                    if copy.attempt is None and copy.touched_at < before:
+                    idle_s = SILENT_S if copy.streams else IDLE_S
+                    if copy.attempt is None and copy.touched_at < now - idle_s:
                         if copy.state is CopyState.DONE:
                             del self._copies[copy.name]
                         else:
@@ -117,7 +120,7 @@ class Copies:
     async def open(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> TableCopy:
-        """The copy, begun unless it is there; the caller brings a stream of it.
+        """The copy, begun unless it is there; the caller brings a stream of it, and closes it.
 
         Raises:
             InvalidRequest: It cannot be copied so; or the copy has other columns, or is over.
@@ -132,11 +135,17 @@ class Copies:
                 if copy is None:
                     copy = await self._begin(name, primary_key, sent)
                 copy.check_like(sent, primary_key)
+                copy.streams += 1
                 copy.touch()
                 return copy
         finally:
             if not lock.locked():
                 self._opening.pop(name, None)
+
+    def closed(self, copy: TableCopy) -> None:
+        """Note that a stream of the copy has ended."""
+        copy.streams -= 1
+        copy.touch()
 
     async def finish(self, name: CopyName, rows: int, checkpoint: Checkpoint) -> CopyDone:
         """Make the copy the table, with the state of its source; the same again is fine.

@@ -101,6 +101,7 @@ class TableCopy:
         self.sent = sent
         self.files = files
         self.state = CopyState.OPEN
+        self.streams = 0
         self._touched_at = time.monotonic()
         self.whole: WholeTable | None = None
         """What is committed, from the first attempt on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -96,8 +97,14 @@ def test_a_copy_that_nobody_goes_on_with_is_forgotten_with_all_it_had(
                 while len(there.files()) < 2:
                     await trio.sleep(0.02)
             assert there.ledger.others > 0
-            for copy in (done, left):  # as after ten minutes
-                copy._touched_at = copy.files.touched_at = float("-inf")
+            there.copies.closed(left)  # its second stream
+            for copy in (done, left):  # as after an hour
+                copy._touched_at = copy.files.touched_at = time.monotonic() - 3600
+            await trio.sleep(0.2)
+            assert there.ledger.others > 0, "its first stream is open"
+            for copy in (done, left):
+                there.copies.closed(copy)
+                copy._touched_at = copy.files.touched_at = time.monotonic() - 3600
             with trio.fail_after(30):
                 while there.ledger.others or len(there.files()) > 1:
                     await trio.sleep(0.02)

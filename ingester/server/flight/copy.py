@@ -40,7 +40,10 @@ class CopyCall:
             name = CopyName((command.namespace, command.table), command.copy)
             key, sent = tuple(command.primary_key), schema_of(reader)
             copy = self._portal.call(self._copies.open, name, key, sent)
-            self._take(copy, reading, reader, writer)
+            try:
+                self._take(copy, reading, reader, writer)
+            finally:
+                self._portal.post(self._copies.closed, copy)
 
     def _take(self, copy: TableCopy, reading: Reading, reader: Any, writer: Any) -> None:
         normaliser, operations = copy.normaliser(), self._operations
