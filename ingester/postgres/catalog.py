@@ -17,7 +17,7 @@ import msgspec
 
 from ingester.postgres.attributes import Columns, Index, read_columns, read_indexes
 from ingester.postgres.classes import Class, Classes
-from ingester.postgres.connection import ask
+from ingester.postgres.connection import ask, one_snapshot
 from ingester.postgres.facts import (
     ColumnFacts,
     Leaf,
@@ -154,6 +154,13 @@ def read_tables(
     Raises:
         psycopg2.OperationalError: the connection is lost.
     """
+    with one_snapshot(connection):
+        return _read_tables(connection, publication, oids, everything=everything)
+
+
+def _read_tables(
+    connection: Any, publication: str, oids: list[int] | None, *, everything: bool
+) -> list[TableFacts]:
     facts = read_publication(connection, publication)
     classes = Classes(connection, publication, facts)
     wanted = (

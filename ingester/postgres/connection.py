@@ -12,9 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ingester.postgres.server_errors import ENCODED, SourceFailed, failure_of
+from ingester.postgres.server_errors import ENCODED, NOT_UTF8, SourceFailed, failure_of
 
-__all__ = ["PINNED", "SourceFailed", "as_bytes", "ask", "connect", "pin", "source_text", "told"]
+__all__ = [
+    "PINNED",
+    "SourceFailed",
+    "as_bytes",
+    "ask",
+    "connect",
+    "one_snapshot",
+    "pin",
+    "source_text",
+    "told",
+]
 
 PINNED = {
     "datestyle": "ISO, MDY",
@@ -25,6 +35,7 @@ PINNED = {
     "lc_monetary": "C",
     "quote_all_identifiers": "off",
     "search_path": "pg_catalog",
+    "default_transaction_isolation": "read committed",
     "row_security": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -32,6 +43,10 @@ PINNED = {
 }
 """The settings by which the server writes values, and by which it does not end what takes long.
 With ``row_security`` off it refuses a query whose rows a policy would filter."""
+_PINNED_SINCE = {
+    "idle_session_timeout": (140_000, "0"),
+    "transaction_timeout": (170_000, "0"),
+}
 _KEPT_ALIVE = {
     "connect_timeout": "15",
     "keepalives": "1",
@@ -105,6 +120,9 @@ def pin(connection: Any) -> None:
     with told(), connection.cursor() as cursor:
         for name, value in PINNED.items():
             cursor.execute(f"SET {name} = '{value}'")
+        for name, (version, value) in _PINNED_SINCE.items():
+            if connection.server_version >= version:
+                cursor.execute(f"SET {name} = '{value}'")
 
 
 def as_bytes(connection: Any) -> None:
@@ -160,5 +178,36 @@ def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
     """
     with told(), connection.cursor() as cursor:
         cursor.execute(query, values or None)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        try:
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        except UnicodeDecodeError as exc:
+            raise SourceFailed(
+                f"a name of the source is not UTF-8: {exc.object!r}", helps=NOT_UTF8
+            ) from exc
     return rows
+
+
+@contextmanager
+def one_snapshot(connection: Any) -> Iterator[None]:
+    """Let all queries within see the same, also on a connection that is in autocommit.
+
+    Where a transaction runs already, its snapshot stays.
+
+    Raises:
+        SourceFailed
+        psycopg2.OperationalError: the connection is lost.
+    """
+    import psycopg2.extensions
+
+    idle = psycopg2.extensions.TRANSACTION_STATUS_IDLE
+    # A replication connection does not say whether it is in autocommit.
+    if connection.get_transaction_status() != idle or not connection.autocommit:
+        yield
+        return
+    with told(), connection.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            if not connection.closed:
+                cursor.execute("ROLLBACK")

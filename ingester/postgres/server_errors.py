@@ -49,6 +49,7 @@ LOST_SLOT = (
 )
 RESYNC = ("start once with --resync-all: a new slot is made and all tables are copied anew",)
 DIRECT = ("name the server itself in the DSN: a pooler does not pass replication on",)
+NOT_UTF8 = ("rename it: the database's encoding is SQL_ASCII, which does not check names",)
 ENCODED = ("write the special characters of user and password percent-encoded in the URI",)
 
 _PASSING_CLASSES = ("08", "25", "40", "53", "57", "58", "XX")
