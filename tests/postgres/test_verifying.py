@@ -34,6 +34,7 @@ from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
 from tests.postgres.cluster import Cluster, serve
 
+ODD = '"ü %s {0} ""q"""'
 FAR = 1 << 60
 """A place in the log that no test comes to."""
 
@@ -100,23 +101,25 @@ class Copied:
         return decode_state(stored)
 
     def verify(
-        self, *tables: str, patience_s: float = 5.0, origin: str = ""
+        self, *tables: str, patience_s: float = 5.0, origin: str = "", user: str = "bench"
     ) -> dict[str, TableVerdict]:
-        plan = VerifyPlan(self.cluster.dsn, self.namespace, origin, Names(), tables, patience_s)
+        dsn = f"{self.cluster.dsn} user={user}"
+        plan = VerifyPlan(dsn, self.namespace, origin, Names(), tables, patience_s)
         return {each.table: each for each in verify(plan, self.client)}
 
 
 def arrow_rows(connection: Any, table: str, columns: Any, kind: Any) -> pa.Table:
     """The rows of a table, read as the replicator reads texts."""
     import psycopg2.extensions
+    from psycopg2 import sql
 
     as_sent = psycopg2.extensions.new_type(
         tuple(c.type_oid for c in columns), "AS_SENT", lambda text, cursor: text
     )
     with connection.cursor() as cursor:
         psycopg2.extensions.register_type(as_sent, cursor)
-        names = ", ".join(f'"{c.name}"' for c in columns)
-        cursor.execute(f'SELECT {names} FROM public."{table}"')
+        names = sql.SQL(", ").join(sql.Identifier(c.name) for c in columns)
+        cursor.execute(sql.SQL("SELECT {} FROM public.{}").format(names, sql.Identifier(table)))
         rows = cursor.fetchall()
     arrays = [arrow_values(kind(c), [row[at] for row in rows]) for at, c in enumerate(columns)]
     return pa.table(dict(zip([c.name for c in columns], arrays, strict=True)))
@@ -138,10 +141,10 @@ def test_each_difference_is_named_by_key_and_column(cluster: Cluster, client: Cl
     rows = 5_000
     cluster.run(
         "CREATE TABLE planted (part text, id int, a text, n numeric(12,3), t timestamptz,"
-        " f float8, y bytea, o bool, PRIMARY KEY (id, part))",
+        f" f float8, y bytea, o bool, {ODD} text, PRIMARY KEY (id, part))",
         "INSERT INTO planted SELECT E'p\\\\\\t' || i % 3, i, 'a' || i, i / 7.0,"
         " '2026-11-26 10:00:00+01'::timestamptz + i * interval '1 s', i / 3.0, decode(md5('' ||"
-        f" i), 'hex'), i % 2 = 0 FROM generate_series(1, {rows}) i",
+        f" i), 'hex'), i % 2 = 0, 'w' || i FROM generate_series(1, {rows}) i",
         "UPDATE planted SET f = 'NaN', a = NULL WHERE id = 1000",
         "UPDATE planted SET f = '-Infinity', a = '' WHERE id = 1001",
         "UPDATE planted SET a = repeat('long ', 50) WHERE id IN (11, 12)",
@@ -173,10 +176,11 @@ def test_each_difference_is_named_by_key_and_column(cluster: Cluster, client: Cl
         "UPDATE planted SET a = NULL WHERE id = 5",
         "UPDATE planted SET f = 0 WHERE id = 7",
         "UPDATE planted SET y = '' WHERE id = 13",
+        f"UPDATE planted SET {ODD} = '' WHERE id = 15",
         "UPDATE planted SET id = 7777 WHERE id = 14",
     )
     verdict = copied.verify("planted")["planted"]
-    assert (verdict.verdict, verdict.differing, verdict.more) == ("differs", 13, False)
+    assert (verdict.verdict, verdict.differing, verdict.more) == ("differs", 14, False)
     long = ("long " * 50)[:200] + "… ({} bytes)"
     assert told(verdict) == {
         ("1,p\\\t1", "missing", None, None),
@@ -191,6 +195,7 @@ def test_each_difference_is_named_by_key_and_column(cluster: Cluster, client: Cl
         ("11,p\\\t2", "a", long.format(250), long.format(251)),
         ("13,p\\\t1", "y", "\\x", "\\x" + here[13]["y"].hex()),
         ("14,p\\\t2", "extra", None, None),
+        ("15,p\\\t0", 'ü %s {0} "q"', "", "w15"),
         ("7777,p\\\t2", "missing", None, None),
     }
 
@@ -254,6 +259,8 @@ def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client:
         "CREATE TABLE nowhere (id int PRIMARY KEY)",
         "CREATE TABLE without_key (id int)",
         "INSERT INTO late VALUES (1, 'a')",
+        "CREATE TABLE guarded (id int PRIMARY KEY)",
+        "INSERT INTO guarded VALUES (1)",
     )
     copied = Copied(cluster, client, "aside")
     for table in ("aside", "unlike"):
@@ -292,6 +299,15 @@ def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client:
     for name in ("unlike", "late", "nowhere"):
         assert not all_equal([found["aside"], found[name]], **ignores)
     assert not all_equal([])
+    copied.copy("guarded")
+    cluster.run(
+        "CREATE ROLE reader LOGIN",
+        "GRANT SELECT ON guarded TO reader",
+        "ALTER TABLE guarded ENABLE ROW LEVEL SECURITY",
+    )
+    guarded = copied.verify("guarded", user="reader")["guarded"]
+    assert guarded.verdict == "failed"
+    assert "row-level security" in guarded.reason
     with pytest.raises(NothingToCompare, match="'missing'"):
         copied.verify("missing")
     with pytest.raises(NothingToCompare, match="of origin 'other'; it has those of o"):

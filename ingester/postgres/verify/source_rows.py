@@ -92,9 +92,9 @@ class SourceRows:
 
         try:
             self._copy(self._select(list(keys)), [_VERSION, *self._asked], take)
-        except SourceFailed as exc:
-            # A key of the copy that is no value of the source's type any more.
-            if not (exc.sqlstate or "").startswith(_BAD_VALUE):
+        except (SourceFailed, UnicodeDecodeError) as exc:
+            # A key of the copy that is no value of the source's type any more, or no text here.
+            if not (getattr(exc, "sqlstate", _BAD_VALUE) or "").startswith(_BAD_VALUE):
                 raise
             found.clear()
             self._find_in_all(keys, found)

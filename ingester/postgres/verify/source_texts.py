@@ -131,4 +131,20 @@ def _has_counterpart(
     if pa.types.is_decimal(kept):
         digit = _DIGITS[data[starts + (data[starts] == ord("-"))]]
         return digit
+    if pa.types.is_string(kept):
+        return _is_utf8(data, starts, lengths)
     return np.ones(len(starts), np.bool_)
+
+
+def _is_utf8(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Whether each text is UTF-8: a database of SQL_ASCII has any bytes."""
+    fits = np.ones(len(starts), np.bool_)
+    beyond = np.concatenate([[0], np.cumsum(data >= 0x80)])
+    for row in np.flatnonzero(beyond[starts + lengths] > beyond[starts]).tolist():
+        try:
+            data[starts[row] : starts[row] + lengths[row]].tobytes().decode()
+        except UnicodeDecodeError:
+            fits[row] = False
+    return fits

@@ -4,6 +4,7 @@
     differs      rows that are not the same, by key and column; or no copy, or no source
     changing     rows that were never still for long enough to be compared
     behind       rows that differ, and a copy that has not come to where the source was read
+    failed       what the source refuses to show
     set_aside    not followed, and why; what the copy has is not compared
     left         not at the source or in the publication any more; the copy stays as it was
 
@@ -17,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-Verdict = Literal["equal", "differs", "changing", "behind", "set_aside", "left"]
+Verdict = Literal["equal", "differs", "changing", "behind", "failed", "set_aside", "left"]
 RowFault = Literal["missing", "extra", "repeated", "values"]
 SHOWN_ROWS = 20
 """The rows of a table that are named; the others are counted."""

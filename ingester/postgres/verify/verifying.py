@@ -192,10 +192,12 @@ class _Verifying:
         except (SchemaChanged, NoText) as exc:
             return TableVerdict(name, facts.full_name, "differs", reason=str(exc)), False
         except SourceFailed as exc:
-            if exc.sqlstate not in _UNDEFINED:
-                raise
-            reason = f"the table changes while it is read: {exc}"
-            return TableVerdict(name, facts.full_name, "changing", reason=reason), False
+            if exc.sqlstate in _UNDEFINED:
+                reason = f"the table changes while it is read: {exc}"
+                return TableVerdict(name, facts.full_name, "changing", reason=reason), False
+            return TableVerdict(
+                name, facts.full_name, "failed", reason=str(exc), helps=exc.helps
+            ), True
 
     def _misfit(self, name: str, state: TableState, facts: TableFacts) -> str | None:
         """Why the table here cannot be compared with this one, row by row."""
@@ -304,7 +306,7 @@ def _told(
         verdict = "differs"
     elif found.behind:
         verdict = "behind"
-        reason = "the copy did not come to where the source was read: does the replicator run?"
+        reason = "the copy did not come to where the source was read: see ingester replicate status"
     elif found.changing:
         verdict, reason = "changing", "these rows were never still for long enough"
     pairs = list(found.differing.items())[:SHOWN_ROWS]
