@@ -157,6 +157,12 @@ def test_a_window_is_one_of_its_zone_and_of_the_day_on_which_it_begins(
     assert answer.decision is (Decision.PROCEED if inside else Decision.WAIT)
 
 
+def test_a_window_is_said_whole_where_it_is_waited_for() -> None:
+    now = datetime(2026, 11, 26, 8, tzinfo=UTC)
+    answer = TimeWindow({"time_window.hours": "11:00-14:00"}).pre_version_swap(a_context(now=now))
+    assert answer.reason == "outside of the window: mon-sun, 11:00-14:00 UTC"
+
+
 # ------------------------------------------------------------------------------------------- health
 
 

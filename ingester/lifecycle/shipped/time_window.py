@@ -41,6 +41,13 @@ class Window(NamedTuple):
         return today or (yesterday and minute < self.end - _DAY_MINUTES)
 
 
+_DEFAULTS = {
+    "time_window.days": "mon-sun",
+    "time_window.hours": "00:00-24:00",
+    "time_window.zone": "UTC",
+}
+
+
 class TimeWindow(LifecycleHooks):
     """Lets regions swap in a window of time."""
 
@@ -53,13 +60,13 @@ class TimeWindow(LifecycleHooks):
 
     def window(self) -> Window:
         """Return the configured window, or raise ``ValueError`` with the key that is wrong."""
-        zone = self.config.get("time_window.zone", "UTC")
+        days, hours, zone = (self.config.get(*each) for each in _DEFAULTS.items())
         try:
             where = ZoneInfo(zone)
         except (KeyError, ValueError, OSError) as exc:
             raise ValueError(f"time_window.zone: {zone!r} is no time zone here ({exc})") from exc
-        begin, end = _hours(self.config.get("time_window.hours", "00:00-24:00"))
-        return Window(_days(self.config.get("time_window.days", "mon-sun")), begin, end, where)
+        begin, end = _hours(hours)
+        return Window(_days(days), begin, end, where)
 
     def validate_hook_config(self, context: ConfigContext) -> Answer:
         """Check the window."""
@@ -69,8 +76,8 @@ class TimeWindow(LifecycleHooks):
         """Wait for the window."""
         if self.window().has(context.now):
             return PROCEED
-        shown = " ".join(self.config.get(key, "") for key in sorted(self.options or ()))
-        return wait(f"outside of the window {shown}".strip())
+        days, hours, zone = (self.config.get(*each) for each in _DEFAULTS.items())
+        return wait(f"outside of the window: {days}, {hours} {zone}")
 
 
 def _days(text: str) -> frozenset[int]:
