@@ -8,9 +8,12 @@ early cancels the statement at the server.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from queue import Empty, Full, Queue
+from types import TracebackType
 from typing import Any
 
 from ingester.postgres.connection import told
@@ -79,6 +82,7 @@ class CopyBlocks:
             self._hand_over()
 
     def _copy(self, connection: Any, statement: Any) -> int:
+        _hush()
         with told(), connection.cursor() as cursor:
             cursor.copy_expert(statement, self)
             rows = int(cursor.rowcount)
@@ -95,3 +99,21 @@ class CopyBlocks:
                 return
             except Full:
                 continue
+
+
+@cache
+def _hush() -> None:
+    """Print nothing of an error that is raised as well.
+
+    Where a server ends a COPY and the connection, psycopg2 prints the one before it raises the
+    other: it decodes a notice while an exception is set.
+    """
+    import psycopg2
+
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if kind is not SystemError or not isinstance(value.__cause__, psycopg2.Error):
+            shown(kind, value, trace)
+
+    sys.excepthook = show

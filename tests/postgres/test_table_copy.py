@@ -213,7 +213,7 @@ def large(cluster: Cluster) -> str:
 
 
 def test_a_copy_that_fails_on_the_way_leaves_the_table_as_it_was(
-    cluster: Cluster, daemon_client: Client, large: str
+    cluster: Cluster, daemon_client: Client, large: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with daemon_client.copy(NAMESPACE, large, ["a"]) as copy:
         copy.write(pa.table({"a": pa.array([7], pa.int32())}))
@@ -254,6 +254,7 @@ def test_a_copy_that_fails_on_the_way_leaves_the_table_as_it_was(
         assert cluster.run("SELECT slot_name FROM pg_replication_slots") == []
     with taken(cluster.dsn) as snapshot:
         assert copied(snapshot, daemon_client, large).table_version > version
+    assert capfd.readouterr().err == ""
     assert len(rows_of(daemon_client, large)) == 800
 
 
