@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Iterator
 from random import Random
@@ -85,8 +86,8 @@ def load(connection: Any, random: Random) -> None:
 class Follower:
     """The tables here, by what the slot says."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, dsn: str, connection: Any) -> None:
+        self._dsn = dsn
         server = read_server(connection)
         assert server.wal_level == "logical"
         shapes = {}
@@ -103,7 +104,8 @@ class Follower:
 
     def read(self, random: Random) -> None:
         """Read what is there, and send some of it together."""
-        with self._connection.cursor() as cursor:
+        # A session of older servers can decode a few times only.
+        with contextlib.closing(connect(self._dsn)) as connection, connection.cursor() as cursor:
             cursor.execute(
                 "SELECT data FROM pg_logical_slot_get_binary_changes('s', NULL, NULL,"
                 " 'proto_version', '1', 'publication_names', 'p')"
@@ -141,7 +143,7 @@ def test_random_transactions_leave_what_the_source_has(cluster: Cluster) -> None
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET search_path TO public")
-        follower = Follower(connection)
+        follower = Follower(cluster.dsn, connection)
         for _ in range(TRANSACTIONS // 10):
             for _ in range(10):
                 load(connection, random)
