@@ -22,9 +22,17 @@ from typing import Self
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import ClientError, InvalidRequest, TimedOut, UnknownOutcome, from_arrow
+from .errors import (
+    ClientError,
+    InvalidRequest,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    from_arrow,
+)
 from .inputs import TABLE_BATCH_BYTES, Data, batches_of
 from .put_stream import PutStream
+from .retry import is_retryable
 from .wire import Answer, encode
 
 UNANSWERED_BYTES, UNANSWERED = 64 << 20, 64
@@ -88,8 +96,8 @@ class TableCopy:
             InvalidRequest: A key stands twice, or somebody else has made the table meanwhile; the
                 copy is gone, and the table is as it was. Or nothing says which columns it has.
             NotFound: The daemon was started anew, and does not know the copy.
-            Unavailable: Another daemon takes the table's writes; or not now, until the retry policy
-                gave up: finish it again.
+            Unavailable: Another daemon takes the table's writes. What passes by itself (a store
+                that is away) is waited for, up to an hour.
             TimedOut, Unreachable: It may have been done: look at the table's state.
         """
         if self._stream is None:
@@ -107,8 +115,9 @@ class TableCopy:
         while not self._over:
             try:
                 (done,) = self._connection.act("copy_finish", body, CALL_S)
-            except TimedOut:
-                if time.monotonic() > give_up_at:
+            except (TimedOut, Unavailable) as exc:
+                # All rows are there: what passes is waited for, and nothing is begun anew for it.
+                if not is_retryable(exc) or time.monotonic() > give_up_at:
                     raise
             else:
                 self._over = True

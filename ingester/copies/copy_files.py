@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 
 HELD_BYTES = 64 << 20
 """The rows that a copy holds before it makes a file of the largest partition's."""
-PATIENCE_S = 60.0
-"""The time that a batch waits for memory."""
+PATIENCE_S = 600.0
+"""The time that a batch waits for memory: all that the copy has so far would be for nothing."""
 LOOK_S = 0.05
 PUT_RETRY = StoreRetry(first_s=0.2, cap_s=5.0, for_s=120.0)
 

@@ -107,6 +107,13 @@ def test_a_killed_copy_is_whole_or_nothing(tmp_path: Path, there: bool) -> None:
                 assert daemon.terminate() == 0
         if not died:
             break
+    with Daemon.start(data, persist__max_age="1h") as daemon:
+        with Client(daemon.flight) as client:
+            client.write(NAMESPACE, table, {"k": ["d"], "v": [3.5]}, origin="o")
+        # What was written to the table as it is comes back from the log into that.
+        daemon.kill()
+    with Daemon.start(data, persist__max_age="1h") as daemon, Client(daemon.flight) as client:
+        assert found(client, table)[1] == NEW | {"c": 2.5, "d": 3.5}
     # It was old for some changes, and new from then on.
     assert set(outcomes) == {old[0], old[0] + 1}
     assert outcomes == sorted(outcomes)
