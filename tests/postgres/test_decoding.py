@@ -1,23 +1,24 @@
-"""Random transactions of a real server, decoded: the tables here are the source's after each."""
+"""Transactions of a real server, decoded: the tables here are the source's after each."""
 
 from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
-from ingester.postgres.catalog import read_server, read_tables
+from ingester.postgres.catalog import read_tables
 from ingester.postgres.collector import Collector, Shape, ShapeColumn
-from ingester.postgres.connection import as_bytes, connect
+from ingester.postgres.connection import as_bytes, ask, connect
 from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate, parse
 from ingester.postgres.types import column_type
 from tests.bench.peers.installing import Missing
-from tests.postgres.applying import Tables, apply_messages
+from tests.postgres.applying import Row, Tables, apply_messages
 from tests.postgres.cluster import Cluster, serve
+from tests.postgres.test_types import Typed
 
 TRANSACTIONS = 150
 SEED = 33
@@ -84,78 +85,161 @@ def load(connection: Any, random: Random) -> None:
 
 
 class Follower:
-    """The tables here, by what the slot says."""
+    """The tables here, by what a slot says of some; each is what its Relation messages say."""
 
-    def __init__(self, dsn: str, connection: Any) -> None:
-        self._dsn = dsn
-        server = read_server(connection)
-        assert server.wal_level == "logical"
-        shapes = {}
-        for facts in read_tables(connection, "p"):
-            columns = tuple(
-                ShapeColumn(column.name, column.name, column_type(column))
-                for column in facts.columns
-            )
-            shapes[facts.oid] = Shape(facts.name, facts.key, columns, facts.identity == "f")
-        assert [shape.full_identity for shape in shapes.values()] == [True, False]
-        self._collector = Collector(shapes)
-        self.tables: Tables = {"moves": {}, "plain": {}}
+    def __init__(self, cluster: Cluster, name: str, tables: str) -> None:
+        """Publish tables, with the changes of partitions as those of the whole."""
+        self._cluster, self._name = cluster, name
+        cluster.run(
+            f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH (publish_via_partition_root)",
+            f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')",
+        )
+        with contextlib.closing(connect(cluster.dsn)) as connection:
+            self._keys = {facts.oid: facts.key for facts in read_tables(connection, name)}
+        self._shapes: dict[int, Shape] = {}
+        self._collector = Collector(self._shapes)
+        self._tables: Tables = {table.strip(): {} for table in tables.split(",")}
         self.seen: set[str] = set()
 
     def read(self, random: Random) -> None:
-        """Read what is there, and send some of it together."""
+        """Read what is there, and send some of it together; the tables are the source's then."""
         # A session of older servers can decode a few times only.
-        with contextlib.closing(connect(self._dsn)) as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT data FROM pg_logical_slot_get_binary_changes('s', NULL, NULL,"
-                " 'proto_version', '1', 'publication_names', 'p')"
+        with contextlib.closing(connect(self._cluster.dsn)) as connection:
+            messages = ask(
+                connection,
+                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL,"
+                " 'proto_version', '1', 'publication_names', %s)",
+                self._name,
+                self._name,
             )
-            messages = [bytes(data) for (data,) in cursor.fetchall()]
-        for data in messages:
-            message = parse(data)
-            if isinstance(message, Relation):
-                self._collector.relation(message)
-            elif isinstance(message, Change):
-                self.seen.add(data[:1].decode() + data[5:6].decode())
-                self._collector.add(message)
-            elif isinstance(message, Truncate):
-                self.seen.add("T")
-                for oid in message.relations:
-                    self._collector.truncate(oid)
-            elif isinstance(message, Commit):
-                self._collector.commit(message.end_lsn)
-                if random.random() < 0.3:
-                    self._send()
-            else:
-                assert isinstance(message, Begin)
-        self._send()
+            for (data,) in messages:
+                self._take(bytes(data), random)
+            self._send()
+            for table, rows in self._tables.items():
+                expected = ask(connection, f"SELECT to_jsonb(t) FROM public.{table} t")
+                assert _sorted(rows.values()) == _sorted(row for (row,) in expected)
+
+    def _take(self, data: bytes, random: Random) -> None:
+        message = parse(data)
+        if isinstance(message, Relation):
+            columns = tuple(
+                ShapeColumn(name, name, column_type(Typed(oid, modifier)))
+                for name, oid, modifier in message.columns
+            )
+            # Partitions are told, too, and followed as a whole.
+            if key := self._keys.get(message.oid):
+                full = message.identity == "f"
+                self._shapes[message.oid] = Shape(message.name, key, columns, full)
+            self._collector.relation(message)
+        elif isinstance(message, Change):
+            self.seen.add(data[:1].decode() + data[5:6].decode())
+            self._collector.add(message)
+        elif isinstance(message, Truncate):
+            self.seen.add("T")
+            for oid in message.relations:
+                self._collector.truncate(oid)
+        elif isinstance(message, Commit):
+            self._collector.commit(message.end_lsn)
+            if random.random() < 0.3:
+                self._send()
+        else:
+            assert isinstance(message, Begin)
 
     def _send(self) -> None:
-        apply_messages(self._collector.take(), self.tables)
+        apply_messages(self._collector.take(), self._tables)
         assert (self._collector.nbytes, self._collector.changes) == (0, 0)
+
+
+def _sorted(rows: Iterable[Row]) -> list[list[tuple[str, object]]]:
+    """Rows in one order, without what is null in them."""
+    return sorted(sorted((n, v) for n, v in row.items() if v is not None) for row in rows)
 
 
 def test_random_transactions_leave_what_the_source_has(cluster: Cluster) -> None:
     random = Random(SEED)
-    cluster.run(*TABLES, "CREATE PUBLICATION p FOR TABLE moves, plain")
-    cluster.run("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    connection = connect(cluster.dsn)
-    try:
+    cluster.run(*TABLES)
+    follower = Follower(cluster, "random", "moves, plain")
+    with contextlib.closing(connect(cluster.dsn)) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET search_path TO public")
-        follower = Follower(cluster.dsn, connection)
         for _ in range(TRANSACTIONS // 10):
             for _ in range(10):
                 load(connection, random)
             follower.read(random)
-            for table in ("moves", "plain"):
-                found = {
-                    (row["id"], row["v"], row["big"]) for row in follower.tables[table].values()
-                }
-                assert found == set(cluster.run(f"SELECT id, v, big FROM public.{table}"))
-        assert follower.seen == {"IN", "UN", "UK", "UO", "DK", "DO", "T"}
-    finally:
-        connection.close()
+    assert follower.seen == {"IN", "UN", "UK", "UO", "DK", "DO", "T"}
+
+
+FULL = "REPLICA IDENTITY FULL"
+STORIES: dict[str, list[str]] = {
+    # Each table is named as its story; what is in one text is one transaction.
+    "a_column_is_added_between_changes": [
+        "CREATE TABLE {} (id int PRIMARY KEY, v text)",
+        "BEGIN; INSERT INTO {} VALUES (1, 'a'); ALTER TABLE {} ADD c int;"
+        " INSERT INTO {} VALUES (2, 'b', 5); UPDATE {} SET c = 7 WHERE id = 1; COMMIT",
+    ],
+    "a_column_is_dropped_between_whole_rows": [
+        "CREATE TABLE {} (id int PRIMARY KEY, v text, c int)",
+        f"ALTER TABLE {{}} {FULL}",
+        "BEGIN; INSERT INTO {} VALUES (1, 'a', 1), (2, 'b', 2); ALTER TABLE {} DROP c;"
+        " UPDATE {} SET v = v || '!'; DELETE FROM {} WHERE id = 1; COMMIT",
+    ],
+    "keys_move_before_and_after_a_column_comes": [
+        "CREATE TABLE {} (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v text)",
+        f"ALTER TABLE {{}} {FULL}",
+        "BEGIN; INSERT INTO {} VALUES (1, 'a'), (2, 'b'); UPDATE {} SET id = 3 - id;"
+        " SET CONSTRAINTS ALL IMMEDIATE; ALTER TABLE {} ADD c int DEFAULT 9;"
+        " INSERT INTO {} VALUES (3, 'c', 5); UPDATE {} SET id = id + 1, c = c + 1; COMMIT",
+    ],
+    "an_identity_changes_within_a_transaction": [
+        "CREATE TABLE {} (id int PRIMARY KEY, v text)",
+        f"BEGIN; INSERT INTO {{}} VALUES (1, 'a'), (2, 'b'); ALTER TABLE {{}} {FULL};"
+        " UPDATE {} SET v = v || '!', id = id + 5; DELETE FROM {} WHERE id = 6;"
+        " ALTER TABLE {} REPLICA IDENTITY DEFAULT; UPDATE {} SET id = id + 1; COMMIT",
+    ],
+    "partitions_have_their_own_order_of_columns": [
+        "CREATE TABLE {} (id int, r int, v text, PRIMARY KEY (r, id)) PARTITION BY RANGE (r)",
+        "CREATE TABLE {}_1 PARTITION OF {} FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE {}_2 (gone int, v text, r int NOT NULL, id int NOT NULL)",
+        "ALTER TABLE {}_2 DROP gone",
+        "ALTER TABLE {} ATTACH PARTITION {}_2 FOR VALUES FROM (10) TO (20)",
+        f"ALTER TABLE {{}} {FULL}; ALTER TABLE {{}}_1 {FULL}; ALTER TABLE {{}}_2 {FULL}",
+        "INSERT INTO {} VALUES (1, 1, 'a'), (2, 11, repeat('b', 9000))",
+        "BEGIN; UPDATE {} SET r = r - 10 WHERE r > 10; UPDATE {} SET r = 12 WHERE id = 1;"
+        " INSERT INTO {} VALUES (3, 12, 'c'); UPDATE {} SET v = v || '!'; COMMIT",
+        "DELETE FROM {} WHERE id = 2",
+    ],
+    "a_table_is_written_anew_by_the_server": [
+        "CREATE TABLE {} (id int PRIMARY KEY, v text, n int)",
+        "INSERT INTO {} VALUES (1, 'a', 1), (2, repeat('b', 9000), 2)",
+        "VACUUM FULL {}",
+        "BEGIN; UPDATE {} SET n = 5; ALTER TABLE {} ALTER n TYPE bigint;"
+        " UPDATE {} SET n = n * 2 WHERE id = 1; COMMIT",
+    ],
+    "a_transaction_is_prepared": [
+        "CREATE TABLE {} (id int PRIMARY KEY, v text)",
+        "BEGIN; INSERT INTO {} VALUES (1, 'a'); PREPARE TRANSACTION 'p'",
+        "INSERT INTO {} VALUES (2, 'b')",
+        "COMMIT PREPARED 'p'",
+    ],
+    "many_rows_are_shifted": [
+        "CREATE TABLE {} (id int PRIMARY KEY DEFERRABLE, v text)",
+        f"ALTER TABLE {{}} {FULL}",
+        "INSERT INTO {} SELECT i, repeat(i::text, i % 50) FROM generate_series(1, 5000) i",
+        "UPDATE {} SET id = id + 1",
+        "UPDATE {} SET id = 5003 - id",
+    ],
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_tables_are_the_sources_when(cluster: Cluster, story: str) -> None:
+    statements = [statement.replace("{}", f"public.{story}") for statement in STORIES[story]]
+    made = [at for at, each in enumerate(statements) if each.startswith(("CREATE", "ALTER"))]
+    cluster.run(*statements[: made[-1] + 1])
+    follower = Follower(cluster, story, story)
+    cluster.run(*statements[made[-1] + 1 :])
+    follower.read(Random(SEED))
+    assert follower.seen
 
 
 def streamed(stream: Any, last: bytes) -> list[bytes]:
