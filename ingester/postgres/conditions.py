@@ -142,6 +142,8 @@ def _kind(
         )
     if table.persistence == "t":
         return Hindrance("it is temporary: only its own session sees it")
+    if table.schema.startswith("_timescaledb_"):
+        return Hindrance("it is a part of TimescaleDB's own, such as a chunk of a hypertable")
     if table.hypertable:
         return Hindrance(
             "it is a hypertable of TimescaleDB: its rows are in chunks, which the log has as other"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ingester.postgres.server_errors import ENCODED, NOT_UTF8, SourceFailed, failure_of
+from ingester.postgres.server_errors import DIRECT, ENCODED, NOT_UTF8, SourceFailed, failure_of
 
 __all__ = [
     "PINNED",
@@ -56,6 +56,7 @@ _KEPT_ALIVE = {
 }
 """A server that is gone without a word is noticed within a minute; the DSN may say otherwise."""
 
+_PROBES = 3
 _SECRET = ("password", "sslpassword", "passfile")
 _SHOWN = ("service", "host", "hostaddr", "port", "dbname", "user")
 
@@ -100,14 +101,56 @@ def connect(dsn: str, *, replication: bool = False) -> Any:
         settings["connection_factory"] = psycopg2.extras.LogicalReplicationConnection
     with told(tuple(given[name] for name in _SECRET if given.get(name))):
         connection = psycopg2.connect(**settings)
-    try:
-        if not replication:
-            connection.autocommit = True
-        pin(connection)
-    except BaseException:
-        connection.close()
-        raise
+        try:
+            if replication:
+                _refuse_plain(connection)
+            else:
+                connection.autocommit = True
+                _refuse_shared(connection, settings)
+            pin(connection)
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+def _refuse_plain(connection: Any) -> None:
+    """Refuse a connection that was to stream: a pooler has dropped the wish on the way."""
+    import psycopg2.errors
+
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("IDENTIFY_SYSTEM")
+    except psycopg2.errors.SyntaxError as exc:
+        raise SourceFailed("a pooler does not pass replication on", helps=DIRECT) from exc
+
+
+def _refuse_shared(connection: Any, settings: dict[str, Any]) -> None:
+    """Refuse a pooler that gives one session to several clients: what is set would reach others."""
+    import psycopg2
+
+    pids = [_pid(connection)]
+    if pids[0] == connection.info.backend_pid:
+        return
+    for _ in range(_PROBES):
+        other = psycopg2.connect(**settings)
+        try:
+            other.autocommit = True
+            pids.append(_pid(connection))
+            if _pid(other) in pids or len(set(pids)) > 1:
+                raise SourceFailed(
+                    "a pooler shares the server's sessions between its clients", helps=DIRECT
+                )
+        finally:
+            other.close()
+
+
+def _pid(connection: Any) -> int:
+    """The server's process of a connection, as the server has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    return int(pid)
 
 
 def pin(connection: Any) -> None:

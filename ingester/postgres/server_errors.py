@@ -48,7 +48,11 @@ LOST_SLOT = (
     "let max_slot_wal_keep_size be larger than what is written while the replicator stands still",
 )
 RESYNC = ("start once with --resync-all: a new slot is made and all tables are copied anew",)
-DIRECT = ("name the server itself in the DSN: a pooler does not pass replication on",)
+WRITABLE = (
+    "name the primary in the DSN",
+    "or let the role write: ALTER ROLE … RESET default_transaction_read_only",
+)
+DIRECT = ("name the server itself in the DSN, not the pooler",)
 NOT_UTF8 = ("rename it: the database's encoding is SQL_ASCII, which does not check names",)
 ENCODED = ("write the special characters of user and password percent-encoded in the URI",)
 
@@ -69,7 +73,7 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("55000", r"not created in this database", True, ("name another --slot",)),
     ("55000", r"recovery|standby", True, ("name the primary in the DSN",)),
     ("0A000", r"recovery|standby", True, ("name the primary in the DSN",)),
-    ("25006", r"", True, ("name the primary in the DSN",)),
+    ("25006", r"", True, WRITABLE),
     ("53400", r"", True, FREE_SLOT),
     ("53300", r"max_wal_senders", False, FREE_SENDER),
     ("55006", r"", False, ("end the other reader of the slot, or name another --slot",)),

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import select
+import shutil
+import socket
+import socketserver
+import struct
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -156,6 +163,45 @@ def test_a_wrong_password_is_told_without_it_and_is_permanent(cluster: Cluster) 
     finally:
         hba.write_text(before)
         cluster.run("SELECT pg_reload_conf()")
+
+
+class _Pooler(socketserver.BaseRequestHandler):
+    """A pooler that drops the wish to replicate, and passes everything else on."""
+
+    server_path = ""
+
+    def handle(self) -> None:
+        """Pass one client's bytes on, and the server's back."""
+        client: socket.socket = self.request
+        [length] = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+        startup = client.recv(length - 4, socket.MSG_WAITALL)
+        startup = startup.replace(b"replication\0database\0", b"")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self.server_path)
+            server.sendall(struct.pack(">i", len(startup) + 4) + startup)
+            ends = {client: server, server: client}
+            while True:
+                for end in select.select(list(ends), [], [])[0]:
+                    if not (data := end.recv(1 << 16)):
+                        return
+                    ends[end].sendall(data)
+
+
+def test_a_pooler_that_drops_the_wish_to_replicate_is_told(cluster: Cluster) -> None:
+    real = cluster.dsn.split()[0].removeprefix("host=")
+    folder = tempfile.mkdtemp(prefix="pool-")  # Its sockets' paths may have 107 bytes.
+    _Pooler.server_path = f"{real}/.s.PGSQL.5432"
+    with socketserver.ThreadingUnixStreamServer(f"{folder}/.s.PGSQL.5432", _Pooler) as pooler:
+        pooler.daemon_threads = True
+        threading.Thread(target=pooler.serve_forever, daemon=True).start()
+        dsn = cluster.dsn.replace(f"host={real}", f"host={folder}")
+        with closing(connect(dsn)) as connection:
+            assert ask(connection, "SELECT 1") == [(1,)]
+        with pytest.raises(SourceFailed, match="a pooler does not pass replication on") as caught:
+            connect(dsn, replication=True)
+        assert caught.value.helps == ("name the server itself in the DSN, not the pooler",)
+        pooler.shutdown()
+    shutil.rmtree(folder)
 
 
 def test_a_source_is_told_without_secrets() -> None:
