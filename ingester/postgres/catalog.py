@@ -66,7 +66,8 @@ def read_server(connection: Any) -> ServerFacts:
         " WHERE r.rolname IN ('rds_replication', 'rds_superuser')"
         " AND pg_has_role(current_user, r.oid, 'MEMBER')),"
         " rolsuper OR rolbypassrls, pg_is_in_recovery(),"
-        " has_database_privilege(current_database(), 'CREATE')"
+        " has_database_privilege(current_database(), 'CREATE'),"
+        " current_setting('synchronous_standby_names')"
         " FROM pg_roles WHERE rolname = current_user",
     )
     return ServerFacts(*row)

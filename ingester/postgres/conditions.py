@@ -70,20 +70,19 @@ def breaks_writes(table: TableFacts, publication: PublicationFacts) -> Hindrance
         for word, published in (("UPDATE", publication.updates), ("DELETE", publication.deletes))
         if published
     )
-    name = table.full_name
+    fail = (
+        f"{what} of {table.full_name} fail at the source: publication {publication.name!r}"
+        " publishes them, and"
+    )
+    out = () if publication.all_tables else (f"{_alter(publication)} DROP TABLE {_sql(table)}",)
     for each in table.leaves or (table,):
         key = each.key if isinstance(each, Leaf) else each.identity_key
         if each.identity != "f" and not key:
-            helps = (
-                ()
-                if publication.all_tables
-                else (f"{_alter(publication)} DROP TABLE {_sql(table)}",)
-            )
-            return Hindrance(
-                f"{what} of {name} fail at the source: publication {publication.name!r} publishes"
-                " them, and the table has no replica identity",
-                (*helps, f"ALTER TABLE {_sql(table)} REPLICA IDENTITY FULL"),
-            )
+            full = f"ALTER TABLE {_sql(table)} REPLICA IDENTITY FULL"
+            return Hindrance(f"{fail} the table has no replica identity", (*out, full))
+    missing = {column.name for column in table.columns if not (column.sent or column.generated)}
+    if missing and (table.identity == "f" or missing.intersection(table.identity_key)):
+        return Hindrance(f"{fail} its list of columns leaves out some of the replica identity", out)
     return None
 
 

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ingester.postgres.server_errors import DIRECT, ENCODED, NOT_UTF8, SourceFailed, failure_of
+from ingester.postgres.server_errors import (
+    APPLICATION_NAME,
+    DIRECT,
+    ENCODED,
+    NOT_UTF8,
+    SourceFailed,
+    failure_of,
+)
 
 __all__ = [
     "PINNED",
@@ -96,7 +103,7 @@ def connect(dsn: str, *, replication: bool = False) -> Any:
 
     given = _parsed(dsn)
     settings: dict[str, Any] = {**_KEPT_ALIVE, **given, "client_encoding": "UTF8"}
-    settings.setdefault("application_name", "ingester replicate")
+    settings.setdefault("application_name", APPLICATION_NAME)
     if replication:
         settings["connection_factory"] = psycopg2.extras.LogicalReplicationConnection
     with told(tuple(given[name] for name in _SECRET if given.get(name))):

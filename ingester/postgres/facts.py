@@ -28,6 +28,8 @@ class ServerFacts(msgspec.Struct, frozen=True):
     """The server is a standby."""
     may_create: bool = True
     """The role may make a publication in this database."""
+    synchronous: str = ""
+    """``synchronous_standby_names``: whom a commit at the source waits for."""
 
 
 class PublicationFacts(msgspec.Struct, frozen=True):

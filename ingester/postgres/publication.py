@@ -17,6 +17,7 @@ from ingester.postgres.catalog import OURS, read_publication, read_server
 from ingester.postgres.conditions import Hindrance, breaks_writes, hindrance, obstacle
 from ingester.postgres.connection import SourceFailed, told
 from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
+from ingester.postgres.server_conditions import MAX_NAME_BYTES
 from ingester.postgres.sql_names import quoted, quoted_table
 
 VIA_ROOT_SINCE = 130_000
@@ -164,6 +165,8 @@ def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
         SourceFailed: the role may not make it; the commands for another role are told.
         psycopg2.OperationalError: the connection is lost.
     """
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise SourceFailed(f"publication {name!r}: a name has at most {MAX_NAME_BYTES} bytes")
     server, publication = read_server(connection), read_publication(connection, name)
     planned = plan(server, publication, tables)
     made = Made(connection, name, planned.left_out)

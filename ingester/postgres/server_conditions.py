@@ -7,20 +7,50 @@ Law of this file: pure. All that stands in the way is told at once, not one afte
 
 from __future__ import annotations
 
+import re
+
 from ingester.postgres.conditions import Hindrance
 from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts
-from ingester.postgres.server_errors import FREE_SENDER, FREE_SLOT, LOST_SLOT, WAL_LEVEL
+from ingester.postgres.server_errors import (
+    APPLICATION_NAME,
+    FREE_SENDER,
+    FREE_SLOT,
+    LOST_SLOT,
+    WAL_LEVEL,
+)
 from ingester.postgres.sql_names import quoted
 
 OLDEST = 100_000
 """The oldest version that can be followed: pgoutput came with it."""
 
 
+MAX_NAME_BYTES = 63
+"""The server cuts longer ones without a word, and would not find them again."""
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+
+
 def hindrances(
     server: ServerFacts, publication: PublicationFacts, slot: SlotFacts
 ) -> tuple[Hindrance, ...]:
     """Say all that stands in the way of following this server."""
-    return (*_of_server(server), *_of_publication(server, publication), *_of_slot(server, slot))
+    return (
+        *_of_names(publication.name, slot.name),
+        *_of_server(server),
+        *_of_publication(server, publication),
+        *_of_slot(server, slot),
+    )
+
+
+def _of_names(publication: str, slot: str) -> list[Hindrance]:
+    """Say which names the server would cut or refuse."""
+    found = []
+    if not 0 < len(publication.encode()) <= MAX_NAME_BYTES:
+        reason = f"a publication's name has 1 to {MAX_NAME_BYTES} bytes: {publication!r}"
+        found.append(Hindrance(reason, ("name another --publication",)))
+    if not _SLOT_NAME.fullmatch(slot):
+        reason = f"a slot's name has 1 to {MAX_NAME_BYTES} of a-z, 0-9 and _: {slot!r}"
+        found.append(Hindrance(reason, ("name another --slot",)))
+    return found
 
 
 def _of_server(server: ServerFacts) -> list[Hindrance]:
@@ -33,6 +63,15 @@ def _of_server(server: ServerFacts) -> list[Hindrance]:
         )
     if server.wal_level != "logical":
         found.append(Hindrance(f"wal_level is {server.wal_level}, not logical", WAL_LEVEL))
+    names = {name.strip(' "').casefold() for name in re.split(r"[(),]", server.synchronous)}
+    if names & {"*", APPLICATION_NAME}:
+        found.append(
+            Hindrance(
+                f"synchronous_standby_names is {server.synchronous!r}: commits at the source would"
+                " wait until changes are in object storage here",
+                ("ALTER SYSTEM SET synchronous_standby_names = '…' to the standbys' own names",),
+            )
+        )
     if not server.may_replicate:
         found.append(
             Hindrance(

@@ -36,6 +36,8 @@ class SourceFailed(Exception):
         self.helps = helps
 
 
+APPLICATION_NAME = "ingester replicate"
+"""What the server calls the sessions, unless the DSN says otherwise."""
 WAL_LEVEL = ("ALTER SYSTEM SET wal_level = logical", "restart the server")
 FREE_SLOT = (
     "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
@@ -78,6 +80,7 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("53300", r"max_wal_senders", False, FREE_SENDER),
     ("55006", r"", False, ("end the other reader of the slot, or name another --slot",)),
     ("58P01", r"requested WAL segment", True, LOST_SLOT),
+    ("42710", r"publication|relation", False, ()),
     ("42704", r"slot", True, RESYNC),
     ("42704", r"publication", True, RESYNC),
     (

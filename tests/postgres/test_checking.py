@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ingester.cli.exits import FAILED, UNREACHABLE, USAGE, CommandFailed
 from ingester.cli.replicate_check import check_postgres
 from tests.bench.peers.installing import Missing
 from tests.bench.peers.server import Server, unprivileged_user
+from tests.drivers.waiting import until
 from tests.postgres.cluster import SETTINGS as SETTINGS_OF_ALL
 from tests.postgres.cluster import Cluster, serve
 
@@ -161,6 +163,29 @@ def test_rights_and_slots_that_are_missing_are_told_at_once(
         assert everything(cluster) == before
     finally:
         cluster.run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+def test_names_that_the_server_cuts_and_commits_that_would_wait_are_told(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = checked(Options(cluster.dsn, ("orders",), publication="p" * 64, slot="My Slot"), capsys)
+    assert "a publication's name has 1 to 63 bytes" in found[2]
+    assert "a slot's name has 1 to 63 of a-z, 0-9 and _: 'My Slot'" in found[2]
+    reload = "SELECT pg_reload_conf()"
+    for names, waits in (("FIRST 1 (near, *)", True), ("near, far", False)):
+        cluster.run(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'", reload)
+        try:
+            # A session of before may not have heard of it yet; a new one has.
+            until(partial(is_shown, cluster, names), "the setting", 10.0)
+            code, _, said = checked(Options(cluster.dsn, ("orders",)), capsys)
+            assert ("commits at the source would wait" in said) == waits
+            assert code == (FAILED if waits else 0)
+        finally:
+            cluster.run("ALTER SYSTEM RESET synchronous_standby_names", reload)
+
+
+def is_shown(cluster: Cluster, names: str) -> bool:
+    return cluster.run("SHOW synchronous_standby_names") == [(names,)]
 
 
 def test_a_server_that_cannot_be_had_is_told_by_what_is_wrong(

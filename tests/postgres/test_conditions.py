@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
 
 from ingester.postgres.catalog import read_publication, read_server, read_tables
@@ -207,6 +208,31 @@ def test_partitions_are_told_from_their_root_and_as_born_or_attached(database: C
     )
     [table] = read_tables(connection, "root")
     assert hindrance(table, server, publication) is not None
+    database.run("ALTER TABLE log REPLICA IDENTITY DEFAULT")
+    for made, dropped, reason in (
+        (
+            "CREATE UNLOGGED TABLE far PARTITION OF log FOR VALUES FROM (40) TO (49)",
+            "DROP TABLE far",
+            "partition public.far is unlogged",
+        ),
+        (
+            "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;"
+            " CREATE TABLE keyless (id int NOT NULL, v text) PARTITION BY RANGE (id);"
+            " CREATE FOREIGN TABLE far PARTITION OF keyless FOR VALUES FROM (0) TO (9) SERVER s;"
+            " ALTER TABLE keyless REPLICA IDENTITY FULL",
+            "DROP TABLE keyless",
+            "it has no primary key",
+        ),
+    ):
+        database.run(made)
+        reasons = [
+            each.reason
+            for table in read_tables(connection, "root")
+            if (each := hindrance(table, server, publication))
+        ]
+        assert len(reasons) == 1
+        assert reason in reasons[0]
+        database.run(dropped)
     # By the middle one alone, and by nothing: what is read by OID is read anyway.
     database.run("CREATE PUBLICATION part FOR TABLE middle WITH (publish_via_partition_root)")
     assert [each.name for each in read_tables(connection, "part")] == ["middle"]
@@ -248,6 +274,13 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
         database.run("ALTER PUBLICATION p SET TABLE one (id), two WHERE (id > 3)")
         assert "has a list of columns" in told()["one"]
         assert "has a row filter" in told()["two"]
+        assert breaks_writes(tables_of(database.dsn, "p")["one"], publication) is None
+        database.run("ALTER TABLE one REPLICA IDENTITY FULL")
+        broken = breaks_writes(tables_of(database.dsn, "p")["one"], publication)
+        assert broken is not None
+        assert "its list of columns leaves out" in broken.reason
+        with pytest.raises(psycopg2.Error, match=r"does not cover|not part of"):
+            database.run("INSERT INTO one VALUES (1)", "UPDATE one SET x = 2")
         # A schema's entry overrules the filter.
         database.run("ALTER PUBLICATION p SET TABLE two WHERE (id > 3), TABLES IN SCHEMA public")
         assert list(told()) == ["made"]
